@@ -209,7 +209,11 @@ def _program(program: Any, examples: Any) -> SourceProgram:
         from tensorgraft.frontends.jax.codegen.program import FunctionProgram
 
         return FunctionProgram(program)
+    if found == "array_api":
+        from tensorgraft.frontends.array_api.codegen.program import ArrayFunctionProgram
+
+        return ArrayFunctionProgram(program)
     raise TypeError(
-        "tg.source takes a torch.nn.Module, or a function or model of JAX or TensorFlow, not a"
-        f" {type(program).__qualname__}"
+        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, or a function of the Array API, not"
+        f" a {type(program).__qualname__}"
     )

@@ -32,6 +32,7 @@ class GraphFunctionProgram:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.is_model = is_model(fn)
+        self.buffers: set[str] = set()  # of the last trace
         python = getattr(fn, "python_function", fn)
         owner = type(fn) if self.is_model else inspect.unwrap(python)
         self.name = _identifier(getattr(owner, "__name__", type(fn).__name__))
@@ -107,12 +108,16 @@ class GraphFunctionProgram:
             pulled = {
                 n: tf.convert_to_tensor(g).numpy()
                 for n, g in zip(trained, found, strict=True)
-                if g is not None and _same(before[n], after[n])
+                if g is not None and n not in self.buffers
             }
         for name, v in held.variables.items():
             if not _same(before[name], after[name]):
                 v.assign(before[name])
-        return Evaluation({n: x.numpy() for n, x in outputs.items()}, pulled, after)
+        return Evaluation(
+            {n: x.numpy() for n, x in outputs.items()},
+            pulled,
+            {n: x for n, x in after.items() if n in self.buffers},
+        )
 
     # ---- the trace -------------------------------------------------------------------------------------------------
 
@@ -179,6 +184,7 @@ class _Tracing:
         kept = [n for n, v in held.items() if n not in generators and (v in used or n in written)]
         parameters = {n: held[n] for n in kept if _is_trained(traced.held[n]) and n not in written}
         buffers = {n: held[n] for n in kept if n not in parameters}
+        self.program.buffers = set(buffers)
         return SourceTrace(
             framework="tensorflow",
             name=root.kind,
@@ -210,7 +216,7 @@ def _hand_keys(frame: Frame, drawn: list[Var], key: Var | None = None) -> Var | 
               for v in variables([s.args, s.kwargs]))]  # fmt: skip
     if not taking:
         return None
-    first = key = key or Var((2,), dtypes.uint32)
+    first = key = Var((2,), dtypes.uint32) if key is None else key
     calls: list[Any] = []
     for call in frame.calls:
         if call in taking:

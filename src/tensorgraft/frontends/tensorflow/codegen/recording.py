@@ -207,6 +207,7 @@ def _recorded(
     count = len(node.inputs)
     asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY for i in places
                       if -count <= i < count) if row is not None else frozenset()  # fmt: skip
+    as_known = row is None or row.either is EVERY
     host = registry.get("numpy")
 
     def computed(xp: GraphRecorder, operands: Sequence[Any]) -> Any:
@@ -233,8 +234,14 @@ def _recorded(
         result = word(xp, node, *given) if word is not None else None
         if result is None:
             assert plain is not None
-            result = plain(xp, *given)
+            result = plain(xp, *[x if i in asked else numbered(xp, x) for i, x in enumerate(given)])
         return result
+
+    def numbered(xp: GraphRecorder, x: Any) -> Any:
+        """A known number, which may be another one at another size (1 / n), as a step."""
+        if as_known or not is_known(x) or not x.size or not dtypes.is_inexact(x.dtype) or (x != x.flat[0]).any():
+            return x
+        return xp.full(x.shape, x.flat[0].item(), x.dtype)
 
     def run(xp: Any, *operands: Any) -> Any:
         if not isinstance(xp, GraphRecorder):
