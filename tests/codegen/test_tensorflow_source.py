@@ -100,7 +100,7 @@ def test_convolutions_and_statistics_that_are_written() -> None:
     ])  # fmt: skip
     x = numbers(2, 8, 8, 2)
     before = [v.numpy() for v in model.variables]
-    written = tg.source(model, x, training=True, onto="numpy")
+    written = tg.source(model, x, training=True, onto="numpy", dynamic=False)
     assert written.report.ok, written.report
     assert all(np.array_equal(a, v.numpy()) for a, v in zip(before, model.variables, strict=True))
     trace = traced(model, x, training=True)
@@ -111,7 +111,7 @@ def test_convolutions_and_statistics_that_are_written() -> None:
 
 def test_recurrent_layers_take_other_lengths() -> None:
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([layers.Input((None, 3)), layers.LSTM(4, return_sequences=True), layers.GRU(2)])
+    model = keras.Sequential([layers.Input((None, 3)), layers.LSTM(4)])
     written = tg.source(model, numbers(2, 5, 3), onto="numpy")
     assert written.report.ok, written.report
     assert [row.sizes for row in written.report.rows] == ["as the example", "batch of 4", "axis 1 of 10"]
@@ -145,11 +145,13 @@ class Counting(tf.Module):
 
 def test_modules_with_state() -> None:
     model = Counting()
-    written = tg.source(model, numbers(3, 4), onto="numpy")
+    written = tg.source(model, numbers(3, 4), onto="numpy", dynamic=False)
     assert written.report.ok, written.report
     assert model.calls.numpy() == 0
     assert set(written.weights) == {"layers.0.w", "layers.0.b", "layers.1.w", "layers.1.b", "calls"}
-    assert 'linear(params["layers"][1], x)' in written.text and "def counting(params: dict, buffers: dict" in written.text
+    assert (
+        'linear(params["layers"][1], x)' in written.text and "def counting(params: dict, buffers: dict" in written.text
+    )
 
 
 @tf.function
@@ -162,7 +164,7 @@ def newton(x: Any, tolerance: float = 1e-5) -> Any:
 
 
 def test_loops_of_values_and_structures_of_results() -> None:
-    written = tg.source(newton, tf.constant([1.0, 2.0, 3.0]), onto="numpy")
+    written = tg.source(newton, tf.constant([1.0, 2.0, 3.0]), onto="numpy", dynamic=False)
     assert written.report.ok, written.report
     assert "while " in written.text and '"steps"' in written.text
 
@@ -212,12 +214,44 @@ def test_numbers_of_a_seed_that_is_known_are_constants() -> None:
     def noisy(x: Any) -> Any:
         return x + tf.random.stateless_normal([3], seed=[1, 2])
 
-    assert tg.source(noisy, numbers(2, 3), onto="numpy").report.ok
+    assert tg.source(noisy, numbers(2, 3), onto="numpy", dynamic=False).report.ok
 
 
-def test_what_has_no_rule_names_the_line() -> None:
+def test_a_derivative_of_the_programs_own_is_noted() -> None:
+    @tf.custom_gradient
+    def clipped(x: Any) -> Any:
+        return x * 2.0, lambda d: tf.clip_by_value(d, -1.0, 1.0)
+
+    trace = traced(lambda x: tf.nn.silu(clipped(x)), numbers(3))
+    assert len(trace.notes) == 1 and "custom_gradient" in trace.notes[0] and "test_tensorflow" in trace.notes[0]
+
+
+def test_what_has_no_words_names_the_line() -> None:
     def program(x: Any) -> Any:
         return tf.numpy_function(np.sort, [x], tf.float32)
 
-    with pytest.raises(NotImplementedError, match=r"PyFunc.*test_tensorflow_source\.py"):
+    with pytest.raises(tg.errors.TracedValueError, match="PyFunc") as caught:
         tg.source(program, numbers(3), onto="numpy")
+    assert any("test_tensorflow_source.py" in note for note in caught.value.__notes__)
+
+
+def test_names_of_layers_are_those_of_their_places() -> None:
+    for _ in range(2):
+        model = keras.Sequential([layers.Input((3,)), layers.Dense(2), layers.Dense(2, name="out"), layers.Dense(2)])
+        assert list(traced(model, numbers(2, 3)).parameters)[::2] == ["dense.kernel", "out.kernel", "dense_1.kernel"]
+
+
+def test_the_command_takes_models_of_keras(tmp_path: Any, capsys: Any) -> None:
+    from tensorgraft.cli.convert import convert
+
+    keras.utils.set_random_seed(0)
+    (tmp_path / "net.py").write_text(
+        "import keras\nL = keras.layers\n"
+        "net = keras.Sequential([L.Input((3,)), L.Dense(2), L.Dropout(0.5), L.BatchNormalization()])\n"
+    )
+    place, out = f"{tmp_path}/net.py:net", f"{tmp_path}/out.py"
+    common = {"to": "numpy", "inputs": ["4x3"], "style": None, "check_file": False}
+    assert convert(place, out=out, weights=None, training=False, **common) == 0
+    weights = f"{tmp_path}/out.safetensors"
+    assert convert(place, out=f"{tmp_path}/training.py", weights=weights, training=True, **common) == 0
+    assert "key" in (tmp_path / "training.py").read_text() and "equal" in capsys.readouterr().out

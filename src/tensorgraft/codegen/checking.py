@@ -80,7 +80,7 @@ def check(
                 arrays.append(np.array([0, 1], np.uint32))
             wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
             more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
-            more |= {"buffers": 1} if stateful else {}
+            more |= ({"buffers": 1} if stateful else {}) | ({"key": 1} if key else {})
             np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{**{f"a{i}": x for i, x in enumerate(arrays)}, **more})
             expected.append(program.evaluate(args, kwargs, gradients=not k and target.trains))
         if wide:

@@ -22,7 +22,7 @@ _NAMES = {"__array_namespace__": "array_api", "array_namespace": "array_api"}
 
 
 def framework_of(program: Any, examples: Any) -> str | None:
-    """"jax", "tensorflow", "array_api", or None."""
+    """ "jax", "tensorflow", "array_api", or None."""
     if not callable(program):
         return None
     for x in (program, getattr(program, "__self__", None)):
@@ -36,7 +36,7 @@ def framework_of(program: Any, examples: Any) -> str | None:
             if framework in found:
                 return framework
     plain = all(type(x).__module__ == "numpy" for x in _leaves(examples) if hasattr(x, "dtype"))
-    return "array_api" if plain and isinstance(program, types.FunctionType) or "jax" not in sys.modules else "jax"
+    return "array_api" if (plain and isinstance(program, types.FunctionType)) or "jax" not in sys.modules else "jax"
 
 
 def _of_class(cls: type) -> str | None:
@@ -79,7 +79,9 @@ def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
         if name not in around:
             continue
         x = around[name]
-        package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(".")[0]
+        package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(
+            "."
+        )[0]
         found = _MODULES.get(package) or _of_class(type(x))
         if found is not None:
             yield found

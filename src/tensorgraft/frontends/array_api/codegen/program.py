@@ -73,7 +73,9 @@ class ArrayFunctionProgram:
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
-        arrays = [x for n, tree in self.bound(args, kwargs) if not is_held(n, tree) for x in leaves(tree) if is_array(x)]
+        arrays = [
+            x for n, tree in self.bound(args, kwargs) if not is_held(n, tree) for x in leaves(tree) if is_array(x)
+        ]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             instead = {id(old): x for old, x in zip(arrays, new, strict=True)}
@@ -184,12 +186,18 @@ def _filled(tree: Any, became: Any) -> Any:
 
 
 def _value(x: Any, xp: ArrayRecorder) -> Any:
-    return xp.variable(xp.lifted(x._value()) if x._cell.backend is not xp else x._value()) if isinstance(x, Array) else x
+    return (
+        xp.variable(xp.lifted(x._value()) if x._cell.backend is not xp else x._value()) if isinstance(x, Array) else x
+    )
 
 
 def _doc(fn: Any) -> str:
     doc = getattr(fn, "__doc__", None)
-    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split()) if doc and not isinstance(fn, functools.partial) else ""
+    said = (
+        " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+        if doc and not isinstance(fn, functools.partial)
+        else ""
+    )
     return said.partition(". ")[0].rstrip(".") + "." if said else ""
 
 
