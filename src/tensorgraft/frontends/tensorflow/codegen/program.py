@@ -20,7 +20,7 @@ from tensorgraft.frontends.tensorflow.codegen.recording import GraphRecorder, Te
 from tensorgraft.frontends.tensorflow.codegen.watching import GraphWatch, mapped
 from tensorgraft.frontends.tensorflow.models import is_model
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
-from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
+from tensorgraft.frontends.tensorflow.values import lifted
 from tensorgraft.hub import dtypes
 
 
@@ -32,6 +32,7 @@ class GraphFunctionProgram:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.is_model = is_model(fn)
+        self.buffers: set[str] = set()  # of the last trace
         python = getattr(fn, "python_function", fn)
         owner = type(fn) if self.is_model else inspect.unwrap(python)
         self.name = _identifier(getattr(owner, "__name__", type(fn).__name__))
@@ -94,11 +95,16 @@ class GraphFunctionProgram:
         trained = {n: v for n, v in held.variables.items() if _is_trained(v)} if gradients else {}
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(list(trained.values()))
-            out = by_path(_results(tf.function(self.fn)(*args, **kwargs) if self.is_model else self.fn(*args, **kwargs)))
+            out = by_path(
+                _results(tf.function(self.fn)(*args, **kwargs) if self.is_model else self.fn(*args, **kwargs))
+            )
             outputs = {n: x for n, x in out.items() if isinstance(x, tf.Tensor | tf.Variable)}
             outputs = {n: tf.convert_to_tensor(x) for n, x in outputs.items()}
             smooth = [x for x in outputs.values() if x.dtype.is_floating or x.dtype.is_complex]
-            sums = [tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x.shape).astype(np.float32)) for x in smooth]
+            sums = [
+                tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x.shape).astype(np.float32))
+                for x in smooth
+            ]
             total = tf.add_n(sums) if sums else None
         pulled: dict[str, np.ndarray] = {}
         after = {name: v.numpy() for name, v in held.variables.items()}
@@ -107,12 +113,16 @@ class GraphFunctionProgram:
             pulled = {
                 n: tf.convert_to_tensor(g).numpy()
                 for n, g in zip(trained, found, strict=True)
-                if g is not None and _same(before[n], after[n])
+                if g is not None and n not in self.buffers
             }
         for name, v in held.variables.items():
             if not _same(before[name], after[name]):
                 v.assign(before[name])
-        return Evaluation({n: x.numpy() for n, x in outputs.items()}, pulled, after)
+        return Evaluation(
+            {n: x.numpy() for n, x in outputs.items()},
+            pulled,
+            {n: x for n, x in after.items() if n in self.buffers},
+        )
 
     # ---- the trace -------------------------------------------------------------------------------------------------
 
@@ -179,6 +189,7 @@ class _Tracing:
         kept = [n for n, v in held.items() if n not in generators and (v in used or n in written)]
         parameters = {n: held[n] for n in kept if _is_trained(traced.held[n]) and n not in written}
         buffers = {n: held[n] for n in kept if n not in parameters}
+        self.program.buffers = set(buffers)
         return SourceTrace(
             framework="tensorflow",
             name=root.kind,
@@ -210,7 +221,7 @@ def _hand_keys(frame: Frame, drawn: list[Var], key: Var | None = None) -> Var | 
               for v in variables([s.args, s.kwargs]))]  # fmt: skip
     if not taking:
         return None
-    first = key = key or Var((2,), dtypes.uint32)
+    first = key = Var((2,), dtypes.uint32) if key is None else key
     calls: list[Any] = []
     for call in frame.calls:
         if call in taking:
