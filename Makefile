@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance ecosystem harness versions dist dist-check setup clean
+.PHONY: fuzz demo demo-parallel test test-all lint format bench conformance ecosystem harness versions dist dist-check setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -49,6 +49,13 @@ conformance: $(STAMP)
 	$(BIN)/python -m pytest tests/conformance tests/hub/test_primitives.py --conformance=full -q --no-header --tb=no -r fE $(PYTEST_ARGS) $(CONFORMANCE_ARGS); \
 	  status=$$?; $(BIN)/python -m tests.frontends.tensorflow.raw_operations >/dev/null; $(BIN)/python -m tests.conformance.page; \
 	  exit $$status
+
+# Random programs, N of KIND (torch, jax, array_api, ..., or all), with new seeds; FUZZ_ARGS="--count" for a run that is on
+# docs/fuzzing.md.
+N ?= 10000
+KIND ?= all
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(KIND) -n $(N) --jobs 2 $(FUZZ_ARGS); status=$$?; $(BIN)/python -m tests.fuzz.page; exit $$status
 
 # Other people's programs and test suites, unmodified, natively and on devices. Writes docs/ecosystem.md; hours on JAX.
 # ECOSYSTEM_ARGS="--areas torch --suites timm --on numpy --every 10" for a part of it.
