@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance ecosystem harness versions dist dist-check setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -57,6 +57,14 @@ source-conformance: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
 	$(BIN)/python -m tests.conformance.source_models --harness $(CONFORMANCE) $(SOURCE_ARGS)
 	$(BIN)/python -m tests.conformance.page
+
+
+# Random programs, N of KIND (torch, jax, array_api, ..., or all), with new seeds; FUZZ_ARGS="--count" for a run that is on
+# docs/fuzzing.md.
+N ?= 10000
+KIND ?= all
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(KIND) -n $(N) --jobs 2 $(FUZZ_ARGS); status=$$?; $(BIN)/python -m tests.fuzz.page; exit $$status
 
 # Other people's programs and test suites, unmodified, natively and on devices. Writes docs/ecosystem.md; hours on JAX.
 # ECOSYSTEM_ARGS="--areas torch --suites timm --on numpy --every 10" for a part of it.

@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import json
 import multiprocessing
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,6 +186,8 @@ def _run(kind: Kind, first: int, args: argparse.Namespace) -> int:
 
 
 def commit() -> str:
+    if shutil.which("git") is None:
+        return importlib.metadata.version("tensorgraft")
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return asked.stdout.strip() if asked.returncode == 0 else importlib.metadata.version("tensorgraft")
 

@@ -110,6 +110,7 @@ def history(pool: Pool, rng: random.Random) -> str:
         return f"{name}.requires_grad_({'False' if rng.random() < 0.1 else ''})"
     y, x = rng.choice(with_history), rng.choice(with_history)
     leaf = rng.choice(leaves) if leaves else x
+    graded = pool.tensors[leaf].is_leaf and pool.tensors[leaf].grad is not None
     again = rng.choice(("", ", retain_graph=True", ", retain_graph=True", ", create_graph=True"))
     t = pool.tensors[y]
     seed = pool.fresh(t.shape, str(t.dtype)[6:])
@@ -126,7 +127,7 @@ def history(pool: Pool, rng: random.Random) -> str:
         f"{leaf}.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5))", f"{{new}} = {x}.detach()",
         f"with torch.no_grad(): {leaf}.sub_({leaf}.grad)", f"with torch.no_grad(): {leaf}.mul_(0.5)",
         f"{{new}} = torch.utils.checkpoint.checkpoint(lambda t: t.sin() * t, {x}, use_reentrant=False)",
-        f"{{new}} = torch.nn.utils.clip_grad_norm_([{leaf}], 1.0)", f"{leaf}.data = {name}.data",
+        f"{{new}} = torch.nn.utils.clip_grad_norm_([{leaf}], 1.0)" if graded else f"{leaf}.square_()", f"{leaf}.data = {name}.data",
         f"{{new}} = torch.func.grad(lambda t: (t.sin() * {name}).sum())({x})",
         f"{{new}} = torch.func.vmap(lambda t: t.cos().sum())({x})",
         f"{{new}} = torch.func.jvp(torch.tanh, ({x},), ({seed},))[1]" if x == y else f"{x}.requires_grad_()",

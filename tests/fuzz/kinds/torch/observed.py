@@ -87,7 +87,7 @@ def _seen(name: str, t: Tensor, storages: dict[int, str]) -> Seen:
         "shape": tuple(t.shape),
         "strides": tuple([t.stride(i) for i in significant]),
         "offset": t.storage_offset() if t.numel() else 0,
-        "memory shared with": storages.setdefault(t.untyped_storage()._cdata, name),
+        "memory shared with": storages.setdefault(t.untyped_storage()._cdata, name) if t.numel() else name,
         "requires_grad": t.requires_grad,
         "is_leaf": t.is_leaf,
         "inference": t.is_inference(),

@@ -98,6 +98,10 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
     complex_ones = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_complex()]
     if torch.Tag.pointwise in func.tags and any(not torch.isfinite(torch.view_as_real(t.resolve_conj())).all() for t in complex_ones):
         return "complex arithmetic with infinities and NaN"
+    if name.startswith(("polygamma", "special_zeta")):
+        x = next(t for t in tree_leaves(args) if isinstance(t, Tensor)).double()
+        if bool((~torch.isfinite(x) | ((x <= 0) & (x == x.floor())) | (x.abs() > 1e15)).any()):
+            return "poles and infinities of polygamma"
     if name in ("masked_scatter_", "masked_scatter", "put_", "index_copy_") and _one_memory(args[0], args[-1]):
         return "an operator that is not elementwise reads what it writes"
     return ""

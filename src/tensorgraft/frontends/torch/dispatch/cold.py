@@ -27,7 +27,7 @@ from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
 from tensorgraft.frontends.torch.dispatch.outcome import has_room
-from tensorgraft.frontends.torch.dispatch.plan import Plan, make_plan
+from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import tiered
@@ -237,7 +237,10 @@ class ColdOperator:
         if not names:
             return ()
         bound = self._operator.signature.bind(args, kwargs)
-        ids = {id(t) for t in tensors_in([bound[name] for name in names if name in bound], {})}
+        targets = tensors_in([bound[name] for name in names if name in bound], {})
+        if any(t.device.type != TYPE for t in targets):
+            raise device_error(self.name, tensors_in(args, kwargs))
+        ids = {id(t) for t in targets}
         ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         return tuple(i for i, t in enumerate(ours) if id(t) in ids)
 

@@ -186,11 +186,17 @@ def slot_of_call(
     for name, a in operator.signature.bind(args, kwargs).items():
         if name in operator.spec.host:
             allowed.update(id(t) for t in tensors_in((a,), {}))
+    written = {id(t) for t in _written(operator, args, kwargs) if t.device.type == "cpu"}
     for t in everything:
-        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed)
+        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed) or id(t) in written
         if t.device != first if t.device.type == TYPE else stray:
             raise device_error(operator.name, everything)
     return slot_at(first.index)
+
+
+def _written(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    bound = operator.signature.bind(args, kwargs)
+    return tensors_in([bound.get(name) for name in operator.writes], {})
 
 
 def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -63,7 +63,7 @@ def make_program(
     fn = spec.fn if whole else Replayed(spec.fn)
     if own is not None:
         fn = own.get(schema.short_name(operator.base or operator.op), fn)
-    targets, dtype = outline.targets, outline.dtype
+    targets, dtype, rounded = outline.targets, outline.dtype, outline.rounded
     geometries = [geometry_of(t) for t in tensors]
     reaches, ahead = reaches_of(geometries, forms)
     if outline.fetches is None:
@@ -132,6 +132,8 @@ def make_program(
             values = []
             for (index, at, geometry, order), value in zip(aims, flatten(out), strict=False):
                 if value is not None and turn < (1 if order is None else len(order)):
+                    if rounded is not None and geometry.dtype != rounded:
+                        value = xp.astype(value, rounded)
                     value = xp.astype(value, geometry.dtype)
                     if xp.shape(value) != geometry.shape:
                         value = xp.broadcast_to(value, geometry.shape)

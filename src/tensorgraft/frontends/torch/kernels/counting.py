@@ -66,6 +66,8 @@ def _consecutive(xp: Any, rows: Array, inverse: bool, counts: bool) -> Triple:
 
 
 def _consecutive_along(xp: Any, x: Array, dim: int, return_inverse: bool, return_counts: bool) -> Triple:
+    if not xp.size(x):
+        return _nothing_unique(xp, x, dim)
     values, run, lengths = _consecutive(xp, xp.moveaxis(x, dim, 0), return_inverse, return_counts)
     return xp.moveaxis(values, 0, dim), run, lengths
 
@@ -84,8 +86,6 @@ def _unique_consecutive(
 def _unique_dim_consecutive(
     xp: Any, x: Array, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> Triple:
-    if not xp.size(x):
-        return _nothing_unique(xp, x, dim)
     return _consecutive_along(xp, x, dim, return_inverse, return_counts)
 
 
