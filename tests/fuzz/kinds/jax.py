@@ -18,10 +18,12 @@ import numpy as np
 from jax import lax
 from tests.fuzz.kinds.array_api import Retry, Seen, compared
 from tests.fuzz.program import REFERENCE, Kind, Outcome, Program
+from tests.fuzz.rounding import Rounding
 
 import tensorgraft as tg
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.hub import registry
+from tensorgraft.hub.backend import Backend
 
 SHAPES = [(), (2,), (3,), (3,), (2, 3), (2, 3), (3, 3), (3, 2), (1, 3), (2, 2, 3), (0,), (4,), (2, 0)]
 DTYPES = ["float32"] * 8 + ["int32"] * 3 + ["bool", "uint8", "int8", "uint32", "bfloat16", "float16", "complex64", "int16"]
@@ -247,7 +249,7 @@ UNARY = templates(
     "jax.scipy.special.erfc({n})", "jax.scipy.special.gammaln({n})", "jax.scipy.special.xlogy({n}, {n})", "lax.reduce_precision({n}, 5, 7)", "jnp.nan_to_num({n} / 0)", "jnp.frexp({n})[0]", "jnp.modf({n})[0]",
 )  # fmt: skip
 INTEGERS = templates(
-    "iu", ANY, "{n} + {c}", "{n} // {c}", "{n} % {c}", "{n} << {k}", "{n} >> {k}", "~{n}", "lax.population_count({n})", "lax.clz({n})", "jnp.abs({n})", "-{n}", "lax.shift_right_logical({n}, {n}.dtype.type({k}))", "{n} ** 2", "{n} / {c}", "jnp.sqrt({n})", "{n} // {n}", "{n} % {n}", "jnp.bitwise_count({n})", "jnp.gcd({n}, {n}.dtype.type(6))", "lax.rem({n}, {n})", "lax.div({n}, {n})", "jnp.unpackbits({n}.astype(jnp.uint8), axis=None)", "{n} > {c}",
+    "iu", ANY, "{n} + {c}", "{n} // {c}", "{n} % {c}", "{n} << {k}", "{n} >> {k}", "~{n}", "lax.population_count({n})", "lax.clz({n})", "jnp.abs({n})", "-{n}", "lax.shift_right_logical({n}, {n}.dtype.type({k}))", "{n} ** 2", "{n} / {c}", "jnp.sqrt({n})", "{n} // ({n} | 1)", "{n} % ({n} | 1)", "jnp.bitwise_count({n})", "jnp.gcd({n}, {n}.dtype.type(6))", "lax.rem({n}, {n} | 1)", "lax.div({n}, {n} | 1)", "jnp.unpackbits({n}.astype(jnp.uint8), axis=None)", "{n} > {c}",
 )  # fmt: skip
 CONVERTED = templates("fiubc", lambda x: True, "{n}.astype(jnp.{t})", "lax.convert_element_type({n}, jnp.{t})", "jnp.asarray({n}, jnp.{t})", "({n} * 1).astype(jnp.{t})", "{n}.view({n}.dtype)")  # fmt: skip
 BITS = templates("iu", lambda x: np.dtype(x.dtype).itemsize in (1, 2, 4), "lax.bitcast_convert_type(jnp.nan_to_num({n}), jnp.uint8)", "lax.bitcast_convert_type(jnp.nan_to_num({n}), {{1: jnp.int8, 2: jnp.int16, 4: jnp.int32}}[{n}.dtype.itemsize])")  # fmt: skip
@@ -301,9 +303,11 @@ def combined(d: Drawing) -> str:
     n = d.find("fiuc")
     x = d.arrays[n]
     m = d.find("fiubc", lambda y: broadcasts(x, y)) if d.maybe(0.7) else d.num(kind(x))
+    if d.maybe(0.2) and kind(x) in "iu" and (m not in d.arrays or kind(d.arrays[m]) in "iu"):
+        return f"{n} {d.one('//', '%')} ({m} | 1)"  # XLA's compiler divides constants on the host, and is killed by 0
     if d.maybe(0.7):
-        return f"{n} {d.rng.choice('+ - * / // % == < >= !='.split() if kind(x) != 'c' else '+ - * == !='.split())} {m}"
-    return f"jnp.{d.one('maximum', 'minimum', 'arctan2', 'logaddexp', 'hypot', 'power', 'fmod', 'heaviside', 'nextafter', 'float_power', 'floor_divide', 'divmod')}({n}, {m})"
+        return f"{n} {d.rng.choice(('+ - * / == < >= !=' if kind(x) in 'iu' else '+ - * / // % == < >= !=').split() if kind(x) != 'c' else '+ - * == !='.split())} {m}"
+    return f"jnp.{d.one('maximum', 'minimum', 'arctan2', 'logaddexp', 'hypot', 'power', 'fmod' if kind(x) == 'f' else 'minimum', 'heaviside', 'nextafter', 'float_power', 'floor_divide' if kind(x) == 'f' else 'maximum')}({n}, {m})"
 
 
 def broadcasts(x: Any, y: Any) -> bool:
@@ -356,12 +360,52 @@ class Jax(Kind):
             return "XLA refuses"
         if not self.differences(self.play(program, f"{REFERENCE} eagerly"), found, program):
             return "XLA's optimisations decide"
-        self.shakes = 40
-        try:
-            return None if self.differences(self.play(program, REFERENCE), found, program) else "rounding decides"
-        finally:
-            self.shakes = 3
+        exact, *others = self.by_other_roundings(program, 20)
+        loose = Outcome(expected.raised)
+        for n, leaves in expected.observed.items():
+            moved = [slack(x, [o[n][i] for o in others]) for i, x in enumerate(exact[n])]
+            loose.observed[n] = [Seen(seen.value, m) for seen, m in zip(leaves, moved, strict=True)]
+        return None if self.differences(loose, found, program) else "rounding decides"
 
+    def by_other_roundings(self, program: Program, times: int) -> list[dict[str, list[np.ndarray]]]:
+        """As NumPy rounds, and so many times otherwise."""
+        with jax.enable_x64(program.statements[0] == "x64 = True"):
+            f, given = self.function(program)
+            backends = [registry.get("numpy"), *map(Rounding, range(times))]
+            return [self.by_operations(f, given, xp) for xp in backends]
+
+    def names(self, subject: str) -> dict[str, Any]:
+        made = lambda *args: jnp.asarray(data(*args))  # noqa: E731
+        return {**MODULES, "data": made, "number": number}
+
+    def statement(self, rng: random.Random, names: dict[str, Any]) -> str:
+        d = Drawing(rng, names)
+        if len(d.arrays) < 2:
+            return f"v{d.next} = {d.new()}"
+        while True:
+            f = rng.choices([f for _, f in STATEMENTS], [w for w, _ in STATEMENTS])[0]
+            try:
+                return f"v{d.next} = {f(d)}"
+            except Retry:
+                continue
+
+    def draw(self, seed: int) -> Program:
+        drawn: list[Program] = []
+        draw = super().draw
+
+        def traced() -> int:
+            drawn.append(draw(seed))
+            return 0
+
+        with jax.enable_x64(seed % 8 == 0):
+            jax.make_jaxpr(traced)()
+        program = drawn[0]
+        if seed % 8 == 0:
+            program = Program(self.name, ("x64 = True", *program.statements), seed)
+        return program
+
+    raising = 0.0
+    shakes = 3
 
     def function(self, program: Program) -> tuple[Callable[..., Any], list[Any]]:
         """The program as a function of its data, and the data."""
@@ -388,7 +432,7 @@ class Jax(Kind):
             f, given = self.function(program)
             try:
                 if subject == "tensorflow operations":
-                    outcome.observed = self.by_operations(f, given)
+                    outcome.observed = self.by_operations(f, given, registry.get("tensorflow"))
                     return outcome
                 if not subject.startswith(REFERENCE):
                     found = tg.graft(f, onto=subject)(*[native(x, subject) for x in given])
@@ -415,9 +459,8 @@ class Jax(Kind):
         compiled: Callable[..., Any] = lowered.compile(options)
         return [{n: flat(x) for n, x in compiled(*data).items()} for data in ([*given], *shaken)]
 
-    def by_operations(self, f: Callable[..., Any], given: list[Any]) -> dict[str, list[np.ndarray]]:
+    def by_operations(self, f: Callable[..., Any], given: list[Any], xp: Backend) -> dict[str, list[np.ndarray]]:
         """As a grafted function is computed where TensorFlow cannot compile it: without the seconds that XLA takes."""
-        xp = registry.get("tensorflow")
         closed, shape = jax.make_jaxpr(f, return_shape=True)(*given)
         with xp.scope():
             found = plan(closed)(xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)])
@@ -495,7 +538,7 @@ def slack(x: np.ndarray, others: list[np.ndarray]) -> np.ndarray | None:
         off = np.maximum.reduce([np.where((a == wide(o)) | (np.isnan(a) & np.isnan(wide(o))), 0.0, np.abs(wide(o) - a)) for o in others])
     off = np.where(np.isnan(off), np.inf, off)
     largest = np.max(np.abs(a[np.isfinite(a)]), initial=1.0)
-    return 16 * off + eps * (64 * np.abs(np.where(np.isfinite(a), a, 0)) + 16 * largest)
+    return 16 * off + eps * 64 * (np.abs(np.where(np.isfinite(a), a, 0)) + largest)
 
 
 def differs(seen: Seen, x: np.ndarray) -> str | None:
