@@ -222,7 +222,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     if op.namespace != "aten":
         return None
     decomposition = (
-        None if torch.Tag.out in op.tags else fallback.decompositions().get(op)
+        None if schema.is_out(op) else fallback.decompositions().get(op)
     )  # `out=` is resized by a plan
     if decomposition is not None:
         return _register(Operator(op, decomposed.decomposed_spec(op, decomposition)), set())
