@@ -14,4 +14,6 @@ def choose(platform: str | None) -> str:
     if platform is not None:
         os.environ["JAX_PLATFORMS"] = JAX_PLATFORMS[platform]
     asked = os.environ.setdefault("JAX_PLATFORMS", JAX_PLATFORMS["cpu"])
-    return next((name for name, value in JAX_PLATFORMS.items() if value.partition(",")[0] in asked.split(",")[:1]), asked)
+    return next(
+        (name for name, value in JAX_PLATFORMS.items() if value.partition(",")[0] in asked.split(",")[:1]), asked
+    )
