@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check gpu setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -82,6 +82,10 @@ harness: $(STAMP)
 versions: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
 	$(BIN)/python -m tests.versions $(VERSIONS_ARGS)
+
+# A sample of everything where JAX computes on a GPU. Writes docs/gpu.md, which says "not run" where there is none.
+gpu: $(STAMP)
+	$(BIN)/python -m tests.accelerators --platform gpu
 
 # The wheel and the source distribution, in dist/, looked through.
 dist: $(STAMP)
