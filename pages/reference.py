@@ -54,8 +54,8 @@ def names(space: Namespace) -> list[str]:
 
 
 def anchor(space: Namespace, name: str) -> str:
-    """Where a name stands on its page."""
-    return f"{space.shown}.{name}"
+    """Where a name stands on its page. (Underscores around it would be Markdown's.)"""
+    return f"{space.shown}.{name.strip('_') if name.startswith('__') else name}"
 
 
 def page(space: Namespace) -> str:
@@ -72,7 +72,8 @@ def page(space: Namespace) -> str:
             continue
         where = anchor(space, name)
         contents.append((f"[`{name}`](#{where})", _first_sentence(value)))
-        entries.append(f"## `{where}` {{ #{where} data-toc-label='{name}' }}\n\n{_entry(name, value)}")
+        label = where.rpartition(".")[2]
+        entries.append(f"## `{space.shown}.{name}` {{ #{where} data-toc-label='{label}' }}\n\n{_entry(name, value)}")
     table = "\n".join(f"| {link} | {says} |" for link, says in contents)
     return f"# {space.shown}\n\n{space.says}\n\n| | |\n| --- | --- |\n{table}\n\n" + "\n\n".join(entries) + "\n"
 

@@ -38,7 +38,7 @@ def test_shown(page):
         if block.language == "python":
             compile(block.program, name(page), "exec")
     assert any(block.shows or "raises" in block.options for block in blocks(text)), page
-    assert set(front_matter(text)) <= {"environment", "search"}
+    assert set(front_matter(text)) <= {"environment", "hide", "search"}
 
 
 def test_quoted_messages_are_in_the_source():
