@@ -21,7 +21,12 @@ def page(held: Callable[[str], str] = str) -> str:
         "[reference](array_api.md).\n"
     ]
     parts += [
-        _section("Operators of PyTorch", "`tg.torch.operators()`: every overload of ATen that the device computes.", _torch(), held),
+        _section(
+            "Operators of PyTorch",
+            "`tg.torch.operators()`: every overload of ATen that the device computes.",
+            _torch(),
+            held,
+        ),
         _section("Primitives of JAX", "What `tg.graft(function, onto=...)` takes.", _jax(), held),
         _section("Raw operations of TensorFlow", "What a `tf.function` may consist of.", _tensorflow(), held),
     ]
@@ -61,7 +66,15 @@ def _section(title: str, says: str, rows: list[tuple[str, str]], held: Callable[
 def _table(rows: Iterable[tuple[str, str]]) -> str:
     """As HTML at once: thousands of rows of Markdown take long."""
     body = "\n".join(f"<tr><td><code>{html.escape(a)}</code></td><td>{html.escape(b)}</td></tr>" for a, b in rows)
-    return (
-        '<div class="filtered">\n<input type="search" placeholder="Search in this table" aria-label="Search in this table">\n'
-        f'<div class="rows">\n<table>\n<thead><tr><th>name</th><th>how</th></tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>\n</div>'
-    )
+    label = "Search in this table"
+    return f"""<div class="filtered">
+<input type="search" placeholder="{label}" aria-label="{label}">
+<div class="rows">
+<table>
+<thead><tr><th>name</th><th>how</th></tr></thead>
+<tbody>
+{body}
+</tbody>
+</table>
+</div>
+</div>"""

@@ -30,7 +30,7 @@ _raw: list[str] = []  # HTML that Markdown need not read, which takes it long
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Pages that the navigation does not name go into the room of what is generated; what it names too early is left."""
+    """Pages that the navigation does not name go into a room of their own; those not there yet are left out."""
     root = Path(config.docs_dir)
     named = set(_pages(config.nav))
     found = {str(p.relative_to(root)) for p in root.rglob("*.md")}
@@ -50,9 +50,11 @@ def _pages(nav: Any) -> list[str]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     with ThreadPoolExecutor(2) as pool:  # they run while the reference is written
         for file in files.documentation_pages():
-            if file.src_uri.startswith(RUN) and any(b.runs for b in blocks(file.content_string)):
-                if os.environ.get("PAGES") != "kept" or is_kept(Path(file.abs_src_path), KEPT):
-                    _outputs[file.src_uri] = pool.submit(run, Path(file.abs_src_path), kept=KEPT)
+            if not (file.src_uri.startswith(RUN) and any(b.runs for b in blocks(file.content_string))):
+                continue
+            page = Path(file.abs_src_path or "")
+            if os.environ.get("PAGES") != "kept" or is_kept(page, KEPT):
+                _outputs[file.src_uri] = pool.submit(run, page, kept=KEPT)
         for space in reference.NAMESPACES:
             files.append(File.generated(config, space.page, content=reference.page(space)))
         files.append(File.generated(config, coverage.PAGE, content=coverage.page(_held)))
@@ -78,15 +80,15 @@ def _shown(text: str, outputs: list[Output] | None) -> str:
         title = f' title="{block.file}"' if block.file else ""
         shown = "" if block.hidden else f"```{block.language}{title}\n{block.program}```"
         if outputs and not block.hidden:
-            shown += _output(outputs[i])
+            shown += _output(outputs[i], ".said" if "raises" in block.options else "")
         text = text[: block.start] + shown + text[block.end :]
     return text
 
 
-def _output(output: Output) -> str:
+def _output(output: Output, kind: str) -> str:
     shown = ""
     if output.text.strip():
-        shown += f"\n\n```{{.text .output}}\n{output.text.rstrip()}\n```"
+        shown += f"\n\n```{{.text .output {kind}}}\n{output.text.rstrip()}\n```"
     for figure in output.figures:
         shown += f'\n\n{_held(f"""<figure class="drawn">{figure.strip()}</figure>""")}'
     return shown

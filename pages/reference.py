@@ -91,7 +91,7 @@ def _internal(name: str, value: Any) -> bool:
 
 
 def _entry(name: str, value: Any) -> str:
-    if not callable(value) or isinstance(value, type) and issubclass(value, enum.Enum):
+    if not callable(value) or (isinstance(value, type) and issubclass(value, enum.Enum)):
         return f"`{value!r}`, {_a(type(value).__name__)}." if not isinstance(value, type) else _text(value)
     parts = [_signature(name, value), _text(value)]
     if isinstance(value, type):
@@ -143,7 +143,9 @@ def _plain(annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty:
         return annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return _Plain(re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text).replace("typing.", "").replace("collections.abc.", ""))
+    return _Plain(
+        re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text).replace("typing.", "").replace("collections.abc.", "")
+    )
 
 
 def _wrapped(line: str) -> str:
@@ -227,7 +229,9 @@ def _items(body: str) -> str:
     shown = []
     for item in items:
         head, colon, rest = " ".join(item).partition(":")
-        shown.append(f"- `{head.strip('`')}`: {rest.strip()}" if colon and "`" not in head.strip("`") else f"- {' '.join(item)}")
+        shown.append(
+            f"- `{head.strip('`')}`: {rest.strip()}" if colon and "`" not in head.strip("`") else f"- {' '.join(item)}"
+        )
     return "\n".join(shown)
 
 

@@ -82,6 +82,10 @@ def _place(page: Path, kept: Path) -> Path:
 def _package() -> str:
     """The code that pages run on."""
     every = hashlib.sha256()
-    for path in [*sorted((ROOT / "src").rglob("*.py")), ROOT / "constraints.txt", Path(__file__).with_name("worker.py")]:
+    for path in [
+        *sorted((ROOT / "src").rglob("*.py")),
+        ROOT / "constraints.txt",
+        Path(__file__).with_name("worker.py"),
+    ]:
         every.update(path.read_bytes())
     return every.hexdigest()

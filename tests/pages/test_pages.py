@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from pages import messages
 from pages.blocks import blocks, front_matter, programs
 from pages.running import PageError, run

@@ -4,9 +4,9 @@ import re
 import types
 
 import pytest
+from pages import reference
 
 import tensorgraft as tg
-from pages import reference
 
 SPACES = reference.NAMESPACES
 
