@@ -15,13 +15,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from pages import coverage, messages, reference
-from pages.blocks import blocks
+from pages.blocks import EXPLANATIONS, blocks
 from pages.running import Output, PageError, is_kept, run
 
 ROOT = Path(__file__).parents[1]
-# Folders whose programs run in the build. Those of other pages run in the tests, which know what they take for granted.
+# Pages whose programs run in the build. Those of the others run in tests of their own (tests/pages/test_pages.py).
 # PAGES=kept shows what was kept of earlier runs alone: to look at the layout, and in a test of links.
-RUN = ("index.md", "tutorials/", "how_to/", "coming_from/", "troubleshooting.md")
+RUN = ("index.md", "tutorials/", "how_to/", "coming_from/", "troubleshooting.md", *EXPLANATIONS)
 KEPT = ROOT / "out" / "pages"
 ROOM = "Trusted"  # takes the pages that no other room names
 
