@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check gpu setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -96,6 +96,13 @@ dist: $(STAMP)
 dist-check: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
 	$(BIN)/python -m tests.distribution $(DIST_ARGS)
+
+# The site, in out/site. Programs of its pages are run; what they gave is kept until a page or the package changes.
+# Anything that fails, an output that is missing and a link to nowhere are errors. DOCS_ARGS="serve" to look at it.
+docs: export JAX_PLATFORMS = cpu
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(or $(DOCS_ARGS),build)
 
 setup: $(STAMP)
 
