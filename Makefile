@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance ecosystem harness setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -58,6 +58,14 @@ source-conformance: $(STAMP)
 	$(BIN)/python -m tests.conformance.source_models --harness $(CONFORMANCE) $(SOURCE_ARGS)
 	$(BIN)/python -m tests.conformance.page
 
+
+# Random programs, N of KIND (torch, jax, array_api, ..., or all), with new seeds; FUZZ_ARGS="--count" for a run that is on
+# docs/fuzzing.md.
+N ?= 10000
+KIND ?= all
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(KIND) -n $(N) --jobs 2 $(FUZZ_ARGS); status=$$?; $(BIN)/python -m tests.fuzz.page; exit $$status
+
 # Other people's programs and test suites, unmodified, natively and on devices. Writes docs/ecosystem.md; hours on JAX.
 # ECOSYSTEM_ARGS="--areas torch --suites timm --on numpy --every 10" for a part of it.
 ecosystem: export JAX_PLATFORMS = cpu
@@ -68,6 +76,22 @@ ecosystem: $(STAMP)
 harness: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
 	$(BIN)/python tests/conformance/harness.py --harness $(CONFORMANCE)
+
+# A sample of the tests in fresh environments: Pythons, and releases of each framework. Writes docs/versions.md; an hour,
+# and 20 GB of disk while it runs. VERSIONS_ARGS="--only torch" for a part of it: what was run before stays.
+versions: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.versions $(VERSIONS_ARGS)
+
+# The wheel and the source distribution, in dist/, looked through.
+dist: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.distribution --build
+
+# The wheel in an empty environment with each extra, README's programs there, and mypy and pyright on a user's program.
+dist-check: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.distribution $(DIST_ARGS)
 
 setup: $(STAMP)
 

@@ -15,9 +15,12 @@ import numpy as np
 from tensorgraft.codegen.program import Evaluation, SourceProgram, said
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.testing import test_of
+from tensorgraft.codegen.trace import SourceTrace, steps, variables
 from tensorgraft.codegen.weights import write_weights
+from tensorgraft.hub import dtypes
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
+ROUNDINGS = 2, 8  # of a 16-bit float: frameworks round in other places, and sums of derivatives add up
 LEAST = 2e-2  # of the largest gradient: below it gradients are rounding (a bias before a normalisation has none)
 
 Example = tuple[str, tuple[Any, ...], dict[str, Any]]  # sizes in words, arguments
@@ -48,11 +51,12 @@ class Checked:
     runner: str
     function: str
     wide: bool
+    limits: tuple[float, float]
     notes: list[str]  # what was not compared, and why
 
     def test(self, model: str) -> str:
         """The text of a test of the file `MODEL.py`."""
-        return test_of(model, self.function, self.runner, self.wide, FORWARD, GRADIENT)
+        return test_of(model, self.function, self.runner, self.wide, *self.limits)
 
 
 def check(
@@ -65,12 +69,17 @@ def check(
     stateful: bool,
     random: bool,
     key: bool = False,
+    epsilon: float = 0.0,
 ) -> Checked:
     """A row for the results at each of the `examples`, and for the gradients of the first. Of an example there may be
     several sizes: the first is taken at which the program itself runs.
 
+    `epsilon` is that of the narrowest float that the program computes with: results that went through bfloat16 are as
+    far apart as its roundings, whatever their own dtype is.
+
     Raises RuntimeError with what the file printed, where it does not run.
     """
+    forward, gradient = (max(least, n * epsilon) for least, n in zip((FORWARD, GRADIENT), ROUNDINGS, strict=True))
     with tempfile.TemporaryDirectory() as folder:
         model, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
         with open(model, "w") as file:
@@ -82,7 +91,7 @@ def check(
         for k, ((_, args, kwargs), _) in enumerate(chosen):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
             if key:  # the last argument of what is written: where its random numbers come from
-                arrays.append(np.array([0, 1], np.uint32))
+                arrays.append(np.array([0, 1], target.key))
             wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
             more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
             more |= (
@@ -111,14 +120,14 @@ def check(
             if wanted:  # not what has random numbers of its framework
                 data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected[k].gradients.items()}
-                rows.append(_row("results", sizes, wanted, outputs, FORWARD, 0.0))
+                rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
                 if expected[k].gradients:
                     gradients = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
                     for n, g in expected[k].gradients.items():  # a parameter that no result depends on is not there
                         gradients.setdefault(n, np.zeros_like(g))
                     top = max((float(np.abs(g).max(initial=0)) for g in expected[k].gradients.values()), default=0.0)
-                    rows.append(_row("gradients", sizes, expected[k].gradients, gradients, GRADIENT, LEAST * top))
-        return Checked(rows, data, target.runner, function, wide, notes)
+                    rows.append(_row("gradients", sizes, expected[k].gradients, gradients, gradient, LEAST * top))
+        return Checked(rows, data, target.runner, function, wide, (forward, gradient), notes)
 
 
 def _evaluated(
@@ -140,6 +149,13 @@ def _evaluated(
         else:
             notes.append(reason)
     return chosen, notes + [evaluation.note for _, evaluation in chosen if evaluation.note]
+
+
+def epsilon_of(trace: SourceTrace) -> float:
+    """Of the narrowest float of 16 bits that is computed with; 0 where there is none."""
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
+    return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
 def _row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -200,7 +201,12 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
     return list(groups.values())
 
 
+_FRAMES = ("in user code:", "File ", "Exception encountered when calling", "Arguments received")  # TensorFlow's
+
+
 def said(error: BaseException) -> str:
     """An error in a line."""
-    text = str(error).strip().split("\n")[0]
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).split("\n")]
+    plain = [x for x in lines if x and not x.startswith(_FRAMES)] or [""]
+    text = next((x for x in plain if "Error: " in x), plain[0])
     return f"{type(error).__name__}: {text[:120]}"

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
 
 
+class TwoWaysError(CannotBeSaidError):
+    """Modules (by `paths`) are called in two ways, which one method cannot say."""
+
+    def __init__(self, parted: dict[str, SourceFunction]) -> None:
+        self.paths = frozenset(parted)
+        path, f = next(iter(parted.items()))
+        super().__init__(f"{f.kind} ({f.place}): the module {path} is called in two ways, which one method cannot say")
+
+
 @dataclass
 class Member:
     """A parameter, a module that is called, or what holds others."""
@@ -70,14 +79,14 @@ class Classes(Style):
 
     def check_paths(self) -> None:
         homes: dict[tuple[str, ...], SourceFunction] = {}
+        parted: dict[str, SourceFunction] = {}
         for f in self.functions:
             for path in f.paths if f.is_module else ():
                 other = homes.setdefault(path, f)
                 if other is not f and not (f.layer and other.layer):
-                    raise CannotBeSaidError(
-                        f"{f.kind} ({f.place}): the module {'.'.join(path)} is called in two ways, which one method"
-                        " cannot say"
-                    )
+                    parted[".".join(path)] = f
+        if parted:
+            raise TwoWaysError(parted)
 
     # ---- what the writer of a function asks -----------------------------------------------------------------------
 
