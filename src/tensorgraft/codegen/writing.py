@@ -486,7 +486,8 @@ class FunctionWriter:
     def shapes(self, call: SourceStep) -> str:
         if call.method not in _MOVING or not isinstance(call.outcome, Var):
             return ""
-        return "(" + ", ".join(self.dimension(d) for d in call.outcome.shape) + ")"
+        sizes = [self.dimension(d) for d in call.outcome.shape]
+        return f"({', '.join(sizes)})" if sizes.count("n") < 2 else ""
 
     def dimension(self, d: Any) -> str:
         if not isinstance(d, Extent):
