@@ -432,6 +432,7 @@ class _Builder:
         statics: dict[str, list[Any]] = {}
 
         named: dict[str, Static] = {}
+        method = ""  # what is being looked at
 
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
             if not _varies(tree):
@@ -443,7 +444,7 @@ class _Builder:
                 return tree
             if (
                 name == "shape"
-                and getattr(call, "method", "") == "reshape"
+                and method == "reshape"
                 and isinstance(tree, tuple)
                 and sum(isinstance(d, Extent) for d in tree) == 1
             ):
@@ -469,6 +470,7 @@ class _Builder:
 
         for i, call in enumerate(function.calls):
             assert isinstance(call, SourceStep)
+            method = call.method
             others = [calls[i] for calls in originals]
             if isinstance(call, Invoke):
                 statics_of = {
