@@ -28,6 +28,8 @@ def main() -> None:
     for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
         data = np.load(path)
         arrays = [tf.constant(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
+        if "key" in data:
+            arrays[-1] = tf.cast(arrays[-1], tf.int32)
         with tf.GradientTape() as tape:
             params: dict = {k: x for k, x in module.flat(state[0]).items() if inexact(x)} if state else {}
             tape.watch(params)
