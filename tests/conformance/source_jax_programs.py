@@ -4,8 +4,8 @@ tests.conformance.source_jax_programs`.
 The programs are those of a folder that is not part of this repository (`--harness`, in it `jax_programs/`: traceax,
 lineax, optax, Equinox and jax itself, with derivatives) and the models below, of Equinox, Flax (linen and nnx) and
 Haiku. Rows go to `out/conformance/source-jax-programs-TARGET.jsonl`
-(what has a row is not run again, but with `--fresh`), files beside them, and counts to `runs/source_jax_programs.json`, of
-which `python -m tests.conformance.page` makes a part of docs/conformance.md.
+(what has a row is not run again, but with `--fresh`), files beside them, and counts to
+`runs/source_jax_programs.json`, of which `python -m tests.conformance.page` makes a part of docs/conformance.md.
 """
 
 from __future__ import annotations
