@@ -20,7 +20,7 @@ _NAMES = {"__array_namespace__": "array_api", "array_namespace": "array_api"}
 
 
 def framework_of(program: Any, examples: Any) -> str | None:
-    """"jax", "tensorflow", "array_api", or None."""
+    """ "jax", "tensorflow", "array_api", or None."""
     if not callable(program):
         return None
     for x in (program, getattr(program, "__self__", None)):
@@ -76,7 +76,9 @@ def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
         if name not in around:
             continue
         x = around[name]
-        package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(".")[0]
+        package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(
+            "."
+        )[0]
         found = _PACKAGES.get(package) or _of_class(type(x))
         if found is not None:
             yield found

@@ -24,7 +24,9 @@ from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.hub import registry
 
 SHAPES = [(), (2,), (3,), (3,), (2, 3), (2, 3), (3, 3), (3, 2), (1, 3), (2, 2, 3), (0,), (4,), (2, 0)]
-DTYPES = ["float32"] * 8 + ["int32"] * 3 + ["bool", "uint8", "int8", "uint32", "bfloat16", "float16", "complex64", "int16"]
+DTYPES = (
+    ["float32"] * 8 + ["int32"] * 3 + ["bool", "uint8", "int8", "uint32", "bfloat16", "float16", "complex64", "int16"]
+)
 INPUT = re.compile(r"(v\d+) = (data|number)\(")
 
 
@@ -86,11 +88,7 @@ class Drawing:
         return f'data("{dtype}", {shape}, {self.rng.randrange(10**5)})'
 
     def find(self, kinds: str = "fiubcV", where: Callable[[Any], bool] = lambda x: True) -> str:
-        fit = [
-            n
-            for n, x in self.arrays.items()
-            if kind(x) in kinds and where(x) and x.size <= 100 and x.ndim < 5
-        ]
+        fit = [n for n, x in self.arrays.items() if kind(x) in kinds and where(x) and x.size <= 100 and x.ndim < 5]
         if not fit:
             raise Retry
         return fit[-1] if self.maybe(0.3) else self.rng.choice(fit)
@@ -134,7 +132,10 @@ class Drawing:
         elif k == "b":
             forms += [lambda: f"({sub()} {self.one('&', '|', '^')} {self.captured(a, x, sub)})", lambda: f"(~{sub()})"]
         else:
-            forms += [lambda: f"({sub()} {self.one('+', '-', '*')} {self.captured(a, x, sub)})", lambda: f"jnp.conj({sub()})"]
+            forms += [
+                lambda: f"({sub()} {self.one('+', '-', '*')} {self.captured(a, x, sub)})",
+                lambda: f"jnp.conj({sub()})",
+            ]
         if x.ndim and k != "c":
             ax = self.axis(x)
             forms += [
@@ -151,7 +152,11 @@ class Drawing:
                 ]
             if x.shape[0]:
                 forms.append(lambda: self.mapped(sub, x, depth))
-        forms += [lambda: self.cond(sub, x, depth), lambda: self.loop(sub, x, depth), lambda: self.called(sub, x, depth)]
+        forms += [
+            lambda: self.cond(sub, x, depth),
+            lambda: self.loop(sub, x, depth),
+            lambda: self.called(sub, x, depth),
+        ]
         return self.rng.choice(forms)()
 
     def captured(self, a: str, x: Any, sub: Callable[[], str]) -> str:
@@ -226,7 +231,14 @@ def templates(kinds: str, where: Callable[[Any], bool], *forms: str) -> Statemen
         n = d.find(kinds, where)
         x = d.arrays[n]
         form = d.rng.choice(forms)
-        said = {"n": n, "c": d.num(kind(x)), "a": d.axis(x) if "{a}" in form else 0, "k": d.one(1, 2), "t": d.rng.choice(DTYPES), "s": d.rng.randrange(1000)}
+        said = {
+            "n": n,
+            "c": d.num(kind(x)),
+            "a": d.axis(x) if "{a}" in form else 0,
+            "k": d.one(1, 2),
+            "t": d.rng.choice(DTYPES),
+            "s": d.rng.randrange(1000),
+        }
         if "{m}" in form:
             said["m"] = d.find(where=lambda y: y.dtype == x.dtype and y.shape == x.shape)
         return form.format(**said)
@@ -362,7 +374,6 @@ class Jax(Kind):
         finally:
             self.shakes = 3
 
-
     def function(self, program: Program) -> tuple[Callable[..., Any], list[Any]]:
         """The program as a function of its data, and the data."""
         names: dict[str, Any] = {**MODULES}
@@ -378,7 +389,11 @@ class Jax(Kind):
             if target[0] == "v" and " = number(" not in text:
                 results.append(target)
         # a name that a shrunken program has lost is not returned
-        said = [f"def program({', '.join(inputs)}):", *body, f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}"]
+        said = [
+            f"def program({', '.join(inputs)}):",
+            *body,
+            f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}",
+        ]
         exec(compile("\n".join(said), "<program>", "exec"), names)
         return names["program"], given
 
@@ -420,7 +435,9 @@ class Jax(Kind):
         xp = registry.get("tensorflow")
         closed, shape = jax.make_jaxpr(f, return_shape=True)(*given)
         with xp.scope():
-            found = plan(closed)(xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)])
+            found = plan(closed)(
+                xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)]
+            )
             leaves = [xp.to_numpy(x) for x in found]
         return {n: jax.tree.leaves(x) for n, x in jax.tree.unflatten(jax.tree.structure(shape), leaves).items()}
 
@@ -492,7 +509,9 @@ def slack(x: np.ndarray, others: list[np.ndarray]) -> np.ndarray | None:
     eps = float(jnp.finfo(x.dtype).eps)
     with np.errstate(all="ignore"):
         a = wide(x)
-        off = np.maximum.reduce([np.where((a == wide(o)) | (np.isnan(a) & np.isnan(wide(o))), 0.0, np.abs(wide(o) - a)) for o in others])
+        off = np.maximum.reduce(
+            [np.where((a == wide(o)) | (np.isnan(a) & np.isnan(wide(o))), 0.0, np.abs(wide(o) - a)) for o in others]
+        )
     off = np.where(np.isnan(off), np.inf, off)
     largest = np.max(np.abs(a[np.isfinite(a)]), initial=1.0)
     return 16 * off + eps * (64 * np.abs(np.where(np.isfinite(a), a, 0)) + 16 * largest)

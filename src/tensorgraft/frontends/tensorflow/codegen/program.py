@@ -94,11 +94,16 @@ class GraphFunctionProgram:
         trained = {n: v for n, v in held.variables.items() if _is_trained(v)} if gradients else {}
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(list(trained.values()))
-            out = by_path(_results(tf.function(self.fn)(*args, **kwargs) if self.is_model else self.fn(*args, **kwargs)))
+            out = by_path(
+                _results(tf.function(self.fn)(*args, **kwargs) if self.is_model else self.fn(*args, **kwargs))
+            )
             outputs = {n: x for n, x in out.items() if isinstance(x, tf.Tensor | tf.Variable)}
             outputs = {n: tf.convert_to_tensor(x) for n, x in outputs.items()}
             smooth = [x for x in outputs.values() if x.dtype.is_floating or x.dtype.is_complex]
-            sums = [tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x.shape).astype(np.float32)) for x in smooth]
+            sums = [
+                tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x.shape).astype(np.float32))
+                for x in smooth
+            ]
             total = tf.add_n(sums) if sums else None
         pulled: dict[str, np.ndarray] = {}
         after = {name: v.numpy() for name, v in held.variables.items()}

@@ -195,9 +195,7 @@ def _key(node: GraphNode, k: int) -> TensorKey | None:
     return None if op is None else TensorKey(id(op.graph), op.name, k)
 
 
-def _recorded(
-    node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan
-) -> Callable[..., Any]:
+def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> Callable[..., Any]:
     """What records a node."""
     plain = _resolved(node, row) if row is not None else None
     where = node.place().rpartition("/")[2]
