@@ -61,7 +61,7 @@ def view(pool: Pool, rng: random.Random) -> str:
         f".reshape({[-1, *t.shape[:1]]})", f".unfold({a}, {rng.randint(1, 3)}, {rng.randint(1, 2)})",
         f".diagonal({rng.randint(-1, 1)}, {a}, {b})", f".unbind({a})", f".split({rng.randint(1, 2)}, {a})",
         f".chunk(2, {a})", f".movedim({a}, {b})", ".detach()", ".flatten()", ".view_as_real()" if False else ".real",
-        ".imag", f".as_strided({strided(t, rng)})", f".view(torch.{pool.dtype()})", ".ravel()", ".conj()", ".t()",
+        ".imag", f".as_strided({strided(t, rng)})", f".view(torch.{'bool' if t.dtype is torch.bool else pool.dtype('bool')})", ".ravel()", ".conj()", ".t()",
         f".unflatten({a}, (-1, 1))", f".tensor_split({rng.randint(1, 3)}, {a})", f".swapaxes({a}, {b})", ".alias()" if False else "[...]",
         f".contiguous(memory_format=torch.{rng.choice(('contiguous_format', 'channels_last'))})",
         f".to(memory_format=torch.{rng.choice(('channels_last', 'preserve_format'))})", ".expand_as(" + pool.any() + ")",

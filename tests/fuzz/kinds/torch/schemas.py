@@ -130,8 +130,9 @@ class Pool:
     def seed(self) -> int:
         return self.rng.randrange(1, 100)
 
-    def dtype(self) -> str:
-        return self.rng.choice(DTYPES)
+    def dtype(self, but: str = "") -> str:
+        chosen = self.rng.choice(DTYPES)
+        return chosen if chosen != but else "int8"
 
     def fresh(self, shape: Any, dtype: str | None = None) -> str:
         seed = self.seed()
@@ -236,6 +237,8 @@ def argument(name: str, kind: str, pool: Pool, this: str, t: Tensor | None) -> s
         if rng.random() < 0.25:
             return "None"
         kind = kind[9:-1]
+    if name == "dtype" and (t is None or t.dtype is torch.bool):  # bytes that are no truths are in no bool
+        return "torch.bool"
     if name in ("dtype", "out_dtype"):
         return f"torch.{pool.dtype()}"
     if name == "memory_format":

@@ -51,7 +51,8 @@ def play(kind: Any, program: Program, backend: str, way: str) -> Outcome:
             outcome.observed["skipped"] = None
         return outcome
     names.update(result if isinstance(result, dict) else {"v0": result})
-    outcome.observed = _values(observed.observe(names))
+    seen = _values(observed.observe(names))  # a leaf made inside comes back without its gradient: documented
+    outcome.observed = {n: s for n, s in seen.items() if ".grad" not in n or n.removesuffix(".grad") in inputs}
     return outcome
 
 
