@@ -389,9 +389,9 @@ class Compiled(TracedFunction):
                 cell = cell_of(o)
                 if id(cell) in number:
                     claimed.add(number[id(cell)])
-                    results.append(Result(survivor=number[id(cell)], metadata=Metadata.of(o)))
+                    results.append(Result(survivor=number[id(cell)], metadata=Metadata.whole(o)))
                 elif id(cell) in argument_of:
-                    results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.of(o)))
+                    results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.whole(o)))
                 else:
                     results.append(Result(value=o))
             elif on_host(o):
@@ -411,7 +411,7 @@ class Compiled(TracedFunction):
                 k = number.get(id(cell_of(after)))
                 if k is not None:
                     claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.of(after), anew=reset))
+                    gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=reset))
                     if leaf.before is not None:
                         tensor.grad = leaf.before  # which the first call reads, too
             elif after is None and (reset or leaf.before is not None):
