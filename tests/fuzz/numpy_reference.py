@@ -324,10 +324,22 @@ class Namespace:
         return made
 
 
+def _solvable(f: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return f(*args, **options)
+        except np.linalg.LinAlgError as error:
+            if "Singular" in str(error) or "positive definite" in str(error):
+                raise Undefined("a matrix that is singular or not positive definite") from None
+            raise
+
+    return call
+
+
 class _Linalg:
     def __getattr__(self, name: str) -> Any:
         f = _diagonal if name == "diagonal" else getattr(np.linalg, name)
-        made = _function(name, f, name not in ("diagonal", "matrix_transpose"))
+        made = _function(name, _solvable(f), name not in ("diagonal", "matrix_transpose"))
         self.__dict__[name] = made
         return made
 
