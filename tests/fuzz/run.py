@@ -13,6 +13,7 @@ import importlib
 import importlib.metadata
 import json
 import multiprocessing
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ from tests.fuzz.program import Kind, Program
 from tests.fuzz.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
+_CHUNK = 2000
 OUT = ROOT / "out" / "fuzz"
 FOUND = Path(__file__).parent / "found"
 RUNS = Path(__file__).parent / "runs"
@@ -82,18 +86,47 @@ def one(kind: Kind, seed: int, subjects: tuple[str, ...] = (), limit: int = 120)
     return Found(seed, subjects, rows, kind.excused.copy())
 
 
-def _task(args: tuple[str, int, tuple[str, ...]]) -> Found:
-    name, seed, subjects = args
-    return one(kind_named(name), seed, subjects)
-
-
 def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> Iterator[Found]:
-    tasks = ((name, seed, subjects) for seed in seeds)
-    if jobs == 1:
-        yield from map(_task, tasks)
+    """In processes, each of which plays `_CHUNK` programs: one that a framework ends is one finding. jobs=0: in this."""
+    if not jobs:
+        yield from (one(kind_named(name), seed, subjects) for seed in seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=250) as pool:  # of 20 tasks
-        yield from pool.imap_unordered(_task, tasks, chunksize=20)
+    waiting = [seeds[i : i + _CHUNK] for i in range(0, len(seeds), _CHUNK)][::-1]
+    playing: dict[Connection, tuple[BaseProcess, range, int]] = {}  # the process, its seeds, the one at which it is
+    context = multiprocessing.get_context("spawn")
+    while waiting or playing:
+        while waiting and len(playing) < jobs:
+            here, there = context.Pipe(duplex=False)
+            chunk = waiting.pop()
+            process = context.Process(target=_play, args=(there, name, chunk, subjects), daemon=True)
+            process.start()
+            there.close()
+            playing[here] = process, chunk, chunk[0]
+        for ready in wait(list(playing)):
+            assert isinstance(ready, Connection)
+            process, chunk, seed = playing[ready]
+            try:
+                said = ready.recv()
+            except EOFError:
+                process.join()
+                del playing[ready]
+                if process.exitcode:
+                    ended = f"the process ended with {process.exitcode}"
+                    yield Found(seed, (), [{"seed": seed, "subject": "-", "lines": [ended], "program": ""}], Counter())
+                    if seed + 1 in chunk:
+                        waiting.append(range(seed + 1, chunk.stop))
+                continue
+            if isinstance(said, Found):
+                yield said
+            else:
+                playing[ready] = process, chunk, said
+
+
+def _play(there: Connection, name: str, seeds: range, subjects: tuple[str, ...]) -> None:
+    kind = kind_named(name)
+    for seed in seeds:
+        there.send(seed)
+        there.send(one(kind, seed, subjects))
 
 
 def small(kind: Kind, row: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +149,7 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=1000, help="programs")
     parser.add_argument("--seed", type=int, default=None, help="of the first program (default: from the clock)")
     parser.add_argument("--on", default="", help="subjects, separated by commas (default: those that a seed chooses)")
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=0, help="processes (default: this one)")
     parser.add_argument("--most", type=int, default=20, help="stop after so many findings")
     parser.add_argument("--count", action="store_true", help="the run counts: it is written to tests/fuzz/runs/")
     args = parser.parse_args()
@@ -153,6 +186,8 @@ def _run(kind: Kind, first: int, args: argparse.Namespace) -> int:
 
 
 def commit() -> str:
+    if shutil.which("git") is None:
+        return importlib.metadata.version("tensorgraft")
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return asked.stdout.strip() if asked.returncode == 0 else importlib.metadata.version("tensorgraft")
 
