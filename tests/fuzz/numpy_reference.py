@@ -119,7 +119,9 @@ def shaken(x: Any, few: float = 4) -> Any:
 
 def counted(x: Any) -> bool:
     """Small whole numbers: sums and products of them do not round."""
-    return not isinstance(x, np.ndarray) or x.dtype.kind not in "fc" or bool(np.all((np.abs(x) < 32) & (x == np.rint(x))))
+    return (
+        not isinstance(x, np.ndarray) or x.dtype.kind not in "fc" or bool(np.all((np.abs(x) < 32) & (x == np.rint(x))))
+    )
 
 
 def defined(name: str, given: list[Any], out: Any) -> None:
@@ -311,7 +313,11 @@ class Namespace:
         self.linalg, self.fft = _Linalg(), _Fft()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("float32", "float64", "float16", "complex64", "complex128", "bool") or name[-1].isdigit() and "int" in name:
+        if (
+            name in ("float32", "float64", "float16", "complex64", "complex128", "bool")
+            or name[-1].isdigit()
+            and "int" in name
+        ):
             return np.dtype(name)
         f = OWN.get(name) or getattr(np, name)
         if isinstance(f, np.ufunc):  # arrays of this class are shaken by themselves

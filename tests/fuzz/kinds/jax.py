@@ -26,7 +26,9 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
 SHAPES = [(), (2,), (3,), (3,), (2, 3), (2, 3), (3, 3), (3, 2), (1, 3), (2, 2, 3), (0,), (4,), (2, 0)]
-DTYPES = ["float32"] * 8 + ["int32"] * 3 + ["bool", "uint8", "int8", "uint32", "bfloat16", "float16", "complex64", "int16"]
+DTYPES = (
+    ["float32"] * 8 + ["int32"] * 3 + ["bool", "uint8", "int8", "uint32", "bfloat16", "float16", "complex64", "int16"]
+)
 INPUT = re.compile(r"(v\d+) = (data|number)\(")
 
 
@@ -88,11 +90,7 @@ class Drawing:
         return f'data("{dtype}", {shape}, {self.rng.randrange(10**5)})'
 
     def find(self, kinds: str = "fiubcV", where: Callable[[Any], bool] = lambda x: True) -> str:
-        fit = [
-            n
-            for n, x in self.arrays.items()
-            if kind(x) in kinds and where(x) and x.size <= 100 and x.ndim < 5
-        ]
+        fit = [n for n, x in self.arrays.items() if kind(x) in kinds and where(x) and x.size <= 100 and x.ndim < 5]
         if not fit:
             raise Retry
         return fit[-1] if self.maybe(0.3) else self.rng.choice(fit)
@@ -136,7 +134,10 @@ class Drawing:
         elif k == "b":
             forms += [lambda: f"({sub()} {self.one('&', '|', '^')} {self.captured(a, x, sub)})", lambda: f"(~{sub()})"]
         else:
-            forms += [lambda: f"({sub()} {self.one('+', '-', '*')} {self.captured(a, x, sub)})", lambda: f"jnp.conj({sub()})"]
+            forms += [
+                lambda: f"({sub()} {self.one('+', '-', '*')} {self.captured(a, x, sub)})",
+                lambda: f"jnp.conj({sub()})",
+            ]
         if x.ndim and k != "c":
             ax = self.axis(x)
             forms += [
@@ -153,7 +154,11 @@ class Drawing:
                 ]
             if x.shape[0]:
                 forms.append(lambda: self.mapped(sub, x, depth))
-        forms += [lambda: self.cond(sub, x, depth), lambda: self.loop(sub, x, depth), lambda: self.called(sub, x, depth)]
+        forms += [
+            lambda: self.cond(sub, x, depth),
+            lambda: self.loop(sub, x, depth),
+            lambda: self.called(sub, x, depth),
+        ]
         return self.rng.choice(forms)()
 
     def captured(self, a: str, x: Any, sub: Callable[[], str]) -> str:
@@ -228,7 +233,14 @@ def templates(kinds: str, where: Callable[[Any], bool], *forms: str) -> Statemen
         n = d.find(kinds, where)
         x = d.arrays[n]
         form = d.rng.choice(forms)
-        said = {"n": n, "c": d.num(kind(x)), "a": d.axis(x) if "{a}" in form else 0, "k": d.one(1, 2), "t": d.rng.choice(DTYPES), "s": d.rng.randrange(1000)}
+        said = {
+            "n": n,
+            "c": d.num(kind(x)),
+            "a": d.axis(x) if "{a}" in form else 0,
+            "k": d.one(1, 2),
+            "t": d.rng.choice(DTYPES),
+            "s": d.rng.randrange(1000),
+        }
         if "{m}" in form:
             said["m"] = d.find(where=lambda y: y.dtype == x.dtype and y.shape == x.shape)
         return form.format(**said)
@@ -374,39 +386,6 @@ class Jax(Kind):
             backends = [registry.get("numpy"), *map(Rounding, range(times))]
             return [self.by_operations(f, given, xp) for xp in backends]
 
-    def names(self, subject: str) -> dict[str, Any]:
-        made = lambda *args: jnp.asarray(data(*args))  # noqa: E731
-        return {**MODULES, "data": made, "number": number}
-
-    def statement(self, rng: random.Random, names: dict[str, Any]) -> str:
-        d = Drawing(rng, names)
-        if len(d.arrays) < 2:
-            return f"v{d.next} = {d.new()}"
-        while True:
-            f = rng.choices([f for _, f in STATEMENTS], [w for w, _ in STATEMENTS])[0]
-            try:
-                return f"v{d.next} = {f(d)}"
-            except Retry:
-                continue
-
-    def draw(self, seed: int) -> Program:
-        drawn: list[Program] = []
-        draw = super().draw
-
-        def traced() -> int:
-            drawn.append(draw(seed))
-            return 0
-
-        with jax.enable_x64(seed % 8 == 0):
-            jax.make_jaxpr(traced)()
-        program = drawn[0]
-        if seed % 8 == 0:
-            program = Program(self.name, ("x64 = True", *program.statements), seed)
-        return program
-
-    raising = 0.0
-    shakes = 3
-
     def function(self, program: Program) -> tuple[Callable[..., Any], list[Any]]:
         """The program as a function of its data, and the data."""
         names: dict[str, Any] = {**MODULES}
@@ -422,7 +401,11 @@ class Jax(Kind):
             if target[0] == "v" and " = number(" not in text:
                 results.append(target)
         # a name that a shrunken program has lost is not returned
-        said = [f"def program({', '.join(inputs)}):", *body, f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}"]
+        said = [
+            f"def program({', '.join(inputs)}):",
+            *body,
+            f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}",
+        ]
         exec(compile("\n".join(said), "<program>", "exec"), names)
         return names["program"], given
 
@@ -463,7 +446,9 @@ class Jax(Kind):
         """As a grafted function is computed where TensorFlow cannot compile it: without the seconds that XLA takes."""
         closed, shape = jax.make_jaxpr(f, return_shape=True)(*given)
         with xp.scope():
-            found = plan(closed)(xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)])
+            found = plan(closed)(
+                xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)]
+            )
             leaves = [xp.to_numpy(x) for x in found]
         return {n: jax.tree.leaves(x) for n, x in jax.tree.unflatten(jax.tree.structure(shape), leaves).items()}
 
@@ -535,7 +520,9 @@ def slack(x: np.ndarray, others: list[np.ndarray]) -> np.ndarray | None:
     eps = float(jnp.finfo(x.dtype).eps)
     with np.errstate(all="ignore"):
         a = wide(x)
-        off = np.maximum.reduce([np.where((a == wide(o)) | (np.isnan(a) & np.isnan(wide(o))), 0.0, np.abs(wide(o) - a)) for o in others])
+        off = np.maximum.reduce(
+            [np.where((a == wide(o)) | (np.isnan(a) & np.isnan(wide(o))), 0.0, np.abs(wide(o) - a)) for o in others]
+        )
     off = np.where(np.isnan(off), np.inf, off)
     largest = np.max(np.abs(a[np.isfinite(a)]), initial=1.0)
     return 16 * off + eps * 64 * (np.abs(np.where(np.isfinite(a), a, 0)) + largest)

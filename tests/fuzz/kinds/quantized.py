@@ -52,7 +52,15 @@ class Quantized(Kind):
         def values(shape: tuple[int, ...], seed: int, front: str) -> Any:
             return made(chains.array_of(shape, seed), front, "float32", backend)
 
-        return {"torch": torch, "xp": xp, "Scheme": Scheme, "root": root, "write": write, "other": other, "values": values}
+        return {
+            "torch": torch,
+            "xp": xp,
+            "Scheme": Scheme,
+            "root": root,
+            "write": write,
+            "other": other,
+            "values": values,
+        }
 
     def statement(self, rng: random.Random, names: dict[str, Any]) -> str:
         draw = Seeded(rng)

@@ -139,12 +139,16 @@ class TensorFlow(Kind):
             n = d.find("fiuc")
             x = d.arrays[n]
             m = d.find(where=lambda y: y.dtype == x.dtype and fits(x, y)) if d.maybe(0.7) else "2"
-            sign = d.one(*(["+", "-", "*", "=="] if x.dtype.kind == "c" else ["+", "-", "*", "/", "//", "%", "<", ">=", "!="]))
+            sign = d.one(
+                *(["+", "-", "*", "=="] if x.dtype.kind == "c" else ["+", "-", "*", "/", "//", "%", "<", ">=", "!="])
+            )
             return f"v{d.next} = {n} {sign} {m}"
         f = d.rng.choices([f for _, f in FORMS], [w for w, _ in FORMS])[0]
         return f"v{d.next} = {f(d)}"
 
-    def function(self, program: Program, rng: np.random.Generator | None = None) -> tuple[Any, list[Any], dict[str, Any]]:
+    def function(
+        self, program: Program, rng: np.random.Generator | None = None
+    ) -> tuple[Any, list[Any], dict[str, Any]]:
         """(the program as a function of its data, the data, its variables); shaken by the generator."""
 
         def made(*args: Any) -> np.ndarray:
@@ -166,7 +170,11 @@ class TensorFlow(Kind):
                 body.append(f"    {text}")
                 if target[0] == "v" and " = " in text:
                     results.append(target)
-        said = [f"def program({', '.join(inputs)}):", *body, f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}"]
+        said = [
+            f"def program({', '.join(inputs)}):",
+            *body,
+            f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}",
+        ]
         exec(compile("\n".join(said), "<program>", "exec"), names)
         return names["program"], given, variables
 

@@ -33,7 +33,7 @@ class Torch(Kind):
         "jax": 1,
         "numpy": 1,
         "torch": 5,
-        "tensorflow": 5,
+        "tensorflow": 50,
         "jax compiled": 200,
         "jax lazy": 200,
         "jax jit": 200,

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 # a part of a name between underscores, or a name -> why it is not drawn
 _WHY = {
     "unspecified values": "empty resize new_empty resize_as_",
-    "internal": "stats backward native slow thnn convolution batch_norm_ wrapper conv_tbc int_repr alias_copy lift glu_jvp log_sigmoid_forward",
+    "internal": "powsum stats backward native slow thnn convolution batch_norm_ wrapper conv_tbc int_repr alias_copy lift glu_jvp log_sigmoid_forward",
     "layouts": "sparse coo csr csc bsr bsc mkldnn nested padded smm hspmm sspaddmm crow ccol col row values indices coalesce "
     "to_dense dense_dim sparse_dim to_padded_tensor to_mkldnn",
     "dtypes": "quantize quantized fake dequantize q qscheme chalf choose segment_reduce histogramdd dequantize_self",
