@@ -30,7 +30,9 @@ class Source(Jax):
     def statement(self, rng: Any, names: dict[str, Any]) -> str:
         while True:
             text = super().statement(rng, names)
-            if "data(" in text and any(t in text for t in ("float16", "int16", "int8", "uint", "complex", ", 0)", "(0,")):
+            if "data(" in text and any(
+                t in text for t in ("float16", "int16", "int8", "uint", "complex", ", 0)", "(0,")
+            ):
                 continue
             if "data(" in text or not EXCLUDED.search(text):
                 return text
