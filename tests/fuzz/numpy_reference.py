@@ -17,13 +17,11 @@ np.seterr(all="ignore")
 
 # rounded once, or not at all, by every backend
 EXACT = set(
-    """add subtract multiply divide negative positive absolute floor ceil trunc rint sign square reciprocal maximum
-    minimum copysign nextafter fmin fmax floor_divide remainder isnan isinf isfinite signbit equal not_equal less
-    less_equal greater greater_equal logical_and logical_or logical_xor logical_not conjugate""".split()
+    ["add", "subtract", "multiply", "divide", "negative", "positive", "absolute", "floor", "ceil", "trunc", "rint", "sign", "square", "reciprocal", "maximum", "minimum", "copysign", "nextafter", "fmin", "fmax", "floor_divide", "remainder", "isnan", "isinf", "isfinite", "signbit", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "conjugate"]
 )
 # functions (no ufuncs) that compute with digits; the others move, compare or count
 ROUNDING = set(
-    """sum prod mean std var cumulative_sum cumulative_prod matmul tensordot vecdot linspace diff round""".split()
+    ["sum", "prod", "mean", "std", "var", "cumulative_sum", "cumulative_prod", "matmul", "tensordot", "vecdot", "linspace", "diff", "round"]
 )
 ARITHMETIC = {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum"}
 NAMES = {
@@ -184,7 +182,7 @@ def _function(name: str, f: Callable[..., Any], rounds: bool) -> Callable[..., A
     return call
 
 
-COUNTING = set("sum prod cumulative_sum cumulative_prod matmul tensordot vecdot outer diff trace".split())
+COUNTING = set(["sum", "prod", "cumulative_sum", "cumulative_prod", "matmul", "tensordot", "vecdot", "outer", "diff", "trace"])
 TWO = {"concat", "stack", "matmul", "tensordot", "vecdot", "isin", "searchsorted", "where", "outer", "cross"}
 ORDERED = {"sort", "argsort", "max", "min", "argmax", "argmin", "searchsorted", "clip"}
 
@@ -315,8 +313,8 @@ class Namespace:
     def __getattr__(self, name: str) -> Any:
         if (
             name in ("float32", "float64", "float16", "complex64", "complex128", "bool")
-            or name[-1].isdigit()
-            and "int" in name
+            or (name[-1].isdigit()
+            and "int" in name)
         ):
             return np.dtype(name)
         f = OWN.get(name) or getattr(np, name)
@@ -330,10 +328,22 @@ class Namespace:
         return made
 
 
+def _solvable(f: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return f(*args, **options)
+        except np.linalg.LinAlgError as error:
+            if "Singular" in str(error) or "positive definite" in str(error):
+                raise Undefined("a matrix that is singular or not positive definite") from None
+            raise
+
+    return call
+
+
 class _Linalg:
     def __getattr__(self, name: str) -> Any:
         f = _diagonal if name == "diagonal" else getattr(np.linalg, name)
-        made = _function(name, f, name not in ("diagonal", "matrix_transpose"))
+        made = _function(name, _solvable(f), name not in ("diagonal", "matrix_transpose"))
         self.__dict__[name] = made
         return made
 

@@ -306,7 +306,8 @@ class _Builder:
                 call.path = call.path[len(path) :]
         outputs = list(self.outputs[frame])
         if frame is self.trace.root:
-            outputs = list(dict.fromkeys([*variables(self.trace.result), *variables(self.trace.written)]))
+            given = dict.fromkeys([*variables(self.trace.result), *variables(self.trace.written)])
+            outputs = [v for v in given if v.value is None]  # a constant is written where it is returned
         layer = None
         if self.modules is not None and frame.is_module and frame is not self.trace.root:
             layer = self.modules.layer(frame, calls, inputs, parameters)
