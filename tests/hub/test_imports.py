@@ -16,7 +16,7 @@ import tensorgraft
 
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
-UNDER_FRONT_ENDS = "errors warned importing hub boxes storage views anywhere precision arrays compiled quantization"
+UNDER_FRONT_ENDS = "errors warned importing interrupts hub boxes storage views anywhere precision arrays compiled quantization"
 
 
 def rooms(package: str, names: str, below: str) -> dict[str, str]:
@@ -41,7 +41,8 @@ LAYERS = {
     "errors": "",
     "warned": "",
     "importing": "",
-    "hub": "errors warned importing",
+    "interrupts": "",
+    "hub": "errors warned importing interrupts",
     **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
     "backends()": "hub",
     "boxes": "hub",
@@ -54,7 +55,7 @@ LAYERS = {
     "quantization": "warned hub storage views",
     "codegen": "errors hub",
     "frontends()": "",
-    "frontends.torch_entry": "warned importing hub",
+    "frontends.torch_entry": "warned importing interrupts hub",
     **TORCH,
     "frontends.torch": " ".join(["frontends.torch_entry", *TORCH]),
     **ARRAYS,
@@ -64,7 +65,7 @@ LAYERS = {
     "frontends.jax": f"{UNDER_FRONT_ENDS} codegen",
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
-    "frontends.tensorflow": "errors hub precision compiled",
+    "frontends.tensorflow": "errors interrupts hub precision compiled",
     "codegen.api": "codegen frontends.torch.codegen frontends.jax",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
