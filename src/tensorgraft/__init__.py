@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Backend": "tensorgraft.hub.backend",
     "BackendNotAvailableError": "tensorgraft.errors",
+    "MissingNameError": "tensorgraft.errors",
     "CheckError": "tensorgraft.errors",
     "FallbackError": "tensorgraft.errors",
     "DerivativeError": "tensorgraft.errors",
@@ -73,6 +74,7 @@ __all__ = [
     "CheckError",
     "DerivativeError",
     "FallbackError",
+    "MissingNameError",
     "Module",
     "QuantizedArray",
     "ShapeError",
@@ -131,6 +133,7 @@ if TYPE_CHECKING:
         CheckError,
         DerivativeError,
         FallbackError,
+        MissingNameError,
         ShapeError,
         TracedValueError,
     )

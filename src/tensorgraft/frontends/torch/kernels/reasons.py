@@ -61,6 +61,7 @@ REASONS = {
         floor_divide floor_divide.Scalar native_batch_norm_backward native_dropout_backward pixel_shuffle rsub.Scalar
         rsub.Tensor std.correction std_mean.correction sum
     """,
+    "the decomposition refuses complex numbers, which the CPU takes": "nan_to_num",
     "one operator has one derivative, and one product of quantised weights": "linear",
     "decompositions of others call it; PyTorch itself takes it apart since 2.15": "linalg_vector_norm",
     "in place there is no decomposition, and it would run on the CPU": """
