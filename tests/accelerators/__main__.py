@@ -33,8 +33,8 @@ STEPS: dict[str, tuple[str, ...]] = {
 WITH_PLATFORM = ("pytest", "benchmarks.run")  # others take `JAX_PLATFORMS`
 HEADER = """# On {what}
 
-What `make {platform}` runs on a machine with one, with `--platform {platform}`: JAX computes there, and what it computes is
-compared with PyTorch on the CPU. {machine}
+What `make {platform}` runs on a machine with one, with `--platform {platform}`: JAX computes there, and what it
+computes is compared with PyTorch on the CPU. {machine}
 
 | what | result | seconds |
 | --- | --- | --- |
@@ -43,10 +43,10 @@ WITHOUT = """
 ## What is checked without one
 
 Each operation of the hub, in every dtype, and a network with its gradient are traced as they would be there, and
-lowered for CUDA and for TPUs (`tests/backends/test_lowered.py`; all dtypes with `--slow`). So are the decisions that are
-for CPUs alone: nothing takes the host's memory as it is, lends arrays to another backend, or asks for 64-byte alignment.
-Products ask for full precision (no TF32, no passes of bfloat16) unless `jax.default_matmul_precision` says otherwise.
-`eig` is not on TPUs, where JAX has none.
+lowered for CUDA and for TPUs (`tests/backends/test_lowered.py`; all dtypes with `--slow`). So are decisions that are
+for CPUs alone: nothing takes the host's memory as it is, lends arrays to another backend, or asks for 64-byte
+alignment. Products ask for full precision (no TF32, no passes of bfloat16) unless `jax.default_matmul_precision` says
+otherwise. `eig` is not on TPUs, where JAX has none.
 """
 
 
