@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance ecosystem harness docs setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -50,6 +50,22 @@ conformance: $(STAMP)
 	  status=$$?; $(BIN)/python -m tests.frontends.tensorflow.raw_operations >/dev/null; $(BIN)/python -m tests.conformance.page; \
 	  exit $$status
 
+# Models of the harness as source of other frameworks, each converted and compared. Writes docs/conformance.md; an hour for
+# each target. SOURCE_ARGS="--onto numpy --every 3" for a part of it: what was run before stays.
+source-conformance: export JAX_PLATFORMS = cpu
+source-conformance: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
+	$(BIN)/python -m tests.conformance.source_models --harness $(CONFORMANCE) $(SOURCE_ARGS)
+	$(BIN)/python -m tests.conformance.page
+
+
+# Random programs, N of KIND (torch, jax, array_api, ..., or all), with new seeds; FUZZ_ARGS="--count" for a run that is on
+# docs/fuzzing.md.
+N ?= 10000
+KIND ?= all
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(KIND) -n $(N) --jobs 2 $(FUZZ_ARGS); status=$$?; $(BIN)/python -m tests.fuzz.page; exit $$status
+
 # Other people's programs and test suites, unmodified, natively and on devices. Writes docs/ecosystem.md; hours on JAX.
 # ECOSYSTEM_ARGS="--areas torch --suites timm --on numpy --every 10" for a part of it.
 ecosystem: export JAX_PLATFORMS = cpu
@@ -60,6 +76,26 @@ ecosystem: $(STAMP)
 harness: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
 	$(BIN)/python tests/conformance/harness.py --harness $(CONFORMANCE)
+
+# A sample of the tests in fresh environments: Pythons, and releases of each framework. Writes docs/versions.md; an hour,
+# and 20 GB of disk while it runs. VERSIONS_ARGS="--only torch" for a part of it: what was run before stays.
+versions: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.versions $(VERSIONS_ARGS)
+
+# A sample of everything where JAX computes on a GPU. Writes docs/gpu.md, which says "not run" where there is none.
+gpu: $(STAMP)
+	$(BIN)/python -m tests.accelerators --platform gpu
+
+# The wheel and the source distribution, in dist/, looked through.
+dist: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.distribution --build
+
+# The wheel in an empty environment with each extra, README's programs there, and mypy and pyright on a user's program.
+dist-check: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.distribution $(DIST_ARGS)
 
 # The site, in out/site. Programs of its pages are run; what they gave is kept until a page or the package changes.
 # Anything that fails, an output that is missing and a link to nowhere are errors. DOCS_ARGS="serve" to look at it.

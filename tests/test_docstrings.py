@@ -31,7 +31,7 @@ WITH_EXAMPLES = [
     "tg.Backend", "tg.Module", "tg.autocast", "tg.device", "tg.eager", "tg.explain", "tg.from_backend_array",
     "tg.grad", "tg.graft", "tg.inplace_update", "tg.jit", "tg.load", "tg.scan", "tg.to_backend_array",
     "tg.value_and_grad", "tg.vmap", "torch.fallbacks", "torch.patches", "torch.set_fallback", "torch.tier_counts",
-    "quantization.dequantize", "quantization.quantize", "quantization.quantize_", "transforms.combine",
+    "tg.dequantize", "tg.quantize", "tg.quantize_", "transforms.combine",
     "transforms.is_array", "transforms.partition", "random.key", "random.normal", "operators.diagonal",
     "operators.logdet", "operators.trace",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Backend": "tensorgraft.hub.backend",
     "BackendNotAvailableError": "tensorgraft.errors",
+    "MissingNameError": "tensorgraft.errors",
     "CheckError": "tensorgraft.errors",
     "FallbackError": "tensorgraft.errors",
     "DerivativeError": "tensorgraft.errors",
@@ -73,7 +74,9 @@ __all__ = [
     "CheckError",
     "DerivativeError",
     "FallbackError",
+    "MissingNameError",
     "Module",
+    "QuantizedArray",
     "ShapeError",
     "TracedValueError",
     "__version__",
@@ -83,6 +86,7 @@ __all__ = [
     "backends",
     "cond",
     "custom_vjp",
+    "dequantize",
     "device",
     "eager",
     "error_if",
@@ -102,6 +106,9 @@ __all__ = [
     "operators",
     "parallel",
     "precision",
+    "quantization",
+    "quantize",
+    "quantize_",
     "random",
     "scan",
     "scatter_update",
@@ -118,7 +125,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tensorgraft import array_api, backends, nn, operators, parallel, precision, random, transforms
+    from tensorgraft import array_api, nn, operators, parallel, precision, quantization, random, transforms
     from tensorgraft.codegen.api import source
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import (
@@ -126,13 +133,18 @@ if TYPE_CHECKING:
         CheckError,
         DerivativeError,
         FallbackError,
+        MissingNameError,
         ShapeError,
         TracedValueError,
     )
     from tensorgraft.frontends import torch
+    from tensorgraft.frontends.array_api.extensions.quantized import QuantizedArray
     from tensorgraft.hub.backend import Backend
     from tensorgraft.hub.compile_cache import set_compile_cache
+    from tensorgraft.hub.registry import backends  # of a module that can be called
+    from tensorgraft.hub.tiers import eager
     from tensorgraft.precision import autocast, autocast_policy
+    from tensorgraft.quantization import dequantize, quantize, quantize_
     from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop
     from tensorgraft.transforms.custom import custom_vjp
     from tensorgraft.transforms.error_if import error_if

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
 
+_Type = TypeVar("_Type", bound=type)
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -27,7 +28,7 @@ def framework_of(x: Any) -> str | None:
     return None
 
 
-def ours(kind: type) -> type:
+def ours(kind: _Type) -> _Type:
     """A decorator: the class of arrays of a front end of ours."""
     global _OURS
     _OURS = (*_OURS, kind)

@@ -7,6 +7,10 @@ class BackendNotAvailableError(ImportError):
     """An unknown backend, or one whose framework is not installed."""
 
 
+class MissingNameError(ImportError):
+    """A name that is not public, and that this needs, is missing in the installed version of a framework."""
+
+
 class TracedValueError(RuntimeError):
     """A program asked for the value of something that is only being traced."""
 

@@ -48,6 +48,13 @@ def entry_points(group: str) -> importlib.metadata.EntryPoints:
     return _every_entry_point().select(group=group)
 
 
+def required(package: str, by: str) -> None:
+    """Raises ModuleNotFoundError, which says what installs it, for a package that is not there."""
+    if importlib.util.find_spec(package) is None:
+        command = f'pip install "tensorgraft[{package}]"'
+        raise ModuleNotFoundError(f"{by} needs {package}, which is not installed: {command}", name=package)
+
+
 # ---- what is to happen once a module is there ------------------------------------------------------------------------
 
 

@@ -123,4 +123,4 @@ def indexed(g: Geometry, key: Sequence[Any]) -> Geometry:
 
 def overlaps_itself(g: Geometry) -> bool:
     """Two elements are surely at one place: what was broadcast."""
-    return any(n > 1 and not stride for n, stride in zip(g.shape, g.strides, strict=True))
+    return 0 not in g.shape and any(n > 1 and not stride for n, stride in zip(g.shape, g.strides, strict=True))

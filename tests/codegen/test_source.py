@@ -303,3 +303,52 @@ def test_what_is_left_out_is_noted_and_the_file_says_how_it_was_checked():
     written = source(Asserts(), torch.ones(3, 2), onto="jax")
     assert any("test_source.py" in note for note in written.report.notes), written.report.notes
     assert "Checked against it (as the example, batch of 5" in written.text.split('"""')[1]
+
+
+class Mixed(nn.Module):
+    """Autocast's casts, by the rows of the CPU's table and by what composites are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(6, 6)
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            low = self.line(x)
+            products = torch.einsum("btd,bsd->bts", low, self.norm(x))
+            with torch.autocast(x.device.type, enabled=False):
+                wide = self.line(x)
+        return {"low": low, "products": products, "wide": wide, "after": x @ wide.mT}
+
+
+@pytest.mark.parametrize("onto", ["jax", "torch"])
+def test_regions_of_autocast(onto):
+    module, x = Mixed(), torch.randn(2, 3, 6)
+    written = source(module, x, onto=onto)
+    assert written.report.ok, written.report
+    assert "bfloat16" in written.text
+    limits = {row.what: row.limit for row in written.report.rows}
+    assert limits == {"results": 2 * 2**-7, "gradients": 8 * 2**-7}
+    with torch.autocast("cpu", torch.bfloat16):
+        around = source(nn.Linear(6, 6), x, onto=onto)
+    assert around.report.ok and "bfloat16" in around.text
+    assert not torch.is_autocast_enabled("cpu") and not torch.is_autocast_enabled("graft")
+
+
+class Received(nn.Module):
+    def forward(self, x, to):
+        return torch.zeros_like(x).index_add_(0, to, x)
+
+
+def test_moves_of_an_axis_to_where_it_is_are_not_said():
+    written = source(Received(), torch.randn(4, 3), torch.tensor([1, 0, 1, 3]), onto="jax")
+    assert written.report.ok and "moveaxis" not in written.text
+
+
+def test_imports_are_sorted_alike_beside_a_folder_of_the_same_name(tmp_path, monkeypatch):
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "a.py").touch()
+    monkeypatch.chdir(tmp_path)
+    text = source(nn.Linear(2, 2), torch.randn(1, 2), onto="jax", check=False).text
+    assert "import jax\nimport jax.numpy as jnp\nimport numpy as np\n" in text

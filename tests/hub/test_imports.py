@@ -16,7 +16,9 @@ import tensorgraft
 
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
-UNDER_FRONT_ENDS = "errors warned importing hub boxes storage views anywhere precision arrays compiled quantization"
+UNDER_FRONT_ENDS = (
+    "errors files private warned importing hub boxes storage views anywhere precision arrays compiled quantization"
+)
 
 
 def rooms(package: str, names: str, below: str) -> dict[str, str]:
@@ -39,11 +41,13 @@ FRONT_ENDS = " ".join(
 # where that is above what is in the package.
 LAYERS = {
     "errors": "",
+    "private": "errors",
+    "files": "",
     "warned": "",
     "importing": "",
-    "hub": "errors warned importing",
+    "hub": "errors files warned importing",
     **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
-    "backends()": "hub",
+    "backends()": "hub private",
     "boxes": "hub",
     "storage": "hub boxes",
     "views": "storage",
@@ -52,20 +56,21 @@ LAYERS = {
     "arrays": "hub",
     "compiled": "errors hub arrays",
     "quantization": "warned hub storage views",
-    "codegen": "errors hub",
-    "frontends()": "",
-    "frontends.torch_entry": "warned importing hub",
+    "codegen": "errors files hub",
+    "frontends()": "private",
+    "frontends.torch_entry": "errors private warned importing hub",
     **TORCH,
-    "frontends.torch": " ".join(["frontends.torch_entry", *TORCH]),
+    "frontends.torch": " ".join(["importing frontends.torch_entry", *TORCH]),
     **ARRAYS,
     "array_api": " ".join([UNDER_FRONT_ENDS, *ARRAYS]),
+    "frontends.array_api.codegen": " ".join([UNDER_FRONT_ENDS, "codegen", *ARRAYS]),
     "frontends.array_api.extensions": " ".join([UNDER_FRONT_ENDS, *ARRAYS, "array_api"]),
     "frontends.array_api": " ".join([*ARRAYS, "array_api", "frontends.array_api.extensions"]),
     "frontends.jax": f"{UNDER_FRONT_ENDS} codegen",
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
-    "frontends.tensorflow": "errors hub precision compiled",
-    "codegen.api": "codegen frontends.torch.codegen frontends.jax",
+    "frontends.tensorflow": "errors hub precision compiled codegen",
+    "codegen.api": "files codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",
@@ -79,10 +84,10 @@ LAYERS = {
     "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
                     "codegen.api",
                     "array_api backends() frontends.torch frontends.array_api.extensions"]),
-    "cli": "errors importing hub frontends.torch_entry frontends.torch.device frontends.torch"
+    "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
-    "frontends.torch_entry()": "frontends.torch_entry frontends.torch cli",
+    "frontends.torch_entry()": "errors frontends.torch_entry frontends.torch cli",
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.

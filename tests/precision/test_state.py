@@ -132,3 +132,11 @@ def test_no_framework_is_imported_for_it():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_operator_without_a_row_in_a_region_s_policy_is_cast_by_what_it_is_made_of():
+    torch = pytest.importorskip("torch")
+    x = torch.ones(2, 2, device=tg.device("numpy"))
+    with tg.autocast("bfloat16", policy="cpu"):  # `einsum` has a row in the table of the default, "cuda"
+        assert torch.einsum("ij,jk->ik", x, x.double().float()).dtype is torch.bfloat16
+        assert torch.einsum("ij,jk->ik", x @ x, x).dtype is torch.bfloat16

@@ -4,14 +4,21 @@ import pytest
 from tests.precision import oracle
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.precision.policies import DEFAULT_DTYPES, KINDS, POLICIES
 
-SIZES = {"cuda": 119, "cpu": 127, "xla": 66}
+SIZES = {"cuda": 120, "cpu": 128, "xla": 66}
+
+
+def here(policy):
+    """The table's rows of operators that the installed PyTorch has: releases add and drop some."""
+    return {name: kind for name, kind in POLICIES[policy].items() if schema.overload(name) is not None}
 
 
 def drift(device):
     """Overload -> (our kind, PyTorch's), where they differ."""
-    ours, theirs = POLICIES[device], oracle.table(device)
+    ours, theirs = here(device), oracle.table(device)
+    theirs.pop("_cudnn_rnn", None)  # in builds with CUDA alone: an operator that no other device has
     both = {name: (ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})}
     return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
@@ -30,8 +37,8 @@ def test_the_installed_pytorch_has_these_tables(device, monkeypatch):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_kernels_are_those_of_the_policy(policy):
     with tg.autocast_policy(policy):
-        assert oracle.table("graft") == POLICIES[policy]
-    assert oracle.table("graft") == POLICIES["cuda"]
+        assert oracle.table("graft") == here(policy)
+    assert oracle.table("graft") == here("cuda")
 
 
 def test_tables_are_well_formed():

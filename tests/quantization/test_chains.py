@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.quantization.chains import draw_array, draw_copy, draw_dtype, draw_scheme, draw_view, numbers, pair
+from tests.quantization.chains import Draw, applied, draw_array, draw_copy, draw_dtype, draw_scheme, draw_view, made, numbers, pair
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
@@ -34,17 +34,17 @@ def same(q, dense):
 @checked
 @given(data=st.data())
 def test_views_of_views(front, data):
-    draw = data.draw
+    draw = Draw(data)
     scheme, shape = draw_scheme(draw)
     dtype = draw_dtype(draw, front)
     found = pair(draw, scheme, shape, front, dtype)
     note(f"{scheme} {shape} axis {scheme.axis} {dtype}")
-    for _ in range(draw(st.integers(1, 6))):
+    for _ in range(draw.integer(1, 6)):
         here = tuple(found[0].shape)
-        copied = here and 0 not in here and draw(st.integers(0, 2)) == 0
-        name, view = draw_copy(draw, here, scheme, front, dtype) if copied else draw_view(draw, here, front)
-        note(name)
-        before, found = found, view(found)
+        copied = here and 0 not in here and draw.integer(0, 2) == 0
+        _, text = draw_copy(draw, here, scheme, front, dtype) if copied else draw_view(draw, here, front)
+        note(text)
+        before, found = found, applied(text, found)
         same(*found)
         if not copied and tg.quantization.is_quantized(before[0]):
             assert tg.quantization.is_quantized(found[0])
@@ -54,28 +54,26 @@ def test_views_of_views(front, data):
 @checked
 @given(data=st.data())
 def test_writes_into_views(front, data):
-    draw = data.draw
+    draw = Draw(data)
     scheme, shape = draw_scheme(draw)
     dtype = draw_dtype(draw, front)
     q, dense = pair(draw, scheme, shape, front, dtype)
     note(f"{scheme} {shape} axis {scheme.axis} {dtype}")
     found, views = (q, dense), []
-    for _ in range(draw(st.integers(0, 4))):
-        name, view = draw_view(draw, tuple(found[0].shape), front)
-        if not name.startswith(("expand", "unfold", "reshape")):  # several elements at one place; perhaps a copy
-            note(name)
-            views.append(view)
-            found = view(found)
+    for _ in range(draw.integer(0, 4)):
+        name, text = draw_view(draw, tuple(found[0].shape), front)
+        if name not in ("expand", "unfold", "reshape"):  # several elements at one place; perhaps a copy
+            note(text)
+            views.append(text)
+            found = applied(text, found)
     value = draw_array(draw, tuple(found[0].shape))
     for target in found:
-        target[...] = (
-            torch.from_numpy(value).to(target.device) if front == "torch" else xp.asarray(value, device="numpy")
-        )
+        target[...] = made(value, front)
     assert tg.quantization.is_quantized(q)
     same(q, tg.quantize(dense, scheme))
     again = q, tg.dequantize(q)
-    for view in views:
-        again = view(again)
+    for text in views:
+        again = applied(text, again)
     same(found[0], again[1])
 
 
@@ -83,23 +81,20 @@ def test_writes_into_views(front, data):
 @checked
 @given(data=st.data())
 def test_products_of_views(front, data):
-    draw = data.draw
+    draw = Draw(data)
     scheme, shape = draw_scheme(draw)
     found = pair(draw, scheme, shape, front)
     note(f"{scheme} {shape} axis {scheme.axis}")
-    for _ in range(draw(st.integers(0, 4))):
-        name, view = draw_view(draw, tuple(found[0].shape), front)
-        note(name)
-        found = view(found)
+    for _ in range(draw.integer(0, 4)):
+        _, text = draw_view(draw, tuple(found[0].shape), front)
+        note(text)
+        found = applied(text, found)
     here = tuple(found[0].shape)
     if not here:
         return
     x = draw_array(draw, (*here[:-2], 3, here[-2]) if len(here) > 1 else here)
     y = draw_array(draw, (*here[:-2], here[-1], 3))
-    if front == "torch":
-        x, y = (torch.from_numpy(a).to(tg.device("numpy")) for a in (x, y))
-    else:
-        x, y = (xp.asarray(a, device="numpy") for a in (x, y))
+    x, y = made(x, front), made(y, front)
     q, dense = found
     for a, b in ((x @ q, x @ dense), (q @ y, dense @ y)):
         assert not tg.quantization.is_quantized(a) and (a.shape, a.dtype) == (b.shape, b.dtype)

@@ -7,7 +7,6 @@ A backend is a device: `xp.zeros(3, device="jax")`, `x.to_device("numpy")`. Name
 
 import math as _math
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
 
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.documentation import document_all as _document_all
@@ -33,7 +32,6 @@ from tensorgraft.frontends.array_api.standard.creation import (
     zeros_like,
 )
 from tensorgraft.frontends.array_api.standard.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
-from tensorgraft.frontends.array_api.standard.elementwise import *  # noqa: F403  (a table of names)
 from tensorgraft.frontends.array_api.standard.elementwise import BINARY as _BINARY
 from tensorgraft.frontends.array_api.standard.elementwise import UNARY as _UNARY
 from tensorgraft.frontends.array_api.standard.elementwise import __all__ as _elementwise
@@ -88,6 +86,13 @@ from tensorgraft.hub.dtypes import (
     uint32,
     uint64,
 )
+
+if _TYPE_CHECKING:
+    from tensorgraft.frontends.array_api.declared import *  # noqa: F403
+    from tensorgraft.frontends.array_api.standard.elementwise import clip as clip
+    from tensorgraft.frontends.array_api.standard.elementwise import where as where
+else:
+    from tensorgraft.frontends.array_api.standard.elementwise import *  # noqa: F403  (a table of names)
 
 __array_api_version__ = "2025.12"
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # each holds what those before it have
@@ -195,8 +200,3 @@ __all__ = [
 _document_all({_n: globals()[_n] for _n in __all__}, {_n: _row[0] for _n, _row in (_UNARY | _BINARY).items()})
 _document_all({_n: getattr(linalg, _n) for _n in linalg.__all__}, {}, "linalg.")
 _document_all({_n: getattr(fft, _n) for _n in fft.__all__}, {}, "fft.")
-
-
-if _TYPE_CHECKING:  # what tables make
-
-    def __getattr__(name: str) -> _Any: ...

@@ -3,6 +3,7 @@
 import sys
 import types
 
+from tensorgraft import private
 from tensorgraft.hub import registry
 
 
@@ -14,3 +15,4 @@ class _Backends(types.ModuleType):
 
 
 sys.modules[__name__].__class__ = _Backends
+private.watch()

@@ -20,6 +20,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 
+from tensorgraft import files
 from tensorgraft.cli.subject import NATIVE
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.hub import registry
@@ -97,7 +98,7 @@ def compare(
     if out is not None:
         rows = [{**asdict(o), "median": o.median, "spread": o.spread} for o in outcomes]
         text = json.dumps({"program": target, "tolerance": tolerance, "outcomes": rows}, indent=1)
-        print(text) if out == Path("-") else out.write_text(text)
+        print(text) if out == Path("-") else files.write(out, text.encode())
     if plot is not None:
         _plot(plot, target, outcomes)
     return 0 if all(_agrees(o, tolerance) for o in outcomes) else 1

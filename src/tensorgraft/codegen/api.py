@@ -12,19 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft import files
 from tensorgraft.codegen import checking, text
 from tensorgraft.codegen.checking import Checked, Row
 from tensorgraft.codegen.expanding import expand
 from tensorgraft.codegen.framewise import simplify
+from tensorgraft.codegen.frameworks import framework_of
 from tensorgraft.codegen.functions import functions_of
 from tensorgraft.codegen.merging import merge
 from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
 from tensorgraft.codegen.styles.choosing import style_of
-from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.styles.classes import TwoWaysError
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.codegen.tidying import tidy
-from tensorgraft.codegen.trace import SourceTrace
-from tensorgraft.codegen.weights import replace_file, write_weights
+from tensorgraft.codegen.trace import SourceTrace, frames
+from tensorgraft.codegen.weights import write_weights
 from tensorgraft.codegen.writing import SizeError, UnsettledError
 
 
@@ -84,10 +86,10 @@ class GeneratedSource:
         if check and self.checked is not None:
             data = io.BytesIO()
             np.savez(data, **self.checked.data)  # type: ignore[arg-type]
-            replace_file(f"{root}_check.npz", data.getvalue())
+            files.write(f"{root}_check.npz", data.getvalue())
             test = text.formatted(self.checked.test(title))
-            replace_file(os.path.join(folder, f"test_{title}.py"), test.encode())
-        replace_file(path, self.text.encode())
+            files.write(os.path.join(folder, f"test_{title}.py"), test.encode())
+        files.write(path, self.text.encode())
 
 
 def source(
@@ -103,7 +105,8 @@ def source(
 
     Args:
         program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of
-            Equinox, Flax (linen or nnx) or Haiku's `apply`.
+            Equinox, Flax (linen or nnx) or Haiku's `apply`; a function of TensorFlow, a `tf.Module`, a layer or model
+            of Keras; a function of arrays that have `__array_namespace__`.
         *args, **kwargs: an example of what it is called with.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
         style: how parameters are held; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
@@ -122,7 +125,7 @@ def source(
     """
     target = target_of(onto)
     form = style_of(style, target)
-    read = _program(program)
+    read = _program(program, (args, kwargs))
 
     def prepare(trace: SourceTrace) -> None:
         expand(trace, target)
@@ -130,13 +133,22 @@ def source(
 
     sized = trace_at_sizes(read, args, kwargs, dynamic, prepare)
     apart: set[str] = set()
+    opened: frozenset[str] = frozenset()  # modules that are no class of their own
     while True:
         trace = merge(sized.traces)
         tidy(trace)
+        for frame in frames(trace.root):
+            frame.is_module &= frame.path not in opened
         stateful, random = bool(trace.written), trace.key is not None
         form.prepare(trace)
         functions = functions_of(trace, len(sized.traces), form.modules(), text.names_of(target), apart)
-        formed = form(target, trace, functions)
+        try:
+            formed = form(target, trace, functions)
+        except TwoWaysError as error:
+            if error.paths <= opened:
+                raise
+            opened |= error.paths
+            continue
         header = f"{trace.name}: {read.origin}, written for {target.title} by tensorgraft."
         try:
             written = text.write(trace, functions, formed, header)
@@ -155,14 +167,26 @@ def source(
     report.notes = list(dict.fromkeys(trace.notes))
     result = GeneratedSource(written, trace.weights, report, functions[-1].name)
     if check:
-        examples = [("as the example", args, kwargs)]
+        examples: list[list[checking.Example]] = [[("as the example", args, kwargs)]]
         for g, group in enumerate(sized.groups):
             if group.tried:
-                size = group.tried[-1] + 1 if group.title == "batch" else group.tried[0]
-                examples.append((f"{group.title} of {size}", *sized.arguments({g: size})))
+                sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
+                examples.append([(f"{group.title} of {n}", *sized.arguments({g: n})) for n in sizes if n > 0])
         runs = dataclasses.replace(target, runner=formed.runner or target.runner)
-        result.checked = _compared(result, runs, read, examples, stateful, not random, trace.key is not None)
+        result.checked = checking.check(
+            result.text,
+            result.weights,
+            result.function,
+            runs,
+            read,
+            examples,
+            stateful,
+            random=random,
+            key=trace.key is not None,
+            epsilon=checking.epsilon_of(trace),
+        )
         report.rows = result.checked.rows
+        report.notes += result.checked.notes
         result.text = _with_check(written, header, report.rows)
         report.lines = result.text.count("\n")
     return result
@@ -179,30 +203,26 @@ def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
     return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{about}\n"""', 1)
 
 
-def _compared(
-    result: GeneratedSource,
-    target: Target,
-    program: SourceProgram,
-    examples: list[tuple[str, tuple[Any, ...], dict[str, Any]]],
-    stateful: bool,
-    values: bool,
-    key: bool,
-) -> Checked:
-    return checking.check(
-        result.text, result.weights, result.function, target, program, examples, stateful, values, key
-    )
-
-
-def _program(program: Any) -> SourceProgram:
+def _program(program: Any, examples: Any) -> SourceProgram:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module):
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram
 
         return ModuleProgram(program)
-    if "jax" in sys.modules and callable(program):
+    found = framework_of(program, examples)
+    if found == "tensorflow":
+        from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram
+
+        return GraphFunctionProgram(program)
+    if found == "jax":
         from tensorgraft.frontends.jax.codegen.program import FunctionProgram
 
         return FunctionProgram(program)
+    if found == "array_api":
+        from tensorgraft.frontends.array_api.codegen.program import ArrayFunctionProgram
+
+        return ArrayFunctionProgram(program)
     raise TypeError(
-        f"tg.source takes a torch.nn.Module, or a function or model of JAX, not a {type(program).__qualname__}"
+        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, or a function of the Array API,"
+        f" not a {type(program).__qualname__}"
     )

@@ -12,13 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.program import Evaluation, SourceProgram
+from tensorgraft.codegen.program import Evaluation, SourceProgram, said
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.testing import test_of
+from tensorgraft.codegen.trace import SourceTrace, steps, variables
 from tensorgraft.codegen.weights import write_weights
+from tensorgraft.hub import dtypes
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
+ROUNDINGS = 2, 8  # of a 16-bit float: frameworks round in other places, and sums of derivatives add up
 LEAST = 2e-2  # of the largest gradient: below it gradients are rounding (a bias before a normalisation has none)
+
+Example = tuple[str, tuple[Any, ...], dict[str, Any]]  # sizes in words, arguments
 
 
 @dataclass
@@ -46,10 +51,12 @@ class Checked:
     runner: str
     function: str
     wide: bool
+    limits: tuple[float, float]
+    notes: list[str]  # what was not compared, and why
 
     def test(self, model: str) -> str:
         """The text of a test of the file `MODEL.py`."""
-        return test_of(model, self.function, self.runner, self.wide, FORWARD, GRADIENT)
+        return test_of(model, self.function, self.runner, self.wide, *self.limits)
 
 
 def check(
@@ -58,31 +65,39 @@ def check(
     function: str,
     target: Target,
     program: SourceProgram,
-    examples: Sequence[tuple[str, tuple[Any, ...], dict[str, Any]]],
+    examples: Sequence[Sequence[Example]],
     stateful: bool,
-    compare_values: bool,
+    random: bool,
     key: bool = False,
+    epsilon: float = 0.0,
 ) -> Checked:
-    """A row for the results at each of the `examples` (sizes in words, arguments), and for the gradients of the first.
+    """A row for the results at each of the `examples`, and for the gradients of the first. Of an example there may be
+    several sizes: the first is taken at which the program itself runs.
+
+    `epsilon` is that of the narrowest float that the program computes with: results that went through bfloat16 are as
+    far apart as its roundings, whatever their own dtype is.
 
     Raises RuntimeError with what the file printed, where it does not run.
     """
+    forward, gradient = (max(least, n * epsilon) for least, n in zip((FORWARD, GRADIENT), ROUNDINGS, strict=True))
     with tempfile.TemporaryDirectory() as folder:
         model, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
         with open(model, "w") as file:
             file.write(source)
         write_weights(weights, checkpoint)
-        expected: list[Evaluation] = []
+        chosen, notes = _evaluated(program, examples, target.trains, random)
+        expected = [evaluation for _, evaluation in chosen]
         wide = any(w.dtype in (np.float64, np.complex128) for w in weights.values())
-        for k, (_, args, kwargs) in enumerate(examples):
+        for k, ((_, args, kwargs), _) in enumerate(chosen):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
             if key:  # the last argument of what is written: where its random numbers come from
-                arrays.append(np.array([0, 1], np.uint32))
+                arrays.append(np.array([0, 1], target.key))
             wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
             more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
-            more |= {"buffers": 1} if stateful else {}
+            more |= (
+                ({"buffers": 1} if stateful else {}) | ({"numbers": 1} if random else {}) | ({"key": 1} if key else {})
+            )
             np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{**{f"a{i}": x for i, x in enumerate(arrays)}, **more})
-            expected.append(program.evaluate(args, kwargs, gradients=not k and target.trains))
         if wide:
             open(os.path.join(folder, "wide"), "w").close()
         runner = os.path.join(os.path.dirname(__file__), "runners", f"{target.runner}.py")
@@ -90,10 +105,11 @@ def check(
             [sys.executable, "-I", runner, model, checkpoint, function, folder], capture_output=True, text=True
         )
         if done.returncode:
-            raise RuntimeError(f"the generated file does not run:\n{done.stderr[-3000:]}")
+            _, trace, rest = done.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
+            raise RuntimeError(f"the generated file does not run:\n{(trace + rest or done.stderr)[-3000:]}")
         rows: list[Row] = []
         data: dict[str, np.ndarray] = {}
-        for k, (sizes, _, _) in enumerate(examples):
+        for k, ((sizes, _, _), _) in enumerate(chosen):
             found = dict(np.load(os.path.join(folder, f"outputs_{k}.npz")))
             outputs = {n[2:]: v for n, v in found.items() if n.startswith("o:")}
             wanted = expected[k].outputs
@@ -101,15 +117,45 @@ def check(
                 wanted = {"0" if n == "result" else f"0.{n}": v for n, v in wanted.items()}
                 wanted |= {f"1.{n}": v for n, v in expected[k].buffers.items()}
             data |= {f"{k}/{n}": v for n, v in np.load(os.path.join(folder, f"inputs_{k}.npz")).items()}
-            if compare_values:
+            if wanted:  # not what has random numbers of its framework
                 data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected[k].gradients.items()}
-                rows.append(_row("results", sizes, wanted, outputs, FORWARD, 0.0))
-                if not k and expected[k].gradients:
+                rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
+                if expected[k].gradients:
                     gradients = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
+                    for n, g in expected[k].gradients.items():  # a parameter that no result depends on is not there
+                        gradients.setdefault(n, np.zeros_like(g))
                     top = max((float(np.abs(g).max(initial=0)) for g in expected[k].gradients.values()), default=0.0)
-                    rows.append(_row("gradients", sizes, expected[k].gradients, gradients, GRADIENT, LEAST * top))
-        return Checked(rows, data, target.runner, function, wide)
+                    rows.append(_row("gradients", sizes, expected[k].gradients, gradients, gradient, LEAST * top))
+        return Checked(rows, data, target.runner, function, wide, (forward, gradient), notes)
+
+
+def _evaluated(
+    program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool, random: bool
+) -> tuple[list[tuple[Example, Evaluation]], list[str]]:
+    """What is compared, and notes on what is not."""
+    chosen: list[tuple[Example, Evaluation]] = []
+    notes: list[str] = []
+    for k, sizes in enumerate(examples):
+        reason = ""
+        for example in sizes:
+            try:
+                chosen.append((example, program.evaluate(*example[1:], not k and gradients, random)))
+                break
+            except Exception as error:  # whatever the program raises at a size that is not the user's
+                if not k:
+                    raise
+                reason = reason or f"{example[0]} is not compared, the program itself fails: {said(error)}"
+        else:
+            notes.append(reason)
+    return chosen, notes + [evaluation.note for _, evaluation in chosen if evaluation.note]
+
+
+def epsilon_of(trace: SourceTrace) -> float:
+    """Of the narrowest float of 16 bits that is computed with; 0 where there is none."""
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
+    return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
 def _row(

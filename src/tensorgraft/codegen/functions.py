@@ -23,7 +23,19 @@ import numpy as np
 
 from tensorgraft.codegen.merging import Extent, Merger, Quantity
 from tensorgraft.codegen.sizes import Sizes
-from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, given, prune, steps, variables
+from tensorgraft.codegen.trace import (
+    Block,
+    Frame,
+    SourceStep,
+    SourceTrace,
+    Tree,
+    Var,
+    frames,
+    given,
+    prune,
+    steps,
+    variables,
+)
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
@@ -167,7 +179,7 @@ class _Builder:
         if self.modules is not None:
             self.modules.look(self.trace, self.paths)
             self.hints |= {s.args[1]: s.names[0] for s in steps(root) if s.method == "assign"}
-        counts = Counter(f.kind for f in _frames(root))
+        counts = Counter(f.kind for f in frames(root))
         self.splice(root, (), counts)
         prune(self.trace)
         self.hint(root)
@@ -429,7 +441,12 @@ class _Builder:
                 return tree
             if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
                 return tree
-            if name == "shape" and isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1:
+            if (
+                name == "shape"
+                and getattr(call, "method", "") == "reshape"
+                and isinstance(tree, tuple)
+                and sum(isinstance(d, Extent) for d in tree) == 1
+            ):
                 return tree  # -1
             if isinstance(tree, dict):
                 return {k: tell(tree[k], [t[k] for t in trees], k) for k in tree}
@@ -604,13 +621,6 @@ def _said(tree: Any, sizes: Sizes) -> bool:
 
 def _named(call: SourceStep | Frame) -> bool:
     return any(call.names)
-
-
-def _frames(frame: Frame) -> Iterator[Frame]:
-    for call in frame.calls:
-        if isinstance(call, Frame):
-            yield call
-            yield from _frames(call)
 
 
 def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:

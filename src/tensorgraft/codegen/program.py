@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,7 +32,10 @@ class SourceProgram(Protocol):
 
     def numpy(self, x: Any) -> np.ndarray: ...
 
-    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation: ...
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
+        """`same_numbers`: random numbers are those that `runners` give to generated files."""
 
 
 @dataclass
@@ -43,6 +47,7 @@ class Evaluation:
     outputs: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray]
     buffers: dict[str, np.ndarray]
+    note: str = ""  # why there are no gradients, or no results, to compare with
 
 
 def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -128,7 +133,7 @@ def trace_at_sizes(
             first = trace(base)
         except Exception as error:
             for g in base:
-                groups[g].reason = _said(error)
+                groups[g].reason = said(error)
             base = {}
     first = first or trace({})
     traces, owners = [first], [-1]
@@ -145,7 +150,7 @@ def trace_at_sizes(
                 group.reason = group.reason or f"the program is another one at {candidate}: {error}"
                 continue
             except Exception as error:
-                group.reason = group.reason or f"at {candidate}: {_said(error)}"
+                group.reason = group.reason or f"at {candidate}: {said(error)}"
                 continue
             group.tried.append(candidate)
             traces.append(other)
@@ -196,6 +201,12 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
     return list(groups.values())
 
 
-def _said(error: BaseException) -> str:
-    text = str(error).strip().split("\n")[0]
+_FRAMES = ("in user code:", "File ", "Exception encountered when calling", "Arguments received")  # TensorFlow's
+
+
+def said(error: BaseException) -> str:
+    """An error in a line."""
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).split("\n")]
+    plain = [x for x in lines if x and not x.startswith(_FRAMES)] or [""]
+    text = next((x for x in plain if "Error: " in x), plain[0])
     return f"{type(error).__name__}: {text[:120]}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.rewriting import New, Number, Rewriting, Rule, bound
+from tensorgraft.codegen.rewriting import COMMUTATIVE, New, Number, Rewriting, Rule, bound
 from tensorgraft.hub.operations.elementwise import BINARY, ELEMENTWISE, UNARY
 from tensorgraft.hub.recorded.block import Call, Var
 
@@ -99,15 +99,22 @@ def where_known(state: Rewriting, call: Call) -> Any:
     return None
 
 
+_NEUTRAL = {"bitwise_and": True, "logical_and": True, "bitwise_or": False, "logical_or": False}
+
+
 def neutral(state: Rewriting, call: Call) -> Any:
-    """x + 0, x * 1, x / 1, max(x, -inf) of floats: x."""
+    """x + 0, x * 1, x / 1, max(x, -inf) of floats, x & True: x."""
     named = bound(call)
     x, y = named["x"], named["y"]
     kept: tuple[Any, Any] = (x, y)
-    for x, y in (kept, kept[::-1]) if call.method in ("add", "multiply", "maximum", "minimum") else (kept,):
+    for x, y in (kept, kept[::-1]) if call.method in COMMUTATIVE else (kept,):
         if type(x) is not Var or x.shape != call.outcome.shape or (number := state.number(y)) is None:
             continue
-        if type(number) is bool or isinstance(number, complex):
+        if type(number) is bool:
+            if x.dtype.kind == "b" and number is _NEUTRAL.get(call.method):
+                return x
+            continue
+        if isinstance(number, complex) or call.method in _NEUTRAL:
             continue
         alone = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "maximum": -math.inf, "minimum": math.inf}
         if number == alone[call.method]:
@@ -138,11 +145,13 @@ def same_shape(state: Rewriting, call: Call) -> Any:
     x = named["x"]
     if type(x) is Var and x.shape == call.outcome.shape and call.method in _MOVES:
         return x
-    if call.method == "reshape":
+    if call.method in ("reshape", "squeeze", "expand_dims"):
         inner = state.made_by(x, "reshape", "expand_dims", "squeeze")
-        if inner is not None:
+        if inner is not None and inner["x"].shape == call.outcome.shape:
+            return inner["x"]
+        if inner is not None and call.method == "reshape":
             return New("reshape", {"x": inner["x"], "shape": call.outcome.shape})
-        inner = state.made_by(x, *_REDUCTIONS)
+        inner = state.made_by(x, *_REDUCTIONS) if call.method == "reshape" else None
         if inner is not None and not inner["keepdims"] and state.uses[x] == 1:
             axes = axes_of(inner["axis"], inner["x"].ndim)
             kept = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
@@ -268,7 +277,7 @@ for _name in (*ELEMENTWISE, "remainder", "floor_divide"):
 RULES["where"] = [where_known, elementwise]
 for _name in (*UNARY, *BINARY):
     RULES[_name].append(outward)
-for _name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
+for _name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", *_NEUTRAL):
     RULES[_name] = [neutral, *RULES[_name]]
 RULES["add"].append(scaled_twice)
 for _name in _MOVES:

@@ -15,7 +15,7 @@ from tensorgraft.codegen.expressions import fill, literal
 from tensorgraft.codegen.merging import Extent, Quantity
 
 Values = tuple[Any, ...]
-Find = Callable[[Values], ast.expr | None]
+Form = Callable[[Values, Values], tuple[str, dict[str, int]] | None]
 
 
 class Sizes:
@@ -48,38 +48,47 @@ class Sizes:
         return None
 
     def _candidates(self, v: Values) -> Iterator[Callable[[], ast.expr]]:
+        """The simplest first: what has more numbers of its own fits more values by chance."""
         known = self._sources
         if v in known:
             yield known[v]
-            return
-        atoms = list(known.items())
-        for a, write in atoms:
-            form = _with_number(v, a)
+        yield from self._of_one(v, _with_number)
+        yield from self._of_two(v, _PAIRS)
+        yield from self._of_one(v, _window)
+        yield from self._of_two(v, _RARER_PAIRS)
+        yield from self._of_products(v)
+        yield from self._of_one(v, _affine)
+
+    def _of_one(self, v: Values, form_of: Form) -> Iterator[Callable[[], ast.expr]]:
+        for a, write in self._sources.items():
+            form = form_of(v, a)
             if form is not None:
                 template, numbers = form
                 yield lambda w=write, t=template, n=numbers: fill(t, a=w(), **{k: literal(x) for k, x in n.items()})  # type: ignore[misc]
-                return
+
+    def _of_two(self, v: Values, forms: dict[str, Callable[[int, int], int]]) -> Iterator[Callable[[], ast.expr]]:
+        atoms = list(self._sources.items())
         for i, (a, write) in enumerate(atoms):
             for b, other in atoms[i:]:
-                for template, f in _PAIRS.items():
+                for template, f in forms.items():
                     for (x, first), (y, second) in (((a, write), (b, other)), ((b, other), (a, write))):
                         if all(f(p, q) == r for p, q, r in zip(x, y, v, strict=True)):
                             yield lambda t=template, p=first, q=second: fill(t, a=p(), b=q())  # type: ignore[misc]
-                            return
+
+    def _of_products(self, v: Values) -> Iterator[Callable[[], ast.expr]]:
+        atoms = list(self._sources.items())
         for i, (a, write) in enumerate(atoms):
             for b, other in atoms[i:]:
                 product = tuple(p * q for p, q in zip(a, b, strict=True))
-                form = _with_number(v, product)
+                form = _with_number(v, product) or _window(v, product)
                 if form is not None:
                     template, numbers = form
                     yield lambda w=write, o=other, t=template, n=numbers: fill(  # type: ignore[misc]
                         t, a=fill("a * b", a=w(), b=o()), **{k: literal(x) for k, x in n.items()}
                     )
-                    return
                 for c, third in atoms:
                     if all(p * q == r for p, q, r in zip(product, c, v, strict=True)):
                         yield lambda p=write, q=other, r=third: fill("a * b * c", a=p(), b=q(), c=r())  # type: ignore[misc]
-                        return
 
     def _float(self, v: Values) -> ast.expr | None:
         for template, back in _FLOATS.items():
@@ -100,6 +109,8 @@ _PAIRS: dict[str, Callable[[int, int], int]] = {
     "a * b": lambda a, b: a * b,
     "a + b": lambda a, b: a + b,
     "a - b": lambda a, b: a - b,
+}
+_RARER_PAIRS: dict[str, Callable[[int, int], int]] = {
     "a // b": lambda a, b: a // b if b and a % b == 0 else -1,
     "a + b - 1": lambda a, b: a + b - 1,
 }
@@ -113,7 +124,7 @@ _FLOATS: dict[str, Callable[[float], float]] = {
 
 
 def _with_number(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
-    """`v` as `a` and one or two numbers: a template and what fills it."""
+    """`v` as `a` and a number: a template and what fills it."""
     pairs = list(zip(v, a, strict=True))
     difference = {x - y for x, y in pairs}
     if len(difference) == 1:
@@ -123,14 +134,25 @@ def _with_number(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
         return "n * a", {"n": v[0] // a[0]}
     if all(x and y % x == 0 for x, y in pairs) and len({y // x for x, y in pairs}) == 1:
         return "a // n", {"n": a[0] // v[0]}
-    for d in (2, 3, 4, 5, 7, 8, 14, 16, 32):  # windows: (a + k) // d
+    return None
+
+
+def _window(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
+    """How many windows there are: (a + k) // d."""
+    pairs = list(zip(v, a, strict=True))
+    for d in (2, 3, 4, 5, 7, 8, 14, 16, 32):
         for k in range(-16, 17):
             if all((y + k) // d == x for x, y in pairs):
                 if k == 0:
                     return "a // d", {"d": d}
                 return ("(a + k) // d", {"k": k, "d": d}) if k > 0 else ("(a - k) // d", {"k": -k, "d": d})
+    return None
+
+
+def _affine(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
+    pairs = list(zip(v, a, strict=True))
     first = pairs[0]
-    for x, y in pairs[1:]:  # an affine function of one size
+    for x, y in pairs[1:]:
         if y != first[1] and (x - first[0]) % (y - first[1]) == 0:
             n = (x - first[0]) // (y - first[1])
             k = first[0] - n * first[1]

@@ -136,9 +136,11 @@ def formatted(source: str) -> str:
     except ImportError:
         raise RuntimeError("tg.source formats what it writes by ruff: pip install ruff") from None
     ruff = find_ruff_bin()
+    # where the user's folder has a `jax/`, that would be taken for a package of the user's own
+    others = ["lint.isort.known-third-party = ['equinox', 'flax', 'jax', 'keras', 'tensorflow', 'torch']"]
     config = ["--isolated", "--line-length", "100"]
     fix = subprocess.run(
-        [ruff, "check", *config, "--select", "E,F,I", "--ignore", "E501,E741", "--fix", "--quiet", "-"],
+        [ruff, "check", *config, "--config", *others, "--select", "E,F,I", "--ignore", "E501,E741", "--fix", "-q", "-"],
         input=source, capture_output=True, text=True,
     )  # fmt: skip
     if not fix.stdout:

@@ -107,6 +107,8 @@ class _Simplifier:
                 self.stands[out] = call.args[0]
                 return
             self.undone(call.args[0], axes, out)
+        elif call.method == "moveaxis" and call.args[1] % out.ndim == call.args[2] % out.ndim:
+            self.stands[out] = call.args[0]
         elif call.method in ("getitem", "slice", "take_slice") and same(call.args[0].shape, out.shape):
             if not (call.method == "slice" and any(map(_is_not_one, call.args[3]))):
                 self.stands[out] = call.args[0]

@@ -72,6 +72,13 @@ def steps(frame: Frame) -> Iterator[SourceStep]:
             yield call
 
 
+def frames(frame: Frame) -> Iterator[Frame]:
+    for call in frame.calls:
+        if isinstance(call, Frame):
+            yield call
+            yield from frames(call)
+
+
 def taken(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call takes from around it (with repeats)."""
     if isinstance(call, Frame):

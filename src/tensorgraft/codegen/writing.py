@@ -221,8 +221,9 @@ class FunctionWriter:
         )
         if known is not None:
             return ast.Name(known)
-        while text_of in self.used_labels:
-            text_of += "_"
+        other = {*self.used_labels, *self.function.statics, *self.names.values(), *self.never}
+        numbered = (f"{text_of}{i}" for i in itertools.count(2))
+        text_of = next(c for c in itertools.chain([text_of], numbered) if c not in other)
         self.used_labels[text_of] = (v, axis)
         self.reserved.add(text_of)
         return ast.Name(text_of)

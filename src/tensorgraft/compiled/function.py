@@ -7,6 +7,7 @@ its leaves look like; then the guards of the traces that are known for it are as
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from tensorgraft.hub.backend import Backend
 Structure = Any  # hashable; of a call without containers its number of arguments
 Flattened = tuple[list[Any], Structure]
 MOST_TRACES = 32
+# While a function is traced, storages that it reads hold what stands for their arrays, which another trace would take
+# for something that was written. Held until they are as before.
+one_at_a_time = threading.RLock()
 _MOST_KEYS = 256
 
 

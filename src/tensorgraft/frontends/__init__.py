@@ -1,0 +1,5 @@
+"""What programs are written for. A front end is not loaded where its framework lacks a name that it needs."""
+
+from tensorgraft import private
+
+private.watch()

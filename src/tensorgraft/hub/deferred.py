@@ -12,6 +12,7 @@ from typing import Any
 from tensorgraft import warned
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import composites, primitives
+from tensorgraft.interrupts import held_back
 
 _starting = threading.RLock()
 
@@ -47,7 +48,7 @@ class Deferred(_Forwarding):
 
 def start(backend: Backend) -> Backend:
     """The same object as what it stands for. No method: one that was looked up before is called after."""
-    with _starting:
+    with _starting, held_back():
         if isinstance(backend, Deferred):
             with warned.remembered():
                 cls = backend.load()

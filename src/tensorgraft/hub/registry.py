@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensorgraft import warned
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.importing import entry_points, uncollected
+from tensorgraft.interrupts import held_back
 
 if TYPE_CHECKING:
     from tensorgraft.hub.backend import Backend
@@ -86,7 +87,7 @@ def backend_class(name: str) -> type[Backend]:
 
 def _named(entry: str) -> Any:
     module, _, attribute = entry.partition(":")
-    with uncollected():
+    with uncollected(), held_back():  # a framework of which a half is imported cannot be imported again
         return getattr(importlib.import_module(module), attribute)
 
 
@@ -114,7 +115,7 @@ def parse(device: str) -> tuple[str, str | None, int]:
 def get(device: str) -> Backend:
     """The one `Backend` object of a device."""
     name, platform, index = parse(device)
-    with warned.remembered():
+    with warned.remembered(), held_back():
         if device == name and (early := _deferred(name)) is not None:
             return early
         cls = backend_class(name)

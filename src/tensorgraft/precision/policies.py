@@ -9,8 +9,9 @@ A row is an ATen overload ("mm", "pow.Tensor_Scalar") under the kind of its cast
     promote              arguments to the widest dtype among them, of float32 and the region's
     banned               refused: the operator is unsafe in low precision
 
-`cuda` and `cpu` are PyTorch's own (2.13), which `tests/precision/test_tables.py` compares with the installed one; `xla`
-is that of torch_xla's `csrc/autocast_mode.cpp`. An operator without a row runs in the dtypes that it is given.
+`cuda` and `cpu` are PyTorch's own (2.9 to 2.15: a row may be of an operator that a release has not), which
+`tests/precision/test_tables.py` compares with the installed one; `xla` is that of torch_xla's `csrc/autocast_mode.cpp`.
+An operator without a row runs in the dtypes that it is given.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ CUDA = _table(
     """,
     fp32="""
         acos asin binary_cross_entropy_with_logits cdist cosh cosine_embedding_loss cosine_similarity dist erfinv exp
-        expm1 frobenius_norm.dim group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm log log10 log1p
-        log2 logsumexp margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss native_layer_norm nll_loss
+        expm1 frobenius_norm.dim group_norm hinge_embedding_loss huber_loss kl_div l1_loss layer_norm
+        linalg_matrix_sqrth log log10 log1p log2 logsumexp margin_ranking_loss mse_loss multi_margin_loss
+        multilabel_margin_loss native_layer_norm nll_loss
         nll_loss2d nuclear_norm nuclear_norm.dim pdist poisson_nll_loss pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
         reciprocal renorm rms_norm rsqrt sinh smooth_l1_loss soft_margin_loss softplus tan triplet_margin_loss
         upsample_bicubic2d _upsample_bicubic2d_aa upsample_bilinear2d _upsample_bilinear2d_aa upsample_linear1d
@@ -73,7 +75,8 @@ CPU = _table(
         hinge_embedding_loss huber_loss inverse kl_div l1_loss linalg_cholesky linalg_cholesky_ex linalg_cond
         linalg_cond.p_str linalg_eig linalg_eigh linalg_eigvals linalg_eigvalsh linalg_householder_product linalg_inv
         linalg_inv_ex linalg_lstsq linalg_matrix_rank linalg_matrix_rank.atol_rtol_float
-        linalg_matrix_rank.atol_rtol_tensor linalg_matrix_rank.tol_tensor linalg_qr linalg_solve linalg_svd
+        linalg_matrix_rank.atol_rtol_tensor linalg_matrix_rank.tol_tensor linalg_matrix_sqrth linalg_qr
+        linalg_solve linalg_svd
         linalg_svdvals linalg_tensorinv linalg_tensorsolve lu_solve _lu_with_info margin_ranking_loss max_pool3d
         max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss multilabel_margin_loss_forward
         nanquantile nanquantile.scalar nll_loss nll_loss2d orgqr ormqr pinverse poisson_nll_loss polar prod prod.dim_int

@@ -107,6 +107,33 @@ def check_numbers(parts: Mapping[str, np.ndarray], what: str) -> None:
             )
 
 
+def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, scheme: Scheme, what: str) -> None:
+    """Raises ValueError where arrays of the host are not those of a quantised array of that base, or a view looks
+    beyond it: of files, which may say anything."""
+    codes, scale = parts["codes"], parts["scale"]
+    encoding, count = scheme.codes, math.prod(base)
+    expected = (-(-count // encoding.packed),) if encoding.packed > 1 else base
+    dtype = np.dtype(np.uint8) if encoding.packed > 1 else encoding.dtype
+    if codes.dtype != dtype or codes.shape != expected:
+        raise ValueError(f"{what}: codes are {codes.dtype}{list(codes.shape)}, not {dtype}{list(expected)}")
+    if scale.ndim != len(base) or any(n % s if s else n for n, s in zip(base, scale.shape, strict=True)):
+        raise ValueError(f"{what}: scales of shape {scale.shape} do not divide codes of shape {base}")
+    for name, x in parts.items():
+        shape = {"codes": expected, "input_scale": (), "input_zero": ()}.get(name, scale.shape)
+        if x.shape != shape or (name != "codes" and x.dtype != np.float32):
+            raise ValueError(f"{what}: {name} is {x.dtype}{list(x.shape)}, not float32{list(shape)}")
+    if encoding.kind == "table" and codes.size and encoding.packed == 1 and int(codes.max()) >= len(encoding.table):
+        raise ValueError(f"{what}: a code is {codes.max()}, of a table of {len(encoding.table)} numbers")
+    numbers = [*geometry.shape, *geometry.strides, geometry.offset]
+    if len(geometry.shape) != len(geometry.strides) or any(type(n) is not int or n < 0 for n in numbers):
+        raise ValueError(
+            f"{what}: no shape, strides and offset: {geometry.shape}, {geometry.strides}, {geometry.offset}"
+        )
+    last = geometry.offset + sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True))
+    if (0 not in geometry.shape and last >= count) or geometry.offset > count:
+        raise ValueError(f"{what}: a view of shape {geometry.shape} looks beyond the {count} numbers that there are")
+
+
 class Axis(NamedTuple):
     """Where an axis of a view lies in the base."""
 

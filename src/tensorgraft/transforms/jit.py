@@ -6,7 +6,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 import optree
 
@@ -15,6 +15,19 @@ from tensorgraft.compiled.function import own_compiled
 from tensorgraft.compiled.reach import roots, walk
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.hub.tiers import When
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@overload
+def jit(fn: Callable[_P, _R], *, guard_values: bool = False, compile: When = "recurring") -> Callable[_P, _R]: ...
+
+
+@overload
+def jit(
+    fn: None = None, *, guard_values: bool = False, compile: When = "recurring"
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
 
 
 def jit(

@@ -118,7 +118,7 @@ class _ModuleMeta(abc.ABCMeta):
         registration.register(cls, *_pytree_functions(cls))
         return cls
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args, **kwargs):  # unannotated: type checkers then read the class's `__init__`
         registration.catch_up()
         if cls._lacks:
             names = ", ".join(sorted(cls._lacks))

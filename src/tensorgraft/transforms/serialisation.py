@@ -14,6 +14,7 @@ import safetensors
 
 import tensorgraft.hub.dtypes  # noqa: F401  (which gives NumPy the names of small floats)
 from tensorgraft.arrays import framework_of, is_array_like
+from tensorgraft.files import replacing
 from tensorgraft.transforms.filters import filter
 
 _MOST_LINES = 8
@@ -39,7 +40,7 @@ def tree_serialise_leaves(
     """Write the arrays of a pytree, of any framework, and its Python numbers (arrays of no dimension) to a file.
 
     Each is named by its path, as `layers.0.weight`; other programs read the file as any other of the format. It is
-    complete or not there: it is written beside and then renamed.
+    complete, or as it was before: it is written beside and then renamed.
 
     Arguments:
         filter_spec: which leaves, as `filter` takes it. Others are left out.
@@ -58,13 +59,8 @@ def tree_serialise_leaves(
         specs[slot.name] = safetensors.TensorSpec(
             dtype=values.dtype.name, shape=list(values.shape), data_ptr=values.ctypes.data, data_len=values.nbytes
         )
-    beside = f"{os.fspath(path)}.{os.getpid()}.tmp"
-    try:
-        safetensors.serialize_file(specs, beside, {_METADATA: json.dumps({"complex128": pairs})})
-        os.replace(beside, path)
-    finally:
-        if os.path.exists(beside):
-            os.remove(beside)
+    with replacing(path) as file:
+        safetensors.serialize_file(specs, file.name, {_METADATA: json.dumps({"complex128": pairs})})
 
 
 def tree_deserialise_leaves(
@@ -80,14 +76,18 @@ def tree_deserialise_leaves(
             shape and a dtype and are no arrays (`filter_eval_shape`) become arrays on the default device.
         filter_spec: as it was saved.
 
-    Raises ValueError, with a line for every name, shape and dtype that differs, before any array is made.
+    Raises ValueError, with a line for every name, shape and dtype that differs, before any array is made; and for a
+    file that is broken.
     """
     slots = _slots("tree_deserialise_leaves", like, _or_abstract(filter_spec), is_leaf)
     with open(path, "rb") as file:
         held = file.read()
-    tensors = dict(safetensors.deserialize(held))
-    pairs = _pairs(path)
-    stored = {name: _stored(spec, name in pairs) for name, spec in tensors.items()}
+    try:
+        tensors = dict(safetensors.deserialize(held))
+        pairs = _pairs(held)
+        stored = {name: _stored(spec, name in pairs) for name, spec in tensors.items()}
+    except Exception as error:  # safetensors' own, and those of a header that says what there is not
+        raise ValueError(f"tree_deserialise_leaves: {os.fspath(path)} is broken: {error}") from error
     wrong = [f"{s.name}: is not in the file" for s in slots if s.name not in stored]
     wrong += [f"{name}: is not in the tree" for name in stored.keys() - {s.name for s in slots}]
     for s in slots:
@@ -186,14 +186,15 @@ def _placed(values: np.ndarray, like: Any) -> Any:
     return asarray(values)
 
 
-def _pairs(path: str | os.PathLike[str]) -> set[str]:
-    with safetensors.safe_open(path, framework="numpy") as file:
-        metadata = file.metadata() or {}
-    return set(json.loads(metadata.get(_METADATA, "{}")).get("complex128", ()))
+def _pairs(held: bytes) -> set[str]:
+    header = json.loads(held[8 : 8 + int.from_bytes(held[:8], "little")])
+    return set(json.loads(header.get("__metadata__", {}).get(_METADATA, "{}")).get("complex128", ()))
 
 
 def _stored(spec: dict[str, Any], pair: bool) -> tuple[np.dtype, tuple[int, ...]]:
     name, shape = spec["dtype"], tuple(spec["shape"])
     if pair:
+        if name != "F64" or shape[-1:] != (2,):
+            raise ValueError(f"pairs of float64 are said to be {name}{list(shape)}")
         return np.dtype(np.complex128), shape[:-1]
     return np.dtype(_NAMED.get(name) or {"F": "float", "I": "int", "U": "uint"}[name[0]] + name[1:]), shape

@@ -8,6 +8,7 @@ from jax import lax
 from jax._src.lax.windowed_reductions import _select_and_scatter
 
 import tensorgraft as tg
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.hub import registry
 

@@ -12,6 +12,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from tensorgraft import warned
+from tensorgraft.backends.jax import entries
 from tensorgraft.hub import compile_cache
 
 # Every program is worth it: the smallest takes 10 ms to compile, 2 ms to load and 6 KB to keep. (JAX's own default is
@@ -41,9 +42,10 @@ def _apply() -> None:
     before, after = (_LEAST_SECONDS, _JAX_LEAST_SECONDS) if wanted is None else (_JAX_LEAST_SECONDS, _LEAST_SECONDS)
     if config.jax_persistent_cache_min_compile_time_secs == before:
         config.update("jax_persistent_cache_min_compile_time_secs", after)
-    if current is not None:
+    if wanted is None:
         compilation_cache.reset_cache()
-    if wanted is not None:
+    else:
+        entries.use(wanted)
         # A full disk, an entry that another process is just writing: the program is compiled as if there were no cache.
         warned.ignore("Error (reading|writing) persistent compilation cache entry")
     _ours = wanted

@@ -44,6 +44,7 @@ _OTHERS: dict[str, Callable[..., Any] | None] = {
     "pow": _pow,
     "sigmoid": lambda x: np.reciprocal(np.exp(-x) + 1),
     "exp2": lambda x: np.exp2(x) if x.dtype.kind == "f" else np.power(2, x),
+    "lgamma": special.lgamma,
     "reciprocal": None,  # of integers, and of zero with a warning
 }
 

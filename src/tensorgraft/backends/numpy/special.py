@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tensorgraft.errors import BackendNotAvailableError
 
 
@@ -20,7 +22,7 @@ def scipy(module: str, wanted_by: str) -> Any:
 
 
 # SciPy's names, where they are others than the hub's
-_NAMES = {"erf_inv": "erfinv", "lgamma": "gammaln", "digamma": "psi", "bessel_i0e": "i0e", "bessel_i1e": "i1e"}
+_NAMES = {"erf_inv": "erfinv", "digamma": "psi", "bessel_i0e": "i0e", "bessel_i1e": "i1e"}
 _NAMES |= {"igamma": "gammainc", "igammac": "gammaincc"}
 
 
@@ -31,3 +33,9 @@ def function(name: str) -> Callable[..., Any]:
         return getattr(scipy("special", name), _NAMES.get(name, name))(*operands)
 
     return fn
+
+
+def lgamma(x: Any) -> Any:
+    """SciPy's is -inf at -inf; C's, and other frameworks', inf."""
+    y = scipy("special", "lgamma").gammaln(x)
+    return np.where(np.isneginf(x), -y, y)

@@ -218,7 +218,7 @@ def _quotient(x: Array, y: Array) -> Array:
     if number is not None and abs(np.frexp(np.float64(number))[0]) != 0.5:  # powers of two have exact reciprocals
         shape = shape_of(y)
         with tf.init_scope():
-            y = tf.constant(number, y.dtype)
+            y = tf.constant(np.asarray(number), y.dtype)
         y = broadcast_to(y, shape) if np.broadcast_shapes(shape_of(x), shape) != shape_of(x) else y
     return raw.RealDiv(x=x, y=y)
 

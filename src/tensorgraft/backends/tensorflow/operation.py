@@ -148,7 +148,8 @@ def is_weak(x: Any) -> bool:
 
 def weak_input(value: Any) -> Array:
     """A Python scalar as the argument of a compiled function."""
-    return tf.constant(value, TF[OF_KIND[type(value)]])
+    # of equal numbers TensorFlow keeps one tensor, and -0.0 equals 0.0
+    return tf.constant(value if value else np.asarray(value), TF[OF_KIND[type(value)]])
 
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------

@@ -32,6 +32,15 @@ def _integers(x: Tensor) -> Tensor | None:
     return torch.where(torch.isnan(wide), 2**31 - 1, order)
 
 
+def _ranks(x: Tensor) -> Tensor:
+    """Integers in the order of floats: to `torch.searchsorted` NaN is in no order, and less than everything."""
+    if not x.dtype.is_floating_point:
+        return x
+    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.dtype.itemsize]
+    bits, greatest = (x + 0.0).view(integers), torch.iinfo(integers).max  # -0.0 becomes 0.0
+    return torch.where(torch.isnan(x), greatest, torch.where(bits < 0, bits ^ greatest, bits))
+
+
 def _along(x: Tensor, at: Tensor, axis: int) -> Tensor:
     return from_bits(torch.gather(as_bits(x), axis, at), x.dtype)
 
@@ -48,7 +57,7 @@ class TorchSorting:
         return tuple(_along(x, at, axis) for x in operands)
 
     def searchsorted(self, boundaries: Array, values: Array, /, right: bool = False) -> Array:
-        boundaries, values = (widen(ordered(x)).contiguous() for x in (boundaries, values))
+        boundaries, values = (_ranks(widen(ordered(x))).contiguous() for x in (boundaries, values))
         return torch.searchsorted(boundaries, values, right=right)
 
     # ---- composites ------------------------------------------------------------------------------------------------

@@ -18,12 +18,21 @@ from tensorgraft.codegen.functions import Invoke, Path, Repeat, SourceFunction, 
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.styles.modules import Multiple
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var
+from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 
 if TYPE_CHECKING:
     from tensorgraft.codegen.writing import FunctionWriter
 
 Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
+
+
+class TwoWaysError(CannotBeSaidError):
+    """Modules (by `paths`) are called in two ways, which one method cannot say."""
+
+    def __init__(self, parted: dict[str, SourceFunction]) -> None:
+        self.paths = frozenset(parted)
+        path, f = next(iter(parted.items()))
+        super().__init__(f"{f.kind} ({f.place}): the module {path} is called in two ways, which one method cannot say")
 
 
 @dataclass
@@ -38,6 +47,11 @@ class Member:
     @property
     def is_list(self) -> bool:
         return bool(self.children) and all(k.isdigit() for k in self.children)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Numbers are names of attributes in it, as others are (of what parametrizes a weight)."""
+        return bool(self.children) and not self.is_list
 
     @property
     def is_holder(self) -> bool:
@@ -59,20 +73,20 @@ class Classes(Style):
         self.taken |= {"self"}
         self.functions = functions
         self.told: dict[SourceFunction, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
-        self.trees = {f: _tree(f) for f in functions}
+        self.trees = _trees(functions)
         self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
         self.check_paths()
 
     def check_paths(self) -> None:
         homes: dict[tuple[str, ...], SourceFunction] = {}
+        parted: dict[str, SourceFunction] = {}
         for f in self.functions:
             for path in f.paths if f.is_module else ():
                 other = homes.setdefault(path, f)
                 if other is not f and not (f.layer and other.layer):
-                    raise CannotBeSaidError(
-                        f"{f.kind} ({f.place}): the module {'.'.join(path)} is called in two ways, which one method"
-                        " cannot say"
-                    )
+                    parted[".".join(path)] = f
+        if parted:
+            raise TwoWaysError(parted)
 
     # ---- what the writer of a function asks -----------------------------------------------------------------------
 
@@ -87,7 +101,7 @@ class Classes(Style):
         expression: ast.expr = ast.Name("self")
         node: Member | None = self.trees[f]
         for k, part in enumerate(path):
-            if part.isdigit() and (k or self.indexed):
+            if part.isdigit() and (k or self.indexed) and not (node and node.is_mixed):
                 expression = ast.Subscript(expression, ast.Constant(int(part)))
             elif k and self.dictionaries and node is not None and node.is_holder:
                 expression = ast.Subscript(expression, ast.Constant(part))
@@ -359,7 +373,7 @@ class Classes(Style):
             if node.invoke is not None:
                 f = node.invoke.function
                 node, first = self.trees[f], True
-            parts.append(self.attribute(part) if first and part.isdigit() else part)
+            parts.append(self.attribute(part) if part.isdigit() and (first or node.is_mixed) else part)
             node, first = node.children.get(part, Member(())), False
         return ".".join(parts)
 
@@ -369,30 +383,68 @@ class Classes(Style):
         return [f"{text(alias)} = {text(canonical)}" for alias, canonical in pairs]
 
 
-def _tree(f: SourceFunction) -> Member:
-    root = Member(())
+def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
+    """What is in the class of each function. What a function uses of a module that it calls is in that one's class."""
+    trees = {f: Member(()) for f in functions}
 
-    def at(path: Path) -> tuple[Member, bool]:
-        node = root
+    def put(f: SourceFunction, path: Path, user: SourceFunction) -> Member | None:
+        """The place of a path; None for one in a layer of the target, which has it."""
+        node = trees[f]
         for i, part in enumerate(path):
             if node.invoke is not None:
-                return node, False
+                inner = node.invoke.function
+                if inner.layer is not None:
+                    return None
+                if len(set(inner.paths)) > 1 and user is not inner:
+                    at = put_once(inner, path[i:])
+                    if at is not None:
+                        return at
+                    raise CannotBeSaidError(
+                        f"{user.kind} ({user.place}): what is in a module ({'.'.join(path)}) is used from outside of"
+                        " it, and other modules of its class do not use it"
+                    )
+                return put(inner, path[i:], user)
             node = node.children.setdefault(part, Member(path[: i + 1]))
-        return node, True
+        return node
 
-    for call in f.calls:
-        for invoke in call.invokes if isinstance(call, Repeat) else [call]:
-            if isinstance(invoke, Invoke) and invoke.function.is_module and invoke.path is not None:
-                if not invoke.path:
-                    raise CannotBeSaidError(f"{f.kind} ({f.place}): a module calls itself")
-                node, whole = at(invoke.path)
-                if whole and node.invoke is None:
-                    node.invoke = invoke
-    for v, path in f.parameters.items():
-        node, whole = at(path)
-        if whole:
-            node.parameter = v
-    return root
+    def put_once(f: SourceFunction, path: Path) -> Member | None:
+        """The place where it is there already."""
+        node = trees[f]
+        for i, part in enumerate(path):
+            if node.invoke is not None:
+                return put_once(node.invoke.function, path[i:])
+            if part not in node.children:
+                return None
+            node = node.children[part]
+        return node
+
+    for f in reversed(functions):  # those that call others first
+        invokes = [i for call in f.calls for i in (call.invokes if isinstance(call, Repeat) else [call])]
+        called = [(i.path, i) for i in invokes
+                  if isinstance(i, Invoke) and i.function.is_module and i.path is not None]  # fmt: skip
+        for path, invoke in sorted(called, key=lambda c: len(c[0])):
+            if not path:
+                raise CannotBeSaidError(f"{f.kind} ({f.place}): a module calls itself")
+            node = put(f, path, f)
+            if node is not None and node.invoke is None:
+                node.invoke = invoke
+        used = set(variables([f.results, *([c.args, c.kwargs] for c in f.calls if isinstance(c, SourceStep)),
+                              *(i.args for i in invokes if isinstance(i, Invoke))]))  # fmt: skip
+        for v, path in f.parameters.items():
+            outside = any(path[: len(p)] == p for p, _ in called)  # a module that is called may use it, and f not
+            node = None if outside and v not in used else put(f, path, f)
+            if node is not None:
+                node.parameter = v
+    for f, tree in trees.items():
+        f.buffers |= {v for v in _parameters(tree) if any(v in g.buffers for g in functions)}
+    return trees
+
+
+def _parameters(node: Member) -> Iterator[Var]:
+    if node.parameter is not None:
+        yield node.parameter
+    for child in node.children.values():
+        yield from _parameters(child)
 
 
 def filled(node: Member) -> list[Member | None]:

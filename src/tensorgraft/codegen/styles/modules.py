@@ -12,7 +12,7 @@ from typing import Any
 from tensorgraft.codegen.calls import bound
 from tensorgraft.codegen.functions import Invoke, Layer, Path, Repeat, SourceFunction, Static, attribute_of
 from tensorgraft.codegen.merging import Extent, Quantity
-from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, taken, variables
+from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, frames, taken, variables
 
 LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "list"})
 MOST = 8  # a size that is this many times another one is written so
@@ -101,7 +101,7 @@ class ModuleForms:
 
     def keeps(self, frame: Frame) -> bool | None:
         if not frame.is_module:
-            return False if any(c.is_module for c in _frames(frame)) else None
+            return False if any(c.is_module for c in frames(frame)) else None
         if frame in self.chained or frame in self.members:
             return True
         if frame.kind in LISTS:
@@ -263,13 +263,6 @@ def _numbers(x: Any) -> Iterator[Any]:
             yield from _numbers(e)
     else:
         yield x
-
-
-def _frames(frame: Frame) -> Iterator[Frame]:
-    for call in frame.calls:
-        if isinstance(call, Frame):
-            yield call
-            yield from _frames(call)
 
 
 def _made(frame: Frame) -> Iterator[Var]:

@@ -71,6 +71,7 @@ class Target:
     trains: bool = True  # the framework has derivatives
     title: str = "JAX"
     runner: str = "jax"
+    key: type[np.generic] = np.uint32  # the two integers of a key of random numbers
 
 
 def target(name: str) -> Target:

@@ -787,6 +787,7 @@ def _arange(w: Writing, start: Any, stop: Any, step: Any, dtype: np.dtype) -> as
 TARGET = Target(
     name="tensorflow",
     title="TensorFlow",
+    key=np.int32,
     imports={
         "Any": "from typing import Any",
         "Callable": "from collections.abc import Callable",

@@ -36,7 +36,6 @@ CALLS = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "custom_lin": "call_jaxpr",
     "call": "call_jaxpr",
     "composite": "jaxpr",
     "compute_on": "jaxpr",
@@ -163,6 +162,8 @@ class _Planner:
         if name in CALLS:
             inner = equation.params[CALLS[name]]
             return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+        if name == "custom_lin":  # the same words, which JAX has where it lowers
+            raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
         if name in RULES or name in REASONS:
             return None
         return decomposed(equation)

@@ -20,6 +20,7 @@ from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.hub.backend import Backend
+from tensorgraft.interrupts import together
 from tensorgraft.precision import current
 
 Array = Any
@@ -235,8 +236,7 @@ class GraphSignature:
         values = group.read() if group else [value_of(xp, v) for v in held.values()]
         if group is None or xp.is_watched(arguments):
             results, became = self.run(values, leaves)
-            for name, value in became.items():
-                write(xp, held[name], value)
+            together(lambda call: call(), [writing(xp, held[name], value) for name, value in became.items()])
             return results
         program, _ = self._program(values)
         results, written = self._parted(program, program.primal(xp, [*values, *arguments]))
@@ -264,16 +264,18 @@ def value_of(xp: Backend, variable: tf.Variable) -> Array:
     return xp.adopt(variable.numpy()) if array is None else array
 
 
-def write(xp: Backend, variable: tf.Variable, value: Array) -> None:
+def writing(xp: Backend, variable: tf.Variable, value: Array) -> Callable[[], Any]:
+    """What writes a variable, all of whose errors are raised here."""
     if isinstance(value, tf.Tensor):  # traced ones, too
-        variable.assign(in_dtype_of(variable.handle, value), read_value=False)
+        new: Any = in_dtype_of(variable.handle, value)
     elif xp.is_traced(value):
         raise TracedValueError(
             f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"
             " that it could hold: use tg.jit in the place of the framework's own"
         )
     else:
-        variable.assign(xp.to_numpy(value), read_value=False)
+        new = xp.to_numpy(value)
+    return functools.partial(variable.assign, new, read_value=False)
 
 
 compiles_by(GraftedGraph, operator.methodcaller("compiled"))

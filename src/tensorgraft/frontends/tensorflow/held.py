@@ -81,8 +81,8 @@ class VariableGroup:
         if addresses != [held.address for held in known] or shapes != [held.shape for held in known]:
             for held, tensor, address, shape in zip(known, tensors, addresses, shapes, strict=True):
                 if address != held.address or shape != held.shape:
-                    held.tensor, held.address, held.shape = tensor, address, shape
-                    held.array = array_of(self.xp, tensor)
+                    array = array_of(self.xp, tensor)  # which may fail, and then nothing is known
+                    held.tensor, held.address, held.shape, held.array = tensor, address, shape, array
         return [held.array for held in known]
 
     def write(self, places: tuple[int, ...], arrays: Sequence[Array]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of, write
+from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of, writing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
 from tensorgraft.hub.recorded.structure import apart, together
@@ -167,7 +167,7 @@ class _ModelGraph(GraftedGraph):
             values = [as_array(self.xp, held[n]) if n in held else value_of(self.xp, v) for n, v in traced.items()]
             results, became = signature.run(values, arrays)
             for name in became.keys() - self.names.values():  # no variables of the model's: states of random kernels
-                write(self.xp, traced[name], became.pop(name))
+                writing(self.xp, traced[name], became.pop(name))()
             return results, became
 
     def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:

@@ -12,18 +12,19 @@ from typing import Any
 import torch
 from torch.library import Library, fallthrough_kernel
 
+from tensorgraft import private
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec
 from tensorgraft.frontends.torch.core.tensors import CPU_KEY
-from tensorgraft.frontends.torch.dispatch import decomposed, fallback, transfer
+from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.outcome import copied_out
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
 from tensorgraft.frontends.torch_entry import device as entry_device
 from tensorgraft.frontends.torch_entry import fallback as entry_fallback
-from tensorgraft.frontends.torch_entry import hooks, patches
+from tensorgraft.frontends.torch_entry import hooks, loading, patches
 
 KEY = "PrivateUse1"
 
@@ -38,6 +39,21 @@ METADATA = (
     "view_as_complex",
     "set_.source_Storage_storage_offset",
     "set_.source_Tensor",
+)
+# what installs itself, besides kernels
+PARTS = (
+    "quantized.tensors",
+    "dispatch.absent_layouts",
+    "kernels.neural.fused_attention",
+    "device.autocast",
+    "dispatch.autograd",
+    "device.batching",
+    "device.collectives",
+    "graph.inductor",
+    "compiled.recurrent",
+    "device.runtime",
+    "device.scripted",
+    "device.sparse",
 )
 KERNELS = (
     "neural.activations",
@@ -95,29 +111,13 @@ def install() -> None:
     hooks.register()
     _libraries["aten"] = Library("aten", "IMPL")
     _libraries["_"] = Library("_", "IMPL")
-    from tensorgraft.frontends.torch.compiled import recurrent
-    from tensorgraft.frontends.torch.device import autocast, batching, collectives, module, runtime, scripted, sparse
-    from tensorgraft.frontends.torch.dispatch import absent_layouts, autograd
-    from tensorgraft.frontends.torch.graph import inductor
-    from tensorgraft.frontends.torch.kernels.neural import fused_attention
+    from tensorgraft.frontends.torch.device import module
     from tensorgraft.frontends.torch.quantized import operators  # noqa: F401  (those of quantised tensors of the CPU)
-    from tensorgraft.frontends.torch.quantized import tensors as quantized
 
     patches.apply("use")
-    parts: list[Any] = [
-        quantized,
-        absent_layouts,
-        fused_attention,
-        autocast,
-        autograd,
-        batching,
-        collectives,
-        inductor,
-        recurrent,
-        runtime,
-    ]
-    for part in (*parts, scripted, sparse):
-        part.install()
+    for part in PARTS:
+        if not private.why_off(loading.module(part)):  # else PyTorch lacks a name that it needs, which has been said
+            loading.part(part).install()
     for name in METADATA:
         op = schema.overload(name)
         assert op is not None, name
@@ -183,6 +183,10 @@ def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
 
 def _call(operator: Operator) -> Callable[..., Any]:
     call = entry(operator)
+    if lists.written_in_turn(operator):
+        return lists.in_turn(operator, call)
+    if operator.name.startswith("special_xlog1py"):
+        return transfer.numbers_as_tensors(call)
     if operator.name == "clone":
         return below_modes(transfer.resolving(call))
     if operator.name == "convolution":
@@ -221,9 +225,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     functional overload that it is the in-place or `out=` form of; or that overload itself. None: there is nothing."""
     if op.namespace != "aten":
         return None
-    decomposition = (
-        None if torch.Tag.out in op.tags else fallback.decompositions().get(op)
-    )  # `out=` is resized by a plan
+    decomposition = None if schema.is_out(op) else fallback.decompositions().get(op)  # `out=` is resized by a plan
     if decomposition is not None:
         return _register(Operator(op, decomposed.decomposed_spec(op, decomposition)), set())
     packet, _, _ = schema.short_name(op).partition(".")

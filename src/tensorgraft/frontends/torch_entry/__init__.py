@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+import warnings
 
-from tensorgraft.frontends.torch_entry import hooks, loading
+from tensorgraft.errors import MissingNameError
 
 FRONT_END = "tensorgraft.frontends.torch"
 COMMAND = "tensorgraft.cli.run"
@@ -23,7 +25,27 @@ COMMAND = "tensorgraft.cli.run"
 
 def autoload() -> None:
     """What PyTorch calls when it is imported: `device="graft"` works in any script."""
-    loading.of(FRONT_END)
-    hooks.register()
+    try:
+        from tensorgraft.frontends.torch_entry import hooks, loading
+
+        loading.of(FRONT_END)
+        hooks.register()
+    except Exception as error:  # of whatever kind: a program that only has us installed is to run
+        _leave(error)
+        return
     if on := os.environ.get("TENSORGRAFT_RUN"):  # a program under `tensorgraft run` has started this process
         importlib.import_module(COMMAND).take_over(on)
+
+
+def _leave(error: Exception) -> None:
+    """PyTorch as it is without us, and why it is."""
+    patches = sys.modules.get(f"{__name__}.patches")
+    if patches is not None:
+        patches.undo("import")
+    if isinstance(error, MissingNameError):  # which has been told
+        return
+    warnings.warn(
+        f"tensorgraft could not give PyTorch its device, and does nothing: {type(error).__name__}: {error}."
+        "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from trying.",
+        stacklevel=2,
+    )

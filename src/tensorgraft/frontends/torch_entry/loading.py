@@ -8,6 +8,7 @@ from typing import Any
 
 from tensorgraft import warned
 from tensorgraft.importing import uncollected
+from tensorgraft.interrupts import held_back
 
 TYPE = "graft"
 
@@ -30,13 +31,18 @@ def load() -> None:
     """Import the front end, which installs itself; once. (While that happens, in the same thread, nothing.)"""
     if not _loaded:
         # what is imported changes filters: Python would show the program's warnings again
-        with uncollected(), warned.remembered():
+        with uncollected(), warned.remembered(), held_back():  # it cannot be installed twice
             importlib.import_module(_package)
 
 
 def part(name: str) -> Any:
     """A module of the front end."""
-    return importlib.import_module(f"{_package}.{name}")
+    return importlib.import_module(module(name))
+
+
+def module(name: str) -> str:
+    """The whole name of a module of the front end."""
+    return f"{_package}.{name}"
 
 
 def when_loaded(function: Callable[[], object]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
+from tensorgraft import private
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.waiting import loading_first
 
@@ -54,6 +55,8 @@ def apply(rows: Iterable[Patch]) -> None:
     for row in rows:
         if row.applied:
             continue
+        if private.why_off(_home(row)):
+            continue  # this version of PyTorch lacks a name that it needs, which has been said
         if row.registers:
             _ours(row)()
             _applied[row] = []
@@ -90,10 +93,13 @@ def step_aside() -> None:
 
 def _ours(row: Patch) -> Any:
     """The function, class or table that a row names."""
-    module, _, name = row.by.rpartition(".")
-    here = row.at == "import"
-    home = importlib.import_module(f"{__package__}.{module}") if here else loading.part(module)
-    return getattr(home, name)
+    return getattr(importlib.import_module(_home(row)), row.by.rpartition(".")[2])
+
+
+def _home(row: Patch) -> str:
+    """The module of what a row names."""
+    module = row.by.rpartition(".")[0]
+    return f"{__package__}.{module}" if row.at == "import" else loading.module(module)
 
 
 def _make(row: Patch, owner: Any, name: str, original: Any) -> list[Change]:

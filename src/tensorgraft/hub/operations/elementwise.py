@@ -176,9 +176,11 @@ class Elementwise:
         div = self.where(off, self.subtract(div, 1), div)
         floor = self.floor(div)
         floor = self.where(self.greater(self.subtract(div, floor), 0.5), self.add(floor, 1), floor)
+        quotient = self.divide(x, y)
+        floor = self.where(self.equal(div, 0), self.multiply(quotient, 0), floor)  # zero has the quotient's sign
         if not self.is_array(y):
-            return floor if y else self.divide(x, y)
-        return self.where(self.equal(y, 0), self.divide(x, y), floor)
+            return floor if y else quotient
+        return self.where(self.equal(y, 0), quotient, floor)
 
     def hypot(self, x: Array, y: Array) -> Array:
         a, b = self.maximum(self.abs(x), self.abs(y)), self.minimum(self.abs(x), self.abs(y))

@@ -17,6 +17,7 @@ from tensorgraft.hub.recorded.graph import Figures, Graph, Node
 from tensorgraft.hub.recorded.pieces import Pieces
 from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
+from tensorgraft.interrupts import held_back
 
 Array = Any
 _SCALARS = (bool, int, float, complex)
@@ -184,21 +185,22 @@ class RecordedBackend(_Operations):
             donated = graph.unheld()
             key = (tuple(graph.calls), tuple(graph.kinds), numbers, donated)
             leaves, graph.leaves = graph.leaves, []
-            try:
-                program = self._programs.get(key)
-                if program is None:
-                    program = self.inner.compile(graph.program(numbers), donated)
-                with self._replay():
-                    values = program(*leaves)
-            except BaseException:  # an interrupt while it compiles, no memory: nothing is lost
-                graph.leaves, self._graph = leaves, graph
-                raise
+            with held_back():
+                try:
+                    program = self._programs.get(key)
+                    if program is None:
+                        program = self.inner.compile(graph.program(numbers), donated)
+                    with self._replay():
+                        values = program(*leaves)
+                except BaseException:  # an interrupt while it compiles, no memory: nothing is lost
+                    graph.leaves, self._graph = leaves, graph
+                    raise
+                for node, value in zip(wanted, values, strict=True):
+                    node.value, node.graph = value, None
             if key not in self._programs:
                 self._programs[key] = program
                 self.figures.programs += 1
                 self._warn()
-            for node, value in zip(wanted, values, strict=True):
-                node.value, node.graph = value, None
 
     def _warn(self) -> None:
         if self.figures.programs == _MANY and self.figures.runs < 2 * _MANY:

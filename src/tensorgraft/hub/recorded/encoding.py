@@ -10,20 +10,27 @@ A call is a method of the hub, its arguments, its keyword arguments, and what it
 (parameters and results are numbered as they come, those of bodies included), `{"c": n}` constant n, which is `c<n>` in
 `constants.npz`; other arguments are themselves, or `{"tuple": [...]}`, `{"dict": {...}}`, `{"dtype": "float32"}`,
 `{"float": "inf"}`, `{"complex": ["1.0", "nan"]}`, `{"body": <program>}`. Arrays of dtypes that NumPy lacks are stored
-as their bytes.
+as their bytes. What is saved over another program has `constants-<token>.npz`, which `"files"` names.
+
+Files may come from strangers: no array is made before its size is known to be that of its bytes in the file, which are
+not compressed, and whatever is wrong with a program is a ValueError that names the file.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import secrets
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from tensorgraft import files
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Block, Call, Tree, Var
 from tensorgraft.hub.recorded.program import Program
@@ -36,7 +43,7 @@ DTYPES = {dtype.name: dtype for dtype in (*dtypes.ALL, *dtypes.FLOAT8)}
 # ---- arrays --------------------------------------------------------------------------------------------------------
 
 
-def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(file: Path | BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     """Names may be any string that is not empty."""
     plain = {name: a if a.dtype.type.__module__ == "numpy" else a.view(f"u{a.itemsize}") for name, a in arrays.items()}
     with zipfile.ZipFile(file, "w") as archive:  # as numpy.savez, whose names are keyword arguments
@@ -46,20 +53,49 @@ def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[str, np.ndarray]:
-    """The arrays, of these dtypes and shapes. Raises ValueError where the file has others."""
-    arrays = {}
-    with np.load(file, allow_pickle=False) as archive:
-        for name, (dtype_name, shape) in specs.items():
-            if name not in archive.files:
-                raise ValueError(f"{file} lacks the array {name!r}")
-            dtype = dtype_named(dtype_name)
-            a = archive[name]
-            if dtype.type.__module__ != "numpy" and a.dtype == np.dtype(f"u{dtype.itemsize}"):
-                a = a.view(dtype)
-            if a.dtype != dtype or list(a.shape) != list(shape):
-                raise ValueError(f"{file}: the array {name!r} is {a.dtype}{list(a.shape)}, not {dtype}{list(shape)}")
-            arrays[name] = a
-    return arrays
+    """The arrays, of these dtypes and shapes. Raises ValueError where the file has others, or is none of ours."""
+    with broken(file), zipfile.ZipFile(file) as archive:
+        members = {info.filename: info for info in archive.infolist()}
+        if len(members) != len(archive.infolist()):
+            raise ValueError("two arrays of one name")
+        return {name: _read_array(archive, members, name, spec) for name, spec in specs.items()}
+
+
+def _read_array(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], name: str, spec: Any) -> np.ndarray:
+    info = members.get(f"{name}.npy")
+    if info is None:
+        raise ValueError(f"it lacks the array {name!r}")
+    dtype, shape = dtype_named(spec[0]), tuple(_natural(n) for n in spec[1])
+    stored = dtype if dtype.type.__module__ == "numpy" else np.dtype(f"u{dtype.itemsize}")
+    size = math.prod(shape) * dtype.itemsize
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+        raise ValueError(f"the array {name!r} is compressed")
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version != (1, 0):
+            raise ValueError(f"the array {name!r} is of version {version} of the format")
+        found, fortran, is_dtype = np.lib.format.read_array_header_1_0(member)
+        if is_dtype != stored or found != shape:
+            raise ValueError(f"the array {name!r} is {is_dtype}{list(found)}, not {dtype}{list(shape)}")
+        if info.file_size - member.tell() != size:
+            raise ValueError(f"the array {name!r} has {info.file_size - member.tell()} bytes, not {size}")
+        data = member.read(size)  # as much as there is
+    if len(data) != size:
+        raise ValueError(f"the array {name!r} ends after {len(data)} of {size} bytes")
+    a = np.frombuffer(data, dtype).reshape(shape[::-1] if fortran else shape)
+    return a.T if fortran else a
+
+
+@contextmanager
+def broken(file: Path) -> Iterator[None]:
+    """What is wrong with a file, whatever it is that does not take it, as a ValueError that names it."""
+    try:
+        yield
+    except OSError:  # there is none, or it may not be read
+        raise
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        raise ValueError(said if str(file) in said else f"{file} is broken: {said}") from error
 
 
 def dtype_named(name: Any) -> np.dtype:
@@ -138,12 +174,45 @@ def _inline(x: Any) -> str:
 
 
 def save(program: Program, directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     constants: dict[str, np.ndarray] = {}
     data = {"format": FORMAT, "version": VERSION, "program": encode(program, constants)}
     data["constants"] = specs_of(constants)
-    write_arrays(directory / "constants.npz", constants)
-    (directory / "program.json").write_text(text_of(data), encoding="utf-8")
+    save_with_arrays(directory / "program.json", data, {"constants": constants})
+
+
+def save_with_arrays(file: Path, data: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    """JSON, and beside it the arrays, in `<name>.npz` or, where there is one, in a file of another name that the JSON
+    says. What was there before goes once the JSON has taken the place of that before."""
+    directory = file.parent
+    directory.mkdir(parents=True, exist_ok=True)
+    named = {key: f"{key}.npz" for key in arrays}
+    if any((directory / name).exists() for name in named.values()):
+        named = {key: f"{key}-{secrets.token_hex(4)}.npz" for key in arrays}
+        data = {**data, "files": named}
+    try:
+        for key, name in named.items():
+            with files.replacing(directory / name) as archive:
+                write_arrays(archive, arrays[key])
+        files.write(file, text_of(data).encode())
+    except BaseException:
+        for name in named.values():
+            (directory / name).unlink(missing_ok=True)
+        raise
+    for path in directory.iterdir():
+        if (match := _ARRAYS.fullmatch(path.name)) and match[1] in named and path.name != named[match[1]]:
+            path.unlink(missing_ok=True)
+
+
+def arrays_beside(file: Path, data: Mapping[str, Any], key: str) -> dict[str, np.ndarray]:
+    """What `save_with_arrays` wrote under that name."""
+    named = data.get("files", {}).get(key, f"{key}.npz")
+    match = _ARRAYS.fullmatch(named)
+    if match is None or match[1] != key:
+        raise ValueError(f"{named!r} is no name of its {key}")
+    return read_arrays(file.parent / named, data[key])
+
+
+_ARRAYS = re.compile(r"(weights|constants)(?:-[0-9a-f]{8})?\.npz")
 
 
 def specs_of(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[str, list[int]]]:
@@ -157,26 +226,25 @@ def read_json(file: Path, format: str, version: int) -> dict[str, Any]:
     """Raises ValueError for what is no file of this format and version, FileNotFoundError where there is none."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of too many digits, lists within lists
         raise ValueError(f"{file} is no {format}: {error}") from None
     if not isinstance(data, dict) or data.get("format") != format:
         raise ValueError(f"{file} is no {format}")
     if data.get("version") != version:
-        raise ValueError(f"{file} is a {format} of version {data.get('version')}; this tensorgraft reads {version}")
+        other = str(data.get("version"))[:80]
+        raise ValueError(f"{file} is a {format} of version {other}; this tensorgraft reads {version}")
     return data
 
 
 def load(directory: Path) -> Program:
     file = directory / "program.json"
     data = read_json(file, FORMAT, VERSION)
-    try:
-        return decode(data["program"], read_arrays(directory / "constants.npz", data["constants"]))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ValueError(f"{file} is broken: {error}") from error
+    with broken(file):
+        return decode(data["program"], arrays_beside(file, data, "constants"))
 
 
 def decode(data: Any, constants: Mapping[str, np.ndarray]) -> Program:
-    """The program, checked call by call. Raises ValueError, TypeError, KeyError or IndexError for a broken one."""
+    """The program, checked call by call. Raises an exception of some kind for a broken one."""
     program = Program(_Decoder(constants).block(data))
     program.check()
     return program

@@ -8,6 +8,8 @@ A saved function is a directory:
     weights.npz      the weights, by name
     constants.npz    what the programs hold besides
 
+(or, where the function replaced another, files of other names, which `"files"` says).
+
 Templates are those of `structure`, programs those of `encoding`; a program takes the weights in the order of their
 names here, the arrays of the arguments, and, where it is seeded, uint32 (2,).
 """
@@ -113,7 +115,8 @@ class Function:
 
     def save(self, directory: str | Path) -> None:
         """Write the programs that were recorded so far, for the arguments the function was called with. Raises
-        ValueError where there are none."""
+        ValueError where there are none. A function that was saved there before is replaced; after an error it is there
+        as it was."""
         if not self.programs:
             raise ValueError(
                 f"{self.__name__} was not called yet, so that no program is recorded that could be saved: call it with"
@@ -133,11 +136,8 @@ class Function:
             "constants": encoding.specs_of(constants),
             "signatures": signatures,
         }
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        encoding.write_arrays(directory / "weights.npz", self.weights)
-        encoding.write_arrays(directory / "constants.npz", constants)
-        (directory / "function.json").write_text(encoding.text_of(data), encoding="utf-8")
+        arrays = {"weights": self.weights, "constants": constants}
+        encoding.save_with_arrays(Path(directory) / "function.json", data, arrays)
 
     @classmethod
     def load(cls, directory: str | Path, xp: Backend) -> Function:
@@ -145,13 +145,11 @@ class Function:
         directory = Path(directory)
         file = directory / "function.json"
         data = encoding.read_json(file, FORMAT, VERSION)
-        try:
-            weights = encoding.read_arrays(directory / "weights.npz", data["weights"])
-            constants = encoding.read_arrays(directory / "constants.npz", data["constants"])
+        with encoding.broken(file):
+            weights = encoding.arrays_beside(file, data, "weights")
+            constants = encoding.arrays_beside(file, data, "constants")
             programs = dict(_decoded(entry, weights, constants) for entry in data["signatures"])
-            return cls(xp, str(data["name"]), weights, programs)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration) as error:
-            raise ValueError(f"{file} is broken: {error}") from error
+        return cls(xp, str(data["name"]), weights, programs)
 
 
 def _decoded(

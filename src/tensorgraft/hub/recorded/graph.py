@@ -65,7 +65,7 @@ class Graph:
     earlier call; results are held weakly, so that those which the program has dropped are not computed."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
+        self.calls: list[tuple[Callable[..., Any], tuple[int, ...], int]] = []  # with the number of the first result
         self.leaves: list[Array | Scalar] = []
         self.kinds: list[Any] = []  # of the leaves: (shape, dtype), or the type of a Python scalar
         self.results: list[weakref.ref[Node]] = []
@@ -84,10 +84,11 @@ class Graph:
                 refs.append(~(len(self.leaves) - 1))
             else:
                 refs.append(~self._leaf(x, kind, True))
-        self.calls.append((fn, tuple(refs)))
+        first = len(self.results)
         for node in results:
             node.graph, node.number = self, len(self.results)
             self.results.append(weakref.ref(node))
+        self.calls.append((fn, tuple(refs), first))  # before that, an interrupt leaves results that nobody has
 
     def _leaf(self, value: Array, kind: Any, shared: bool) -> int:
         at = self._leaf_of.get(id(value))
@@ -115,9 +116,10 @@ class Graph:
         calls = self.calls
 
         def run(*leaves: Any) -> tuple[Array, ...]:
-            outputs: list[Array] = []
-            for fn, refs in calls:
-                outputs.extend(fn(*[outputs[r] if r >= 0 else leaves[~r] for r in refs]))
+            outputs: dict[int, Array] = {}
+            for fn, refs, first in calls:
+                new = fn(*[outputs[r] if r >= 0 else leaves[~r] for r in refs])
+                outputs.update(zip(range(first, first + len(new)), new, strict=True))
             return tuple(outputs[i] for i in wanted)
 
         return run

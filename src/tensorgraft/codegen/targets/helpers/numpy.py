@@ -494,7 +494,7 @@ def dot_product_attention(
 
 def dropout(x: np.ndarray, key: np.random.Generator, rate: float) -> np.ndarray:
     """Zeros at random, the rest divided by 1 - rate."""
-    return np.where(key.random(x.shape) >= rate, x / x.dtype.type(1 - rate), x.dtype.type(0))
+    return np.where(key.random(x.shape) < 1 - rate, x / x.dtype.type(1 - rate), x.dtype.type(0))
 
 
 # ---- recurrence ------------------------------------------------------------------------------------------------------

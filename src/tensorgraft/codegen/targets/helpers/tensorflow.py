@@ -451,14 +451,19 @@ def convolution(
     xs = tf.split(x, groups, axis=-1) if batch_groups == 1 else tf.split(x, batch_groups, axis=0)
     both = max(strides, default=1) > 1 and max(dilation, default=1) > 1  # of which TensorFlow has one at a time
     rows = []
+    layout = "NDHWC" if n == 3 else None  # which the derivative asks for
     for part, w in zip(xs, tf.split(weight, many, axis=-1), strict=True):
         if n == 0:
             rows.append(part @ w)
         elif both:
-            whole = tf.nn.convolution(part, w, padding="VALID", dilations=dilation)
+            whole = tf.nn.convolution(part, w, padding="VALID", dilations=dilation, data_format=layout)
             rows.append(whole[(slice(None), *(slice(None, None, s) for s in strides))])
         else:
-            rows.append(tf.nn.convolution(part, w, strides=list(strides), padding="VALID", dilations=dilation))
+            rows.append(
+                tf.nn.convolution(
+                    part, w, strides=list(strides), padding="VALID", dilations=dilation, data_format=layout
+                )
+            )
     y = rows[0] if many == 1 else tf.concat(rows, axis=-1)
     return tf.cast(tf.transpose(y, [0, n + 1, *range(1, n + 1)]), dtype)
 
@@ -740,8 +745,9 @@ def conv_channels_last(
         x = tf.pad(x, [(0, 0), *pads, (0, 0)])
     both = max(strides) > 1 and max(gaps) > 1  # of which TensorFlow has one at a time
     once = [1] * n if both else list(strides)
+    layout = "NDHWC" if n == 3 else None  # which the derivative asks for
     rows = [
-        tf.nn.convolution(part, w, strides=once, padding="VALID", dilations=list(gaps))
+        tf.nn.convolution(part, w, strides=once, padding="VALID", dilations=list(gaps), data_format=layout)
         for part, w in zip(tf.split(x, groups, axis=-1), tf.split(weight, groups, axis=-1), strict=True)
     ]
     y = rows[0] if groups == 1 else tf.concat(rows, axis=-1)

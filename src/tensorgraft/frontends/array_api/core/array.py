@@ -302,13 +302,13 @@ def _from_host(values: np.ndarray, device: Device) -> Array:
 
 
 # a class of backends -> what makes an `Array` of one of its arrays, where that is more than a storage around it
-kinds: dict[type[Backend], Callable[[Any, Any], Array]] = {}
+kinds: dict[type[Backend], Callable[..., Array]] = {}
 
 
 def made(array: Any, xp: Backend, *sources: Array) -> Array:
     """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
     if (kind := kinds.get(type(xp))) is not None:
-        return kind(array, xp)
+        return kind(array, xp, *sources)
     if any(array is x._cell.array for x in sources):
         array = xp.copy(array)
     return Array(Storage(xp.own(array) if xp.mutable else array, xp))

@@ -125,10 +125,17 @@ class QuantizedArray(Array):
             return of_parts(xp, copied.with_parts(tuple(map(xp.copy, copied.parts))))
 
 
-def made_of(array: Any, xp: Any) -> Array:
-    """A new array around what an operation on quantised operands gave."""
+def made_of(array: Any, xp: Any, *sources: Array) -> Array:
+    """A new array around what an operation on quantised operands gave. What moves codes keeps the arrays of their
+    scales, into which a write into either would go."""
     inner: Backend = xp.inner  # of a `QuantizingBackend`
     if isinstance(array, Quantized):
+        if inner.mutable:
+            theirs = [part._cell.array for x in sources if isinstance(x, QuantizedArray) for part in x._parts()]
+            codes, *others = array.parts
+            if any(codes is x for x in theirs):
+                codes = inner.copy(codes)
+            array = array.with_parts((codes, *map(inner.copy, others)))
         return of_parts(inner, array)
     return Array(Storage(inner.own(array) if inner.mutable else array, inner))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.checks import check
 from tensorgraft.frontends.array_api.core.tracing import capturing
 from tensorgraft.hub.backend import Backend
+from tensorgraft.interrupts import together
 from tensorgraft.storage import Storage
 
 
@@ -103,20 +105,25 @@ class ArrayFunction:
         rest = self.rest(made_)
         with xp.scope():
             self.judge(made_)
-            for cell, value in zip(self.written, rest, strict=False):
-                if xp.mutable:
-                    xp.assign(cell.array, value)
-                else:
-                    cell.array = value
+            out = self.returned(made_[: self.count] if results is None else results)
+            writes = [functools.partial(_put, xp, *both) for both in zip(self.written, rest, strict=False)]
             for k, value in zip(self.rewritten, rest[len(self.written) :], strict=True):
-                self.inputs[k]._write(value)
-            return self.returned(made_[: self.count] if results is None else results)
+                writes.append(functools.partial(self.inputs[k]._write, value))
+            together(lambda write: write(), writes)
+            return out
 
     def returned(self, results: Sequence[Any]) -> Any:
         """Arrays in the structure of what `fn` returns."""
         remaining = iter(results)
         leaves = [made(next(remaining), self.outer) if c is None else c for c in self.constants]
         return optree.tree_unflatten(self.structure, leaves)
+
+
+def _put(xp: Backend, cell: Storage, value: Any) -> None:
+    if xp.mutable:
+        xp.assign(cell.array, value)
+    else:
+        cell.array = value
 
 
 def _spans(args: Sequence[Any]) -> list[range]:

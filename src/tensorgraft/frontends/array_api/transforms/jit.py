@@ -13,7 +13,7 @@ from typing import Any
 import optree
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, unflatten_call
+from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, one_at_a_time, unflatten_call
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import Reached, roots
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
@@ -86,9 +86,13 @@ class Jitted(TracedFunction):
                 f"tg.jit has traced {self.report.name} {MOST_TRACES} times: its shapes or Python arguments change with"
                 " every call. Pass what changes as arrays, and keep shapes the same (pad them)."
             )
-        known.append(self._traced(xp, leaves, structure, objects))
-        self.report.traces += 1
-        return known[-1](leaves)
+        with one_at_a_time:
+            trace = next((t for t in known if t.guards.hold(leaves)), None)
+            if trace is None:  # nor has another thread made one
+                trace = self._traced(xp, leaves, structure, objects)
+                known.append(trace)
+                self.report.traces += 1
+        return trace(leaves)
 
     def _traced(self, xp: Backend, leaves: list[Any], structure: Any, objects: list[Any]) -> ArrayTrace:
         uses: dict[int, Use] = {}

@@ -15,6 +15,7 @@ from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import unless
 from tensorgraft.hub.backend import Backend
+from tensorgraft.interrupts import held_back, together
 from tensorgraft.storage import Geometry, Storage
 
 
@@ -74,21 +75,32 @@ class ArrayTrace:
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         xp = self.backend
-        arrays = self.inputs.run(self.run, leaves) if self._takes else self.run(*self.inputs.arrays(leaves))
         if self._only is not None:
+            arrays = self._outputs(leaves)
             out = [Array(Storage(a, xp), geometry) for a, geometry in zip(arrays, self._only, strict=True)]
             return optree.tree_unflatten(self.structure, out)
-        with xp.scope():
-            if self.checks:
-                unless(xp.to_numpy(arrays[-1]), self.checks)
-                arrays = arrays[:-1]
-            for cell, value in zip(self.written(leaves), arrays, strict=False):
-                if xp.mutable:
-                    xp.assign(cell.array, value)
-                else:
-                    cell.array, cell.shared = value, False
-            cells = [Storage(xp.own(a) if xp.mutable else a, xp) for a in arrays[len(self.written) :]]
-        return optree.tree_unflatten(self.structure, [self._leaf(result, cells, leaves) for result in self.results])
+        with held_back():
+            arrays = self._outputs(leaves)
+            with xp.scope():
+                if self.checks:
+                    unless(xp.to_numpy(arrays[-1]), self.checks)
+                    arrays = arrays[:-1]
+                try:
+                    cells = [Storage(xp.own(a) if xp.mutable else a, xp) for a in arrays[len(self.written) :]]
+                    results = [self._leaf(result, cells, leaves) for result in self.results]
+                finally:  # the arrays before may have been given up
+                    together(self._write, list(zip(self.written(leaves), arrays, strict=False)))
+        return optree.tree_unflatten(self.structure, results)
+
+    def _outputs(self, leaves: Sequence[Any]) -> Sequence[Any]:
+        return self.inputs.run(self.run, leaves) if self._takes else self.run(*self.inputs.arrays(leaves))
+
+    def _write(self, target: tuple[Storage, Any]) -> None:
+        cell, value = target
+        if self.backend.mutable:
+            self.backend.assign(cell.array, value)
+        else:
+            cell.array, cell.shared = value, False
 
     def _leaf(self, result: ArrayResult, cells: Sequence[Storage], leaves: Sequence[Any]) -> Any:
         if result.new is not None:

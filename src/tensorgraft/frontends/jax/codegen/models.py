@@ -11,7 +11,8 @@ from typing import Any
 
 import jax
 
-from tensorgraft.frontends.jax.codegen.watching import Called, CallWatch, first_sentence, variable_of
+from tensorgraft.codegen.framing import Called
+from tensorgraft.frontends.jax.codegen.watching import CallWatch, first_sentence, variable_of
 
 Path = Callable[[Any], str | None]
 

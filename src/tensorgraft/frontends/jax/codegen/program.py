@@ -65,7 +65,9 @@ class FunctionProgram:
     def numpy(self, x: Any) -> np.ndarray:
         return host(x)
 
-    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation:
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
         apart = TakenApart(self.fn, args, kwargs)
         closed = jax.make_jaxpr(lambda *arrays: apart.call(arrays))(*apart.inputs.values)
         around = {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if apart.model is None else {}

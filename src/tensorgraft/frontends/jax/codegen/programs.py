@@ -6,17 +6,18 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend import core
 
+from tensorgraft.codegen.framing import Watched, framed
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax import staging
 from tensorgraft.frontends.jax.codegen import models
-from tensorgraft.frontends.jax.codegen.framing import framed
 from tensorgraft.frontends.jax.codegen.recording import Recording
 from tensorgraft.frontends.jax.codegen.said import KeyData
 from tensorgraft.frontends.jax.codegen.watching import CallWatch, is_users
@@ -146,8 +147,8 @@ def _traced(
     inputs = program.inputs
     result, written = program.results(results)
     arguments = [(name, _filled(tree, inputs.vars)) for name, tree in program.arguments]
-    root, (result, written) = framed(recording, watch, calls, (result, written), arguments, program.name)
-    used = set(recording.used)
+    watched = Watched(watch.called, _seen(recording), watch.names, _library_classes(), _filled_in)
+    root, (result, written), used = framed(recording.xp, watched, calls, (result, written), arguments, program.name)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
     weights = {path: host(inputs.values[i]) for path, i in (*inputs.parameters.items(), *inputs.buffers.items())}
@@ -169,6 +170,28 @@ def _traced(
         containers=inputs.containers,
         notes=recording.xp.notes,
     )
+
+
+def _seen(recording: Recording) -> Iterator[tuple[Any, Any]]:
+    for variable, value in recording.seen:
+        if isinstance(value, KeyData):
+            yield variable, value.array
+        elif not isinstance(value, Keys):
+            yield variable, value
+
+
+def _filled_in(tree: Any, became: Mapping[Any, Any]) -> Any:
+    return jax.tree.map(lambda x: became.get(x) if isinstance(x, core.Var) else x, tree)
+
+
+def _library_classes() -> set[str]:
+    """Names of layers of the libraries that are there."""
+    found: set[str] = set()
+    for name in ("equinox.nn", "flax.linen", "flax.nnx", "haiku"):
+        module = sys.modules.get(name)
+        if module is not None:
+            found |= {n for n in vars(module) if n[:1].isupper()}
+    return found
 
 
 def _is_inexact(x: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,53 +16,27 @@ from jax._src import source_info_util
 from jax.extend import core
 from jax.interpreters import partial_eval
 
-from tensorgraft.codegen.rewriting import say
-from tensorgraft.codegen.trace import SourceStep
+from tensorgraft.codegen.framing import Called
+from tensorgraft.codegen.recording import Scope, ScopedRecorder
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.codegen import said
-from tensorgraft.frontends.jax.codegen.watching import Called, CallWatch, is_users, scopes
+from tensorgraft.frontends.jax.codegen.watching import CallWatch, is_users, scopes
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.evaluate import CALLS, UnsupportedPrimitiveError, folded, resolved
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES
 from tensorgraft.hub import registry
-from tensorgraft.hub.recorded.block import Call, Var
-from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.hub.recorded.block import Var
 
 Value = Any
-Scope = tuple[int, ...]  # numbers of the calls around a step, from outside
 
 
-@dataclass(eq=False)
-class ScopedStep(SourceStep):
-    scope: Scope = ()
-
-
-class JaxprRecorder(ProgramBackend):
-    """Records steps, and words."""
+class JaxprRecorder(ScopedRecorder):
+    """Records steps, and words; rules that take jaxprs find who evaluates them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.at_place = ""
-        self.at_scope: Scope = ()
-        self.notes: list[str] = []
         self.jaxpr_evaluator: Callable[[core.ClosedJaxpr], Callable[..., list[Any]]] | None = None
-
-    def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        outcome = super()._append(method, args, kwargs, result)
-        calls: list[Call] = self._local.calls
-        calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.at_place, scope=self.at_scope)
-        return outcome
-
-    def note(self, sentence: str) -> None:
-        """Something for the report, once, with the place."""
-        sentence = f"{self.at_place}: {sentence}" if self.at_place else sentence
-        if sentence not in self.notes:
-            self.notes.append(sentence)
-
-    def word(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Record a word of `tensorgraft.codegen.words`."""
-        return say(self, name, *args, **kwargs)
 
 
 class Recording:
@@ -79,7 +52,6 @@ class Recording:
         self.xp = JaxprRecorder()
         self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
         self.seen: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
-        self.used: set[Var] = set()  # by what is left of it
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
         """The results of a jaxpr, recorded."""

@@ -20,6 +20,8 @@ from typing import Any
 import jax
 from jax.extend import core
 
+from tensorgraft.codegen.framing import Called
+
 _TAG = "tensorgraft:"
 _OURS = f"{Path(__file__).parents[3]}/"
 _STANDARD = (sysconfig.get_path("stdlib"), "<frozen")
@@ -27,22 +29,6 @@ _STANDARD = (sysconfig.get_path("stdlib"), "<frozen")
 _MACHINERY = ("jax", "jaxlib", "numpy", "jaxtyping", "beartype", "tensorgraft", "optree", "wadler_lindig", "ml_dtypes")
 _LAYERS = ("/equinox/nn/", "/flax/linen/", "/flax/nnx/nn/", "/haiku/_src/")
 _HALF = ("equinox", "flax", "haiku")
-
-
-@dataclass
-class Called:
-    """A call of a module, or of a function that is compiled by itself."""
-
-    kind: str
-    path: str = ""
-    name: str = ""
-    doc: str = ""
-    place: str = ""
-    arguments: list[tuple[str, Any]] = field(
-        default_factory=list
-    )  # names and pytrees, whose arrays are jaxpr variables
-    is_module: bool = False
-    model: Any = None  # the object itself, while it is called
 
 
 @dataclass

@@ -12,8 +12,11 @@ import torch
 
 from tensorgraft.codegen.trace import Frame, SourceStep
 from tensorgraft.codegen.words import WORDS
+from tensorgraft.compiled.asked import ways_out
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen.values import values_of
+from tensorgraft.frontends.torch.core.located import here
+from tensorgraft.frontends.torch.core.traced_values import NUMBER
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE
@@ -243,6 +246,8 @@ class SourceBackend(ProgramBackend):
 
     def to_numpy(self, x: Var, /) -> np.ndarray:
         known = None if x.value is not None or self.now is None else values_of(self.here, x)
+        if known is None and x.value is None and self.now is not None:
+            raise _asked_for(x)
         return x.known() if known is None else known
 
     # ---- random numbers --------------------------------------------------------------------------------------------
@@ -278,6 +283,11 @@ class SourceBackend(ProgramBackend):
 @functools.cache
 def source_backend() -> SourceBackend:
     return SourceBackend()
+
+
+def _asked_for(x: Var) -> TracedValueError:
+    what = f"{here()} needs the values of a {x.dtype} array of shape {x.shape} now, which depend on the arguments."
+    return TracedValueError("\n".join([what, "Source has to be the same for all of them.", *ways_out(NUMBER)]))
 
 
 # ---- what is said more simply ----------------------------------------------------------------------------------------

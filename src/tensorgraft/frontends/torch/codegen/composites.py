@@ -18,13 +18,15 @@ from torch.library import Library
 from tensorgraft.frontends.torch.codegen.kernels import each, in_words, widened
 from tensorgraft.frontends.torch.compiled import recurrent
 from tensorgraft.frontends.torch.core import schema
-from tensorgraft.frontends.torch.core.devices import Slot
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import Kernel, Spec
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
 from tensorgraft.hub import dtypes
+from tensorgraft.precision import POLICIES
+from tensorgraft.precision import state as precision
 
 Array = Any
 Tensor = torch.Tensor
@@ -279,6 +281,8 @@ def _dropout(xp: Any, x: Array, p: float, train: bool, key: Array) -> Array:
 # ---- in PyTorch ------------------------------------------------------------------------------------------------------
 
 _KEYS = ("AutogradPrivateUse1", "PrivateUse1")
+# autocast's tables may have what they are made of, and not them
+_OPENED = frozenset(("einsum", "cross_entropy_loss", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"))
 _lock = threading.Lock()
 _library: Library | None = None
 _users = 0
@@ -300,8 +304,12 @@ def _kernel(op: schema.Overload, spec: Spec, fits: Fits, slot: Slot) -> Callable
         op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd
     )
 
+    name = schema.short_name(op)
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         recorded = any(t.device == slot.device for t in tensors_in(args, kwargs))
+        if recorded and name in _OPENED and torch.is_autocast_enabled(TYPE):
+            recorded = name in POLICIES[precision.policy()]
         return (call if recorded and fits(*args, **kwargs) else before)(*args, **kwargs)
 
     return kernel

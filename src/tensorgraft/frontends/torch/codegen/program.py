@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,9 +11,10 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from tensorgraft.codegen.program import Evaluation, by_path, cosines
+from tensorgraft.codegen.program import Evaluation, by_path, cosines, said
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
+from tensorgraft.frontends.torch.codegen.numbers import SameNumbers
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
 
@@ -60,23 +62,36 @@ class ModuleProgram:
     def numpy(self, x: Any) -> np.ndarray:
         return x if isinstance(x, np.ndarray) else np.array(cpu_to_numpy(x.detach().cpu()))
 
-    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation:
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
         module = copy.deepcopy(self.module)
-        with torch.set_grad_enabled(gradients):
+        numbers = SameNumbers()
+        with torch.set_grad_enabled(gradients), numbers if same_numbers else contextlib.nullcontext():
             args, kwargs = _tensors((args, kwargs))
             out = by_path(tree(module(*args, **kwargs), of=lambda t: t))
+        if numbers.others:
+            drawn = ", ".join(dict.fromkeys(numbers.others))
+            return Evaluation(
+                {}, {}, {}, f"results are not compared: each framework has numbers of its own for {drawn}"
+            )
         outputs = {k: t for k, t in out.items() if isinstance(t, Tensor)}
         pulled: dict[str, np.ndarray] = {}
+        note = ""
         smooth = [t for t in outputs.values() if t.requires_grad]
         if gradients and smooth:
             total = sum((t.real.float() * torch.from_numpy(cosines(t.shape)).float()).sum() for t in smooth)
             names = {name: p for name, p in module.named_parameters() if p.requires_grad}
-            found = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
-            pulled = {n: self.numpy(g) for n, g in zip(names, found, strict=True) if g is not None}
+            try:
+                found = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
+                pulled = {n: self.numpy(g) for n, g in zip(names, found, strict=True) if g is not None}
+            except RuntimeError as error:  # of a tensor, say, that was written after autograd kept it
+                note = f"gradients are not compared, the program's own fail: {said(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},
             pulled,
             {name: self.numpy(b) for name, b in module.named_buffers()},
+            note,
         )
 
 

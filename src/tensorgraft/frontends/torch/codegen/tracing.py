@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from tensorgraft.codegen.trace import Frame, SourceTrace, prune, steps
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen import composites, functions
+from tensorgraft.frontends.torch.codegen.autocasting import autocast_of_the_cpu
 from tensorgraft.frontends.torch.codegen.backend import SourceBackend, SourceRecording, source_backend
 from tensorgraft.frontends.torch.codegen.calls import Calls
 from tensorgraft.frontends.torch.codegen.checks import checked
@@ -83,7 +84,7 @@ def trace_module(
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
-    with _one_at_a_time, kept(module), _surroundings(), _asked_for_values():
+    with _one_at_a_time, kept(module), _surroundings(), _asked_for_values(), autocast_of_the_cpu():
         if training is not None:
             module.train(training)
         return _trace(module, tuple(args), kwargs or {}, xp, slot)

@@ -102,6 +102,7 @@ class Capture:
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
 
+    undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostWatch | None = None  # what knows the tensors of the host
     on_device: bool = True  # the function is known to use the device, whatever it has done so far
@@ -163,7 +164,10 @@ class Capture:
             self.before[id(module)] = (module, *map(dict, tables))  # type: ignore[assignment]
 
     def restore_gradients(self) -> None:
-        """Give every leaf the gradient that it had, and every module its attributes, after an exception."""
+        """Give every leaf the gradient that it had, every module its attributes, optimizers and schedules theirs, after
+        an exception."""
+        while self.undos:
+            self.undos.pop()()
         for module, attributes, parameters, buffers in self.before.values():
             for table, values in (
                 (vars(module), attributes),

@@ -17,7 +17,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
-from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction
+from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import roots
 from tensorgraft.compiled.surroundings import Surroundings
@@ -140,16 +140,43 @@ class Compiled(TracedFunction):
         if self.programs >= MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, why, program_place()))
         try:
-            with uncollected():
-                trace = self._trace(backend, leaves, structure, home.sure)
+            with one_at_a_time:
+                for trace in known:  # which another thread may have made
+                    if trace.guards.hold(leaves):
+                        break
+                else:
+                    return self._traced_call(backend, leaves, structure, home.sure, known, call, why)
         except OnlyTheHost:
             return self._on_cpu(quick, leaves, structure, objects)
-        known.append(trace)
-        self.history.calls.append(call)
-        self.report.reasons.append(why)
+        return trace(leaves)
+
+    def _traced_call(
+        self,
+        backend: Backend,
+        leaves: list[Any],
+        structure: Structure,
+        sure: bool,
+        known: list[Any],
+        call: Any,
+        why: list[str],
+    ) -> Any:
+        """A call that is traced, compiled and run. Raises OnlyTheHost."""
+        with uncollected():
+            trace = self._trace(backend, leaves, structure, sure)
         start = time.perf_counter()
-        with uncollected(), patience.told(self.report.name):
-            out = trace(leaves, first=True)
+        try:
+            with uncollected(), patience.told(self.report.name):
+                out = trace(leaves, first=True)
+            trace.ran = True
+        finally:
+            undo, trace.undo = trace.undo, None
+            if trace.ran:
+                known.append(trace)
+                self.history.calls.append(call)
+                self.report.reasons.append(why)
+            elif undo is not None:  # no program, or none that ran: as if it had not been called
+                self.leaves = []
+                undo()
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
@@ -299,6 +326,7 @@ class Compiled(TracedFunction):
             raise
         finally:
             capture.restore()
+        trace.undo = capture.restore_gradients
         self.leaves = [leaf.tensor for leaf in capture.leaves.values()]
         self.report.traces += 1
         self.report.operations.append(program.size)

@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import Figures, RecordedBackend
 from tensorgraft.hub.tiers import When, tiered
+from tensorgraft.interrupts import held_back
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Placed, Storage, put_array
@@ -49,9 +50,10 @@ def lazy(compile: When) -> Iterator[Figures]:
     xp = _recorded(inner)
     xp.figures = figures = Figures()
     xp.cold = inner.cold if compile == "recurring" and tiered() else None
-    _replace(slot, inner, xp, xp.constant)
     _active.append(xp)
     try:
+        with held_back():
+            _replace(slot, inner, xp, xp.constant)
         with _boundaries(xp):
             yield figures
             xp.run()
@@ -62,7 +64,8 @@ def lazy(compile: When) -> Iterator[Figures]:
         try:
             xp.run()
         finally:
-            _replace(slot, xp, inner, lambda node: node.value)
+            with held_back():
+                _replace(slot, xp, inner, lambda node: node.value)
 
 
 def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], Any]) -> None:

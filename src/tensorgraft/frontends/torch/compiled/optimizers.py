@@ -167,15 +167,16 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
         restore()
         _refuse_counts(optimizer, counts.pop())
 
+    def undo() -> None:
+        for optimizer, params in reversed(known):
+            for p in [p for p in optimizer.state if id(p) not in params]:
+                del optimizer.state[p]
+
+    capture.undos.append(undo)
     handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
     try:
         with replaced(_adafactor, "adafactor", lambda _: adafactor), ScaledSums():
             yield
-    except BaseException:
-        for optimizer, params in reversed(known):
-            for p in [p for p in optimizer.state if id(p) not in params]:
-                del optimizer.state[p]
-        raise
     finally:
         restore()
         for handle in handles:

@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
@@ -46,11 +47,13 @@ class Backward:
         outputs = self.run(*inputs)
         remaining = iter(outputs)
         gradients = [next(remaining) if used else None for used in self.used]
-        for cell, array in zip(self.written, remaining, strict=False):
-            cell.array = array
-        for source, n in self.draws:
-            source.offset += n
-        return gradients, [] if self.tape is None else self.tape.residuals(inputs, outputs, arrays)
+        residuals = [] if self.tape is None else self.tape.residuals(inputs, outputs, arrays)
+        with held_back():
+            for cell, array in zip(self.written, remaining, strict=False):
+                cell.array = array
+            for source, n in self.draws:
+                source.offset += n
+        return gradients, residuals
 
     def end(self, leaf: Tensor, ends: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Tensor:
         """What a leaf of the tape is at a call: one of the tape before, a cotangent, or a tensor that a node of the

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.compiled.function import one_at_a_time
 from tensorgraft.frontends.torch.compiled import replay
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
 from tensorgraft.frontends.torch.compiled.host import Gone, Live
@@ -171,7 +172,9 @@ class Tape:
     ) -> list[Array | None]:
         """The gradients of the leaves; None where the results do not depend on one."""
         if self._once is None:
-            self._once, _ = replay.trace_backward(self, backend, residuals, cotangents, differentiable=False)
+            with one_at_a_time:
+                if self._once is None:
+                    self._once, _ = replay.trace_backward(self, backend, residuals, cotangents, differentiable=False)
         return self._once([*residuals, *cotangents])[0]
 
     def differentiable_gradients(
@@ -180,7 +183,9 @@ class Tape:
         """The same with a history, which ends in `ends` and in the cotangents."""
         arrays = [to_array(t.detach()) for t in cotangents]
         if self._twice is None:
-            self._twice = replay.trace_backward(self, backend, residuals, arrays, differentiable=True)
+            with one_at_a_time:
+                if self._twice is None:
+                    self._twice = replay.trace_backward(self, backend, residuals, arrays, differentiable=True)
         program, tape = self._twice
         slopes, more = program([*residuals, *arrays])
         slot = slot_of_backend(backend)

@@ -3,6 +3,7 @@ outputs."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,14 @@ from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten
 from tensorgraft.hub.backend import Backend
+from tensorgraft.interrupts import held_back
 from tensorgraft.storage import Storage
 
 Array = Any
 Tensor = torch.Tensor
+
+
+_NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
 @dataclass
@@ -69,6 +74,8 @@ class Trace:
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
+    undo: Callable[[], None] | None = None  # of what tracing has done, until the first call is over
+    ran: bool = False  # storages have what a call has made
 
     def __post_init__(self) -> None:
         self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
@@ -97,25 +104,57 @@ class Trace:
         return self._settled(leaves, first)
 
     def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
-        """A call, and all that becomes of what it has made."""
-        schedule = self.schedule
-        if schedule.before and not first:
-            for call in schedule.before:
-                call()
-        if self.hosted:
-            with calling(leaves):
-                outputs, residuals, of_host = self._computed(leaves)
-        else:
-            outputs, residuals, of_host = self._computed(leaves)
+        """A call, and all that becomes of what it has made. Until its program has run nothing has changed, and after
+        that everything does, whatever is raised: the program may have used up the arrays that storages had."""
+        undo: list[Callable[[], None]] = []
+        with held_back(), calling(leaves) if self.hosted else _NOTHING:
+            try:
+                if not first:
+                    for call in self.schedule.before:
+                        undo.append(self.schedule.undoing(call))
+                        call()
+                arrays = self.inputs(leaves)
+                for gradient in self.anew:  # its memory is free for the new one
+                    gradient.leaf(leaves).grad = None
+                outputs = self.run(*arrays)
+            except BaseException:
+                for put_back in reversed(undo):
+                    put_back()
+                raise
+            try:
+                slopes, flat = self._made(leaves, arrays, outputs)
+            except BaseException:
+                slopes = []
+                with contextlib.suppress(Exception):
+                    slopes, _ = self._made(leaves, arrays, outputs)
+                self._commit(leaves, outputs, slopes, first)
+                raise
+            self._commit(leaves, outputs, slopes, first)
+        return flat[0] if self.structure is None else unflatten(self.structure, flat)
+
+    def _commit(
+        self, leaves: Sequence[Any], outputs: Sequence[Array], slopes: Sequence[tuple[Tensor, Any]], first: bool
+    ) -> None:
+        self.ran = True
         for source, n in self.draws:
             source.offset += n
         written = self.written(leaves)
         for cell, array in zip(written, outputs, strict=False):
             cell.array = array
             cell.shared = False
-        new = outputs[len(written) :]
         for k, cell in self.kept:
-            cell.array = new[k]
+            cell.array = outputs[len(written) + k]
+        for leaf, slope in slopes:
+            leaf.grad = slope
+        if not first:
+            for call in self.schedule.after:
+                call()
+
+    def _made(
+        self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]
+    ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any]]:
+        """(leaves and the gradients that they get, the results) of what the program made of its inputs."""
+        new = outputs[len(self.written) :]
         tensors: dict[int, Tensor] = {}  # the first on each storage
 
         def tensor(k: int, metadata: Metadata) -> Tensor:
@@ -124,14 +163,15 @@ class Trace:
             tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, self.backend))
             return tensors[k]
 
+        slopes: list[tuple[Tensor, Tensor | None]] = []
         for gradient in self.gradients:
             leaf = gradient.leaf(leaves)
             if gradient.make is not None and gradient.survivor is not None:
-                leaf.grad = gradient.make(new[gradient.survivor])
+                slopes.append((leaf, gradient.make(new[gradient.survivor])))
             elif gradient.survivor is None or gradient.metadata is None:
-                leaf.grad = None
+                slopes.append((leaf, None))
             else:
-                leaf.grad = tensor(gradient.survivor, gradient.metadata)
+                slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
         flat = []
         for result in self.results:
             if result.make is not None and result.survivor is not None:
@@ -144,26 +184,15 @@ class Trace:
                 m = result.metadata
                 flat.append(argument if m is None else argument.detach().as_strided(m.size, m.stride, m.offset))
             elif result.host is not None:
-                flat.append(of_host[id(result)])
+                flat.append(result.host())
             else:
                 flat.append(result.value)
-        if schedule.after and not first:
-            for call in schedule.after:
-                call()
-        if self.tape is not None and residuals is not None:
+        if self.tape is not None:
+            residuals = self.tape.residuals(arrays, outputs, leaves)
             ends = [get(leaves) for get in self.ends]
             attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends)
             for i, tensor_with_history in zip(self.roots, attached, strict=True):
                 flat[i] = tensor_with_history
         for i, j in self.again:
             flat[i] = flat[j]
-        return flat[0] if self.structure is None else unflatten(self.structure, flat)
-
-    def _computed(self, leaves: Sequence[Any]) -> tuple[Sequence[Array], Any, dict[int, Any]]:
-        """(the program's outputs, what a backward pass outside will need, the results that the host computes)"""
-        arrays = self.inputs(leaves)
-        for gradient in self.anew:  # its memory is free for the new one
-            gradient.leaf(leaves).grad = None
-        outputs = self.run(*arrays)
-        residuals = None if self.tape is None else self.tape.residuals(arrays, outputs, leaves)
-        return outputs, residuals, {id(result): value() for result, value in self.on_host}
+        return slopes, flat

@@ -27,6 +27,11 @@ class Schedule:
     after: list[Callable[[], Any]] = field(default_factory=list)
     stepped: bool = False  # an optimizer has stepped
 
+    def undoing(self, call: Callable[[], Any]) -> Callable[[], None]:
+        """What undoes one of these calls, which is about to be made."""
+        scheduler = call.args[0]  # type: ignore[attr-defined]
+        return functools.partial(_put_back, scheduler, *_scheduled(scheduler))
+
 
 @contextlib.contextmanager
 def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
@@ -42,7 +47,7 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
         handle = torch.nn.modules.module.register_module_forward_pre_hook(note_module)
         stack.callback(handle.remove)
         stack.enter_context(_zero_grad(capture))
-        stack.enter_context(_schedulers(schedule))
+        stack.enter_context(_schedulers(capture, schedule))
         stack.enter_context(_buckets())
         yield watch
 
@@ -112,16 +117,17 @@ def _buckets() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _schedulers(schedule: Schedule) -> Iterator[None]:
+def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
     """Note the outermost calls of schedulers' `step`."""
     depth = 0
-    undos: list[functools.partial[None]] = []
+    seen: list[LRScheduler] = []
 
     def wrap(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal depth
-            if all(undo.args[0] is not self for undo in undos):
-                undos.append(functools.partial(_put_back, self, *_scheduled(self)))
+            if all(scheduler is not self for scheduler in seen):
+                seen.append(self)
+                capture.undos.append(functools.partial(_put_back, self, *_scheduled(self)))
             if not depth:
                 calls = schedule.after if schedule.stepped else schedule.before
                 calls.append(functools.partial(original, self, *args, **kwargs))
@@ -143,12 +149,7 @@ def _schedulers(schedule: Schedule) -> Iterator[None]:
         for cls in dict.fromkeys(family(LRScheduler)):
             if "step" in cls.__dict__:
                 stack.enter_context(replaced(cls, "step", wrap))
-        try:
-            yield
-        except BaseException:
-            for undo in reversed(undos):
-                undo()
-            raise
+        yield
 
 
 def _scheduled(scheduler: LRScheduler) -> tuple[dict[str, Any], list[dict[str, Any]]]:

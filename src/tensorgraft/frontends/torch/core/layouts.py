@@ -124,7 +124,25 @@ def _consecutive(
     return outcome if dim is None or not x.dim() else _along(outcome, x, dim)
 
 
+def _indexed(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """By PyTorch's iterator over `x`, without strides along the axes that are indexed, and the indices."""
+    axes = [i for i, index in enumerate(indices) if index is not None]
+    if not axes or not outcome.numel() or any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in indices):
+        return outcome
+    grid = torch.broadcast_tensors(*[t for t in indices if t is not None])
+    adjacent = axes[-1] - axes[0] == len(axes) - 1
+    rest = [i for i in range(x.dim()) if i not in axes]
+    before = [i for i in rest if adjacent and i < axes[0]]
+    after = [i for i in rest if i not in before]
+    strides = [*(x.stride(i) for i in before), *[0] * grid[0].dim(), *(x.stride(i) for i in after)]
+    source = torch.empty((), device="meta").as_strided(tuple(outcome.shape), strides)
+    shape = (*[1] * len(before), *grid[0].shape, *[1] * len(after))
+    laid = result_strides(tuple(outcome.shape), [source, *(t.to("meta").reshape(shape) for t in grid)])
+    return outcome if laid is None else strided(outcome, laid)
+
+
 LAYOUTS: dict[str, Rule] = {
+    "index.Tensor": _indexed,
     **dict.fromkeys(
         [
             *(f"{name}_loss_backward" for name in ("huber", "mse", "smooth_l1")),

@@ -85,7 +85,7 @@ class Values:
             outputs: list[Array] = []
             try:
                 outputs = traced()
-            except BaseException:
+            except (Exception, Unanswered):
                 if not self.missing:  # it may have been caught, and something else raised
                     raise
             return self.arrays[: len(self.answers) + 1] if self.missing else outputs + self.arrays

@@ -197,16 +197,20 @@ def kernel(name: str, kinds: dict[str, str]) -> Kernel:
     by_policy: dict[str, Kernel] = {}
     current = precision.policy
 
-    def make(policy: str) -> Kernel:
+    def operator() -> schema.Overload:
         op = schema.overload(name)
         assert op is not None, name
-        by_policy[policy] = caster = MAKERS[kinds[policy]](op) if policy in kinds else op
-        return caster
+        return op
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(keys: Any, *args: Any, **kwargs: Any) -> Any:
         policy = current()
+        if policy not in kinds:  # what the operator is made of may have a row
+            return operator().redispatch(keys - _KEYS, *args, **kwargs)
         with _Excluded(_KEYS):
-            return (by_policy.get(policy) or make(policy))(*args, **kwargs)
+            caster = by_policy.get(policy)
+            if caster is None:
+                by_policy[policy] = caster = MAKERS[kinds[policy]](operator())
+            return caster(*args, **kwargs)
 
     return call
 
@@ -234,7 +238,9 @@ def serve(policies: Iterable[str], only: bool) -> None:
             _libraries[having] = library = Library("aten", "IMPL")
             for name in names:
                 if torch._C._dispatch_has_kernel(f"aten::{name}"):  # else this version of PyTorch has no such operator
-                    library.impl(name, kernel(name, {policy: POLICIES[policy][name] for policy in having}), KEY)
+                    library.impl(
+                        name, kernel(name, {policy: POLICIES[policy][name] for policy in having}), KEY, with_keyset=True
+                    )
         elif only and having in _libraries and not wanted & having:
             _libraries.pop(having)._destroy()
 

@@ -9,6 +9,7 @@ when all are written, and only then the files before are removed. (A save into a
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import os
 import pickle
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import distributed as dist
 from torch.futures import Future
 
@@ -78,7 +80,34 @@ def _files_of(metadata: Path) -> set[str]:
     if not metadata.exists():
         return set()
     with metadata.open("rb") as file:
-        return {info.relative_path for info in pickle.load(file).storage_data.values()}
+        names = {info.relative_path for info in _Metadata(file).load().storage_data.values()}
+    return {name for name in names if Path(name).name == name}  # no other is in the folder
+
+
+class _Metadata(pickle.Unpickler):
+    """Reads what PyTorch writes there, and runs nothing: a checkpoint may be anybody's."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _HARMLESS:
+            return super().find_class(module, name)
+        if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, enum.Enum)):
+                return found
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        raise pickle.UnpicklingError(
+            f".metadata of a checkpoint names {module}.{name}, which none of PyTorch's does: it is not read"
+        )
+
+
+_HARMLESS = {
+    *(("builtins", name) for name in ("dict", "list", "set", "tuple")),
+    *(("pathlib", name) for name in ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath")),
+    ("collections", "OrderedDict"),
+    ("torch", "Size"),
+    ("torch.serialization", "_get_layout"),
+}
 
 
 def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:

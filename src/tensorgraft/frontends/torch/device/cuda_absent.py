@@ -72,4 +72,6 @@ def _refusal(value: Any, path: str, home: str, on: str) -> Any:
     if inspect.isclass(value):
         return type(value.__name__, (), {"__new__": refuse, "__module__": "torch.cuda", "__doc__": message})
     refuse.__name__ = refuse.__qualname__ = value.__name__
+    if hasattr(value, "__wrapped__"):  # Dynamo lists what is inside of context managers (PyTorch 2.14)
+        refuse.__wrapped__ = value.__wrapped__  # type: ignore[attr-defined]
     return refuse

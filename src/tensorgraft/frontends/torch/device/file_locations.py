@@ -158,7 +158,7 @@ class _Marked:
 
         class Unpickler(module.Unpickler):
             def _load(self, tag: Any) -> Any:
-                if tag[0] in ("storage", b"storage") and tag[2] in locations:
+                if type(tag) is tuple and len(tag) > 3 and tag[0] in ("storage", b"storage") and tag[2] in locations:
                     tag = (*tag[:3], _placed(locations[tag[2]]), *tag[4:])
                 return vars(self)["_persistent_load"](tag)
 
@@ -186,10 +186,24 @@ def _placed(location: str) -> str:
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(zip_file: Any, map_location: Any, pickle_module: Any, *rest: Any, **options: Any) -> Any:
         if zip_file.has_record(RECORD):
-            pickle_module = _Marked(pickle_module, json.loads(zip_file.get_record(RECORD)))
+            pickle_module = _Marked(pickle_module, _checked(_read(zip_file)))
         return original(zip_file, map_location, pickle_module, *rest, **options)
 
     return functools.wraps(original)(load)
+
+
+def _read(zip_file: Any) -> Any:
+    try:
+        return json.loads(zip_file.get_record(RECORD))
+    except (ValueError, RecursionError) as error:
+        raise RuntimeError(f"torch.load: the record {RECORD} of the file is broken: {error}") from None
+
+
+def _checked(locations: Any) -> dict[str, str]:
+    """Names of storages and of devices, out of a file."""
+    if not isinstance(locations, dict) or not all(type(x) is str for pair in locations.items() for x in pair):
+        raise RuntimeError(f"torch.load: the record {RECORD} of the file does not say where storages were")
+    return locations
 
 
 def _legacy_load(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,7 +227,7 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         f.seek(start)
         for _ in range(2):
             pickle_module.load(f, **options)
-        return dict(pickle_module.load(f, **options).get(ENTRY, {}))
+        return _checked(pickle_module.load(f, **options).get(ENTRY, {}))
     except Exception:  # a file of another kind, of which PyTorch says what is wrong
         return {}
     finally:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft import files
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_named, slot_of
 
 Rename = Callable[[str], str]
@@ -37,8 +38,7 @@ def _save(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, f, *args, **kwargs)
         portable = _portable(os.fspath(f))
         if portable is not None:
-            with open(f, "wb") as file:
-                file.write(portable)
+            files.write(f, portable)
         return result
 
     return save

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.headers import header, imported
 from tensorgraft.frontends.torch.core.nested import tensors_in
@@ -26,7 +27,8 @@ from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_to_c
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
-from tensorgraft.frontends.torch.dispatch.plan import Plan, make_plan
+from tensorgraft.frontends.torch.dispatch.outcome import has_room
+from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import tiered
@@ -89,11 +91,13 @@ class ColdOperator:
     def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
         self.name = operator.name
         self.calls = 0
+        self.wrote = False  # the CPU's kernel has run, and the call has not ended
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, ColdSignature] = {}
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
-        self._out = torch.Tag.out in operator.op.tags
+        self._out = schema.is_out(operator.op)
+        self._writes = bool(operator.writes)
         sig = operator.signature
         places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
         # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
@@ -163,6 +167,7 @@ class ColdOperator:
             return MISS
         if self._run_on_cpu(lowered, named) is MISS:
             return MISS
+        self.wrote = False
         self.calls += 1
         assert self._returned is not None
         return self._returned(args, kwargs)
@@ -202,6 +207,7 @@ class ColdOperator:
             for high, low in outs if self._out else ():
                 if high.size() != low.size():
                     _resized(high, low)
+            self.wrote = False
             return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(out)
@@ -215,8 +221,11 @@ class ColdOperator:
         try:
             if _autocast() and torch.is_autocast_enabled("cpu"):
                 with torch._C._DisableAutocast():
-                    return self._run(*lowered, **named)
-            return self._run(*lowered, **named)
+                    out = self._run(*lowered, **named)
+            else:
+                out = self._run(*lowered, **named)
+            self.wrote = self._writes
+            return out
         except NotImplementedError:
             return MISS
         except RuntimeError as error:
@@ -229,7 +238,10 @@ class ColdOperator:
         if not names:
             return ()
         bound = self._operator.signature.bind(args, kwargs)
-        ids = {id(t) for t in tensors_in([bound[name] for name in names if name in bound], {})}
+        targets = tensors_in([bound[name] for name in names if name in bound], {})
+        if any(t.device.type != TYPE for t in targets):
+            raise device_error(self.name, tensors_in(args, kwargs))
+        ids = {id(t) for t in targets}
         ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         return tuple(i for i, t in enumerate(ours) if id(t) in ids)
 
@@ -241,8 +253,12 @@ class ColdOperator:
         outs = {}
         for name in self._operator.signature.written:
             low = named.get(name)
-            if isinstance(low, Tensor):  # one without elements gets memory that is nobody else's
-                apart = low.as_strided(low.size(), low.stride()) if low.numel() else torch.empty_like(low)
+            if isinstance(low, Tensor):  # one without memory gets some that is nobody else's
+                apart = (
+                    low.as_strided(low.size(), low.stride())
+                    if low.untyped_storage().nbytes()
+                    else torch.empty_like(low)
+                )
                 outs[id(kwargs[name])] = kwargs[name], apart
 
         def separate(a: Any, b: Any) -> Any:
@@ -339,7 +355,11 @@ def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..
 
 
 def _resized(high: Tensor, low: Tensor) -> None:
-    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size."""
+    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size, if its own
+    has no room."""
+    if has_room(high, tuple(low.shape), low.stride()):  # and is what CPU PyTorch has written
+        set_storage(high, high.untyped_storage(), int(high.storage_offset()), tuple(low.shape), low.stride())
+        return
     fresh = (copied if high.numel() or not _fills(low) else hosted)(slot_of_backend(cell_of(high).backend), low)
     set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
 

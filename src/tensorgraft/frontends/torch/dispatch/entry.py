@@ -63,6 +63,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if function_mode() or tracing():
             with suspended():
                 return call(*args, **kwargs)
+        plan = None
         try:
             if check is not None:
                 check(*args, **kwargs)
@@ -145,18 +146,42 @@ def entry(operator: Operator) -> Callable[..., Any]:
             new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
             if plan.make is not None:  # nothing but one new tensor comes of it
                 return plan.make(new[0])
-            n = 0
-            for at in plan.written:
-                cells[at].array = new[n]
-                n += 1
+            if plan.written:
+                put(plan, cells, new)
+            n = len(plan.written)
             if returned is not None:
                 return returned(args, kwargs)
             results = [None if make is None else make(new[n + k]) for k, make in plan.makers]
             return results[0] if plan.structure is None else plan.structure(results)
-        except Exception as error:
-            if now.scripted:  # C++ loses it
+        except BaseException as error:
+            if now.scripted and isinstance(error, Exception):  # C++ loses it
                 now.raised = error
+            if writes and now.capture is None:
+                cut_short(error, plan, args, kwargs)
             raise
+
+    def put(plan: Plan, cells: list[Storage], arrays: Sequence[Any]) -> None:
+        """What a plan has given becomes what the written storages hold."""
+        try:
+            for n, at in enumerate(plan.written):
+                cells[at].array = arrays[n]
+        except BaseException:  # an interrupt: all of them, or none
+            for n, at in enumerate(plan.written):
+                cells[at].array = arrays[n]
+            raise
+        plan.writing = False
+
+    def cut_short(error: BaseException, plan: Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tell autograd of tensors that may have been written before something was raised: PyTorch counts their
+        versions after the call. Of an interrupt nobody knows where it came."""
+        if cold.wrote or (plan is not None and plan.writing) or not isinstance(error, Exception):
+            cold.wrote = False
+            if plan is not None:
+                plan.writing = False
+            bound = sig.bind(args, kwargs)
+            for t in tensors_in([bound[name] for name in operator.writes if name in bound], {}):
+                if not t.is_inference():
+                    torch.autograd.graph.increment_version(t)
 
     def look_up(
         key: list[Any], cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -168,9 +193,6 @@ def entry(operator: Operator) -> Callable[..., Any]:
             anywhere.append(relation(operator, args, kwargs))
         full = tuple(anywhere)
         plan = plans.get(full)
-        if plan is not None and together and plan.prepare is not None:  # what grows may meet what it was apart from
-            full = (*full, *key)
-            plan = plans.get(full)
         if plan is None:
             if len(plans) >= _MOST_CALLS:
                 plans.pop(next(iter(plans)), None)
@@ -187,13 +209,13 @@ def entry(operator: Operator) -> Callable[..., Any]:
         plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A plan's first call, every call in a trace, and those with more to do than to compute and to write."""
+        if plan.prepare is not None:  # `out=` tensors are resized, and written as those of their size
+            plan.prepare(args, kwargs)
+            return call(*args, **kwargs)
         if plan.run is None:
             if plan.concrete:
                 return concrete(*args, **kwargs)
             return fallback.on_cpu(operator.op, args, kwargs)
-        if plan.prepare is not None:  # `out=` tensors are resized: their storages change
-            plan.prepare(args, kwargs)
-            cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         if now.capture is not None:
             now.capture.loops.issued(operator.name)
             now.capture.touch(cells)
@@ -218,12 +240,10 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if plan.judges:
             if now.capture is None:
                 checks.settle(plan.slot.backend, arrays, plan.judges)
-        elif plan.prepare is None and plan.makers is None and plan.xp is None:
+        elif plan.makers is None and plan.xp is None:
             plan.settle()
-        n = 0
-        for at in plan.written:
-            cells[at].array = arrays[n]
-            n += 1
+        put(plan, cells, arrays)
+        n = len(plan.written)
         if returned is not None:
             return returned(args, kwargs)
         results: list[Any] = []

@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.located import refused
 from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
+from tensorgraft.interrupts import together
 
 _counts: Counter[str] = Counter()
 _forbidden = os.environ.get("TENSORGRAFT_FALLBACK", "") == "error"
@@ -126,17 +127,19 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
         result = op(*host_args, **host_kwargs)
     bound = schema.signature(op).bind(args, kwargs)
     sent = {id(low): high for high, low in pairs.values()}
-    for name in schema.signature(op).written:
-        for high in tree_leaves(bound.get(name)):
-            if isinstance(high, torch.Tensor) and id(high) in pairs:
-                low = pairs[id(high)][1]
-                if high.size() != low.size():
-                    high.resize_(low.size())
-                high.copy_(low)
 
     def up(a: Any) -> Any:
         if not isinstance(a, torch.Tensor):
             return a
         return sent.get(id(a)) if id(a) in sent else from_cpu(a, slot)
 
-    return tree_map(up, result)
+    def write(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+        high, low = pair
+        if high.size() != low.size():
+            high.resize_(low.size())
+        high.copy_(low)
+
+    out = tree_map(up, result)
+    written = [t for name in schema.signature(op).written for t in tree_leaves(bound.get(name))]
+    together(write, [pairs[id(t)] for t in written if isinstance(t, torch.Tensor) and id(t) in pairs])
+    return out

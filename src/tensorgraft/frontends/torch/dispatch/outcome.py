@@ -157,11 +157,21 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn
             " release outputs will not be resized unless they have zero elements. You can explicitly reuse an out"
             " tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
+    if has_room(out, size, stride):
+        set_storage(out, out.untyped_storage(), int(out.storage_offset()), size, stride)
+        return
     slot = slot_at(out.device.index)
     with slot.backend.scope():
         array = slot.backend.zeros((math.prod(size),), numpy_dtype(out.dtype))
     fresh = from_array(array, slot)
     set_storage(out, fresh.untyped_storage(), 0, size, stride)
+
+
+def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """The storage of `out` holds a tensor of another size at its place: PyTorch keeps it then."""
+    storage = out.untyped_storage().nbytes()
+    reach = math.prod(size) and 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    return storage > 0 and (int(out.storage_offset()) + reach) * out.element_size() <= storage
 
 
 def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[..., Any]:

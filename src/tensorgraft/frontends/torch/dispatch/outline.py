@@ -39,6 +39,7 @@ class Outline:
     promoted: frozenset[str]
     positional: list[str]  # arguments of the kernel
     named: list[str]
+    rounded: np.dtype | None = None  # in which PyTorch has the result before it is written, where that is narrower
     fetches: Any = None  # how a program makes the kernel's arguments (`program`)
     made: torch.dtype | None = None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
 
@@ -65,12 +66,15 @@ def make_outline(
     sig = operator.signature
     held, inputs = held_arguments(operator, args, kwargs, names)
     hidden = operator.writes if operator.kind == "out" else ()
+    compute, result, promoted = _promoted(operator, ours, held, inputs)
     return Outline(
         held,
         [leaf for name in operator.writes for leaf in leaves(held.get(name))],
-        *_computation_dtype(operator, ours, held, inputs),
+        compute,
+        promoted,
         [n for n in sig.positional if n in held and n not in hidden],
         [n for n in held if n not in sig.positional and n not in hidden],
+        None if result == compute else result,
     )
 
 
@@ -143,13 +147,13 @@ def leaves(held: Any) -> list[Leaf]:
     return [held] if isinstance(held, Leaf) else []
 
 
-def _computation_dtype(
+def _promoted(
     operator: Operator, tensors: Sequence[Tensor], held: dict[str, Any], inputs: list[Any]
-) -> tuple[np.dtype, frozenset[str]]:
-    """PyTorch's computation dtype for an elementwise kernel, and the arguments that are converted to it."""
+) -> tuple[np.dtype, np.dtype, frozenset[str]]:
+    """PyTorch's computation dtype for an elementwise kernel, its result's, and the arguments that are converted."""
     spec = operator.spec
     if spec.promotion is None:
-        return dtypes.bool_, frozenset()  # no argument is converted
+        return dtypes.bool_, dtypes.bool_, frozenset()  # no argument is converted
     types = operator.signature.types
     names = spec.promote or tuple(
         n
@@ -163,5 +167,5 @@ def _computation_dtype(
                 operands.append(tensors[a.index] if a.tensor else inputs[a.index])
             elif a is not None:
                 operands.append(a)
-    compute, _ = elementwise_dtypes(*operands, type_promotion_kind=spec.promotion)
-    return numpy_dtype(compute), frozenset(names)
+    compute, result = elementwise_dtypes(*operands, type_promotion_kind=spec.promotion)
+    return numpy_dtype(compute), numpy_dtype(result), frozenset(names)

@@ -45,6 +45,7 @@ class Plan:
     judges: tuple[checks.Judge, ...] = ()  # of the values that `run` returns last
     xp: Backend | None = None  # where operands are quantised, the backend that knows of such
     familiar: bool = False  # its like has run before, at other sizes: nothing is imported for it
+    writing: bool = False  # memory that is written in place may have been, and nobody has been told
     makers: list[tuple[int, Maker | None]] | None = None  # of its results, once it has run and nothing else is to do
     make: Maker | None = None  # of its only result, where nothing else comes of it
 
@@ -104,8 +105,8 @@ def _make_plan(
         _check_dim(operator, args, kwargs)
         if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
             return Plan(None, slot, concrete=True)
-        if prepare is not None:
-            prepare(args, kwargs)
+        if prepare is not None:  # what is resized has another plan
+            return Plan(None, slot, prepare=prepare)
         results = []
         if operator.signature.returns and not operator.signature.returns_written:
             results, structure = describe(outcome)
@@ -185,11 +186,17 @@ def slot_of_call(
     for name, a in operator.signature.bind(args, kwargs).items():
         if name in operator.spec.host:
             allowed.update(id(t) for t in tensors_in((a,), {}))
+    written = {id(t) for t in _written(operator, args, kwargs) if t.device.type == "cpu"}
     for t in everything:
-        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed)
+        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed) or id(t) in written
         if t.device != first if t.device.type == TYPE else stray:
             raise device_error(operator.name, everything)
     return slot_at(first.index)
+
+
+def _written(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    bound = operator.signature.bind(args, kwargs)
+    return tensors_in([bound.get(name) for name in operator.writes], {})
 
 
 def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

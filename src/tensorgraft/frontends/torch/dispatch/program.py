@@ -28,6 +28,7 @@ from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, desc
 from tensorgraft.frontends.torch.dispatch.outline import Leaf, Outline, leaves
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.interrupts import together
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def make_program(
     fn = spec.fn if whole else Replayed(spec.fn)
     if own is not None:
         fn = own.get(schema.short_name(operator.base or operator.op), fn)
-    targets, dtype = outline.targets, outline.dtype
+    targets, dtype, rounded = outline.targets, outline.dtype, outline.rounded
     geometries = [geometry_of(t) for t in tensors]
     reaches, ahead = reaches_of(geometries, forms)
     if outline.fetches is None:
@@ -109,21 +110,47 @@ def make_program(
     aims = [(leaf.index, first[leaf.index], geometries[leaf.index], order)
             for leaf, order in zip(targets, orders, strict=False)]  # fmt: skip
 
+    several = len(aims) > 1
+
     def writing(*flat: Any) -> tuple[Array, ...]:
         arrays, inputs = list(flat[:ahead]), flat[ahead:]
-        out, seen = None, []
+        mutable = xp.mutable
+        if rounds > 1 and mutable:  # seen when all rounds are done
+            for _, at, _, _ in aims:
+                arrays[at] = xp.copy(arrays[at])
+        out, seen, new = None, [], []
+
+        def put(aim: tuple[int, int, Geometry, Step | None, Array]) -> None:
+            index, at, geometry, step, value = aim
+            if step is None:
+                arrays[at] = reaches[index].write(xp, arrays[at], value, arrays)
+            else:
+                arrays[at] = write_step(xp, arrays[at], geometry, value, step)
+
         for turn in range(rounds):
             out, seen = computed(arrays, inputs)
+            values = []
             for (index, at, geometry, order), value in zip(aims, flatten(out), strict=False):
                 if value is not None and turn < (1 if order is None else len(order)):
+                    if rounded is not None and geometry.dtype != rounded:
+                        value = xp.astype(value, rounded)
                     value = xp.astype(value, geometry.dtype)
                     if xp.shape(value) != geometry.shape:
                         value = xp.broadcast_to(value, geometry.shape)
-                    if order is None:
-                        arrays[at] = reaches[index].write(xp, arrays[at], value, arrays)
-                    else:
-                        arrays[at] = write_step(xp, arrays[at], geometry, value, order[turn])
-        new = laid(list(flatten(out))[len(aims) :])
+                    if several and mutable:  # a write may be repeated
+                        value = xp.own(value)
+                    values.append((index, at, geometry, None if order is None else order[turn], value))
+            if turn == rounds - 1:  # what may fail comes before the first write
+                new = laid(list(flatten(out))[len(aims) :])
+            plan.writing = mutable
+            if several and mutable:
+                together(put, values)
+            else:
+                for aim in values:
+                    put(aim)
+        if rounds > 1 and mutable:
+            together(lambda aim: xp.assign(flat[aim[1]], arrays[aim[1]]), aims)
+            arrays[:ahead] = flat[:ahead]
         return (*[arrays[at] for _, at, _, _ in aims], *new, *seen)
 
     return writing

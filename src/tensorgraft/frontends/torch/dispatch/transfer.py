@@ -47,6 +47,10 @@ def _touch(*tensors: Tensor) -> None:
 @direct("copy_")
 def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Between any two devices; converts the dtype, broadcasts into the target."""
+    if not isinstance(source, Tensor):  # a number, which PyTorch takes for a tensor
+        source = torch.tensor(source, dtype=torch.float64 if isinstance(source, float) else None, device="cpu")
+    if source is target:  # whatever its memory
+        return target
     if target.is_conj():  # what a lazy view is to show, written through the view of the same memory without it
         copy_(torch.ops.aten._conj(target), torch.ops.aten._conj(source) if source.is_complex() else source)
         return target
@@ -80,6 +84,18 @@ def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return clone(x, memory_format=memory_format)
 
     return call
+
+
+def numbers_as_tensors(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A kernel of an operator that PyTorch calls with numbers for tensors, and does not take them from Python."""
+
+    def with_tensors(*args: Any, **kwargs: Any) -> Tensor:
+        beside = next(a for a in args if isinstance(a, Tensor))
+        dtype = beside.dtype if beside.is_floating_point() else None
+        taken = [a if isinstance(a, Tensor) else torch.tensor(a, dtype=dtype, device=beside.device) for a in args]
+        return call(*taken, **kwargs)
+
+    return with_tensors
 
 
 def resolved(signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -66,6 +66,8 @@ def _consecutive(xp: Any, rows: Array, inverse: bool, counts: bool) -> Triple:
 
 
 def _consecutive_along(xp: Any, x: Array, dim: int, return_inverse: bool, return_counts: bool) -> Triple:
+    if not xp.size(x):
+        return _nothing_unique(xp, x, dim)
     values, run, lengths = _consecutive(xp, xp.moveaxis(x, dim, 0), return_inverse, return_counts)
     return xp.moveaxis(values, 0, dim), run, lengths
 
@@ -87,6 +89,12 @@ def _unique_dim_consecutive(
     return _consecutive_along(xp, x, dim, return_inverse, return_counts)
 
 
+def _nothing_unique(xp: Any, x: Array, dim: int) -> Triple:
+    if xp.shape(x)[dim]:
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+    return x, xp.zeros((0,), dtypes.int64), xp.zeros((0,), dtypes.int64)
+
+
 @kernel("unique_dim", concrete=True, meta=False)
 def _unique_dim(
     xp: Any, x: Array, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
@@ -96,9 +104,7 @@ def _unique_dim(
     rows = xp.moveaxis(x, dim, 0)
     n = xp.shape(rows)[0]
     if not xp.size(x):
-        if n:
-            raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
-        return x, xp.zeros((0,), dtypes.int64), xp.zeros((0,), dtypes.int64)
+        return _nothing_unique(xp, x, dim)
     keys = np.reshape(xp.to_numpy(rows), (n, -1))
     keys = keys.astype(np.float32) if keys.dtype.kind == "V" or keys.dtype == dtypes.bfloat16 else keys
     order = xp.asarray(np.lexsort(keys.T[::-1]).astype(np.int64))

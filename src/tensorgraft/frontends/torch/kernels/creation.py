@@ -6,23 +6,31 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
-from tensorgraft.frontends.torch.kernels.common import number
+from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+from tensorgraft.frontends.torch.kernels.common import check_fits, number
 from tensorgraft.hub import dtypes
 
 Array = Any
 
 
 def _default(xp: Any) -> np.dtype:
-    import torch
-
-    from tensorgraft.frontends.torch.core.tensors import numpy_dtype
-
     return numpy_dtype(torch.get_default_dtype())
 
 
-@kernel("fill.Scalar", dynamic=("value",))
+def _fits(x: torch.Tensor, value: Any) -> None:
+    if isinstance(value, int | float | complex) and x.dtype not in (torch.bool, torch.complex64, torch.complex128):
+        check_fits(value, numpy_dtype(x.dtype))
+
+
+def _full_fits(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> None:
+    if dtype is not None and isinstance(fill_value, int | float | complex) and dtype is not torch.bool:
+        check_fits(fill_value, numpy_dtype(dtype))
+
+
+@kernel("fill.Scalar", dynamic=("value",), check=_fits)
 def _fill(xp: Any, x: Array, value: Any) -> Array:
     return xp.full(xp.shape(x), number(xp, value, xp.dtype_of(x)), xp.dtype_of(x))
 
@@ -37,7 +45,7 @@ def _zero(xp: Any, x: Array) -> Array:
     return xp.zeros_like(x)
 
 
-@kernel("full", dynamic=("fill_value",))
+@kernel("full", dynamic=("fill_value",), check=_full_fits)
 def _full(xp: Any, size: list[int], fill_value: Any, dtype: np.dtype | None = None) -> Array:
     if dtype is None:  # PyTorch infers it from the number
         dtype = _inferred(xp, fill_value)

@@ -12,7 +12,7 @@ import numpy as np
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.bounds import out_of_bounds, within
-from tensorgraft.frontends.torch.kernels.common import number
+from tensorgraft.frontends.torch.kernels.common import check_fits, number
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -211,26 +211,14 @@ def _check_bool(xp: Any, name: str, mask: Array) -> None:
         raise RuntimeError(f"{name} only supports boolean masks, but got mask with dtype {xp.dtype_of(mask)}")
 
 
-# what PyTorch's messages call them
-_C_NAMES = {dtypes.float32: "float", dtypes.float64: "double", dtypes.bfloat16: "c10::BFloat16"} | {
-    dtype: f"{dtype.name}_t" for dtype in dtypes.INTEGER
-}
-
-
 def _check_fits(xp: Any, value: Any, dtype: np.dtype) -> None:
     """A number that no element could hold: beyond the integers, or complex."""
-    low, high = (-np.inf, np.inf)
-    if dtypes.is_integer(dtype):
-        low, high = float(dtypes.iinfo(dtype).min), float(dtypes.iinfo(dtype).max)
 
     def judge(parts: np.ndarray) -> None:
-        real, imaginary = map(float, parts)
-        fits = low <= real <= high or not dtypes.is_integer(dtype)  # no comparison with NaN holds
-        if not fits or imaginary:
-            raise RuntimeError(f"value cannot be converted to type {_C_NAMES.get(dtype, dtype.name)} without overflow")
+        check_fits(complex(*map(float, parts)), dtype)
 
     if isinstance(value, int | float | complex):
-        judge(np.array([complex(value).real, complex(value).imag]))
+        check_fits(value, dtype)
         return
     kind = xp.dtype_of(value)
     if dtypes.is_complex(kind):

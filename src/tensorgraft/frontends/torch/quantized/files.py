@@ -18,9 +18,9 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
 from tensorgraft.frontends.torch.quantized.tensors import attached, is_quantized, place_of
-from tensorgraft.quantization.quantized import Quantized, check_numbers
+from tensorgraft.quantization.quantized import Quantized, check_fit, check_numbers
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import whole
+from tensorgraft.storage import Geometry, whole
 
 
 def register_safe() -> None:
@@ -95,16 +95,29 @@ def rebuild(
     offset: int,
     requires_grad: bool,
 ) -> torch.Tensor:
-    """A quantised tensor of what a file has of it; without a `device`, where its parts are."""
-    there = getattr(parts[0].untyped_storage(), "saved_from", parts[0].device)  # that of a copy, which is in no file
-    place = place_of(torch.device(device) if device else there)
-    parts = [p.cpu() for p in parts]
+    """A quantised tensor of what a file has of it; without a `device`, where its parts are. Raises ValueError for what
+    makes none, of whatever kind: files may say anything."""
+    try:
+        there = getattr(
+            parts[0].untyped_storage(), "saved_from", parts[0].device
+        )  # that of a copy, which is in no file
+        place = place_of(torch.device(device) if device else there)
+        parts = [p.cpu() for p in parts]
+        logical, dtype = (_DTYPES[name.removeprefix("torch.")] for name in names)
+        encoding, granularity, group, block, *rest = scheme  # files of earlier versions have fewer
+        kept = Scheme(encoding, granularity, group, tuple(block), *rest)
+        base, size, stride = tuple(base), tuple(size), tuple(stride)
+        known = dict(zip(kept.parts, map(cpu_to_numpy, parts), strict=True))
+        check_fit(known, base, Geometry(size, stride, offset, numpy_dtype(logical)), kept, _WHAT)
+        check_numbers(known, _WHAT)
+    except (TypeError, AttributeError, IndexError, KeyError, OverflowError, NotImplementedError) as error:
+        raise ValueError(f"{_WHAT} is broken: {type(error).__name__}: {error}") from error
     xp = place.backend
-    logical, dtype = (getattr(torch, name.removeprefix("torch.")) for name in names)
     with xp.scope():
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
-    encoding, granularity, group, block, *rest = scheme  # files of earlier versions have fewer
-    kept = Scheme(encoding, granularity, group, tuple(block), *rest)
-    check_numbers(dict(zip(kept.parts, map(cpu_to_numpy, parts), strict=True)), "a quantised tensor of a file")
-    q = Quantized.of(arrays, tuple(base), whole(tuple(base), numpy_dtype(logical)), kept)
-    return attached(place, q, dtype, tuple(size), tuple(stride), offset).requires_grad_(requires_grad)
+    q = Quantized.of(arrays, base, whole(base, numpy_dtype(logical)), kept)
+    return attached(place, q, dtype, size, stride, offset).requires_grad_(bool(requires_grad))
+
+
+_WHAT = "a quantised tensor of a file"
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in FROM_NUMPY.values() if dtype.is_floating_point}

@@ -55,12 +55,11 @@ def unflatten_tensor_state_dict(
         metadata: as `safetensors.safe_open(...).metadata()` gives it.
         device: as `tg.device` gives it, or "cpu".
 
-    Raises ValueError for codes or scales that are missing, or that fit no scheme.
+    Raises ValueError for codes or scales that are missing, or that fit no scheme, and for metadata that are broken.
     """
-    described = json.loads((metadata or {}).get(KEY, "{}"))
     taken: set[str] = set()
     state = {}
-    for name, (owner, base, scheme, names, size, stride, offset) in described.items():
+    for name, (owner, base, scheme, names, size, stride, offset) in _described(metadata).items():
         encoding, granularity, group, block, axis, symmetric, activation, fixed, table = scheme
         fields = (encoding, granularity, group, tuple(block), axis, symmetric, activation, fixed, tuple(table))
         parts = [f"{owner}.{part}" for part in Scheme(*fields).parts]
@@ -71,3 +70,20 @@ def unflatten_tensor_state_dict(
         where = (tuple(size), tuple(stride), offset, False)
         state[name] = rebuild(str(torch.device(device)), arrays, tuple(base), fields, names, *where)
     return {**{name: t.to(device) for name, t in tensors.items() if name not in taken}, **state}
+
+
+def _described(metadata: Mapping[str, str] | None) -> dict[str, Any]:
+    """Of each quantised tensor what is said of it: seven things, of which the third, a scheme, is nine."""
+    try:
+        said = json.loads((metadata or {}).get(KEY, "{}"))
+        for row in said.values():
+            *_, scheme, _names, size, stride, _offset = row
+            if (
+                len(row) != 7
+                or len(scheme) != 9
+                or not all(type(x) is list for x in (size, stride, scheme[3], scheme[8]))
+            ):
+                raise ValueError(f"{row} describes no quantised tensor")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"unflatten_tensor_state_dict: the metadata are broken: {error}") from error
+    return said

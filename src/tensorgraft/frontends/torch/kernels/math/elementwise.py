@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.core import schema
@@ -252,6 +253,22 @@ _COMMON = frozenset({-2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4})
 kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncommon, check=_check_exponent, **POWER)(
     _pow
 )
+
+
+@kernel("nan_to_num")
+def _nan_to_num(
+    xp: Any, x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Array:
+    dtype = xp.dtype_of(x)
+    if not dtypes.is_inexact(dtype):
+        return x
+    if dtypes.is_complex(dtype):
+        return xp.complex(*(_nan_to_num(xp, part, nan, posinf, neginf) for part in (xp.real(x), xp.imag(x))))
+    limits = dtypes.finfo(dtype)
+    out = xp.where(xp.isnan(x), like(xp, 0.0 if nan is None else nan, x), x)
+    out = xp.where(xp.equal(x, like(xp, np.inf, x)), like(xp, float(limits.max) if posinf is None else posinf, x), out)
+    lowest = float(limits.min) if neginf is None else neginf
+    return xp.where(xp.equal(x, like(xp, -np.inf, x)), like(xp, lowest, x), out)
 
 
 @kernel("lerp.Scalar", dynamic=("weight",), promotion=DEFAULT, promote=("self", "end"))

@@ -66,6 +66,10 @@ def _convolution(
 ) -> Array:
     n = xp.ndim(w) - 2
     stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    if not xp.shape(x)[1] and not transposed:  # of no channels PyTorch makes none
+        return xp.zeros(
+            (xp.shape(x)[0], 0, *xp.shape(_forwards(xp, x, w, stride, padding, dilation, groups))[2:]), xp.dtype_of(x)
+        )
     if transposed:
         out = xp.transposed_convolution(x, w, stride, padding, dilation, _each(output_padding, n), groups)
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -73,7 +73,12 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    if not _is_fused(query, key, value, attn_mask, dropout_p, enable_gqa):
+    if query.dim() == key.dim() == value.dim() == 3 and _free() and _of_the_cpu().one_sample:
+        lifted = [x.unsqueeze(0) for x in (query, key, value)]
+        mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+        if _is_fused(*lifted, mask, dropout_p, is_causal, enable_gqa):
+            return attention(*lifted, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
+    if not _is_fused(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
         return _whole.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     with suspended():
         if attn_mask is not None and attn_mask.dtype is torch.bool:
@@ -81,15 +86,34 @@ def attention(
         return _fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
 
 
-def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, shared: bool) -> bool:
-    """The CPU's conditions for its one kernel, and ours for an operator without forward mode and rules of vmap."""
-    if (
-        dropout
-        or (_modes() and _is_watched())
-        or tracing()
-        or forward_ad._current_level >= 0
-        or _transform() is not None
-    ):
+class _Conditions(NamedTuple):
+    """What the CPU's choice of its one kernel depends on by version."""
+
+    one_sample: bool  # taken without its axis; and one head of keys for all, which is not said to be shared (2.15)
+    masked_and_causal: bool  # taken; an error since 2.15
+
+
+@functools.cache
+def _of_the_cpu() -> _Conditions:
+    """Those of the installed PyTorch, which tells."""
+    with suspended(), torch.no_grad():
+        x, mask = torch.ones(1, 2, 1), torch.zeros(2, 2)
+        chosen = functools.partial(torch._fused_sdp_choice, attn_mask=None)
+        try:
+            _whole(x[None], x[None], x[None], mask, 0.0, True)
+        except RuntimeError:
+            return _Conditions(chosen(x, x, x) == 1, False)
+        return _Conditions(chosen(x, x, x) == 1, True)
+
+
+def _free() -> bool:
+    """Nobody traces, watches or transforms: an operator without forward mode and rules of vmap will do."""
+    return not ((_modes() and _is_watched()) or tracing() or forward_ad._current_level >= 0 or _transform() is not None)
+
+
+def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, shared: bool) -> bool:
+    """The CPU's conditions for its one kernel, and ours."""
+    if dropout or not _free():
         return False
     if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):
         return False
@@ -99,12 +123,14 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: flo
     groups, columns = k.shape[1:3]
     if k.shape != v.shape or k.shape[0] != n or k.shape[3] != width or 0 in q.shape or 0 in k.shape:
         return False
-    if heads != groups and not (shared and heads % groups == 0):
+    if heads != groups and not (heads % groups == 0 and (shared or (groups == 1 and _of_the_cpu().one_sample))):
         return False
     if any(x.stride(3) != 1 and width != 1 for x in (q, k, v)):
         return False
     if mask is None:
         return True
+    if causal and not _of_the_cpu().masked_and_causal:
+        return False
     if mask.requires_grad or mask.device != q.device or type(mask) not in _TYPES:
         return False
     if mask.dtype not in (torch.bool, q.dtype, torch.float32) or mask.dim() not in (2, 4):

@@ -2,62 +2,81 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-
-from tensorgraft.codegen import idioms, simplifying
+from tensorgraft.codegen import idioms, shaped, simplifying
+from tensorgraft.codegen.recording import ScopedRecorder
 from tensorgraft.codegen.rewriting import Rewritten, live, rewrite
 from tensorgraft.codegen.trace import Frame, SourceStep, given, taken
-from tensorgraft.frontends.jax.codegen.recording import Recording
-from tensorgraft.frontends.jax.codegen.said import KeyData
-from tensorgraft.frontends.jax.codegen.watching import Called, CallWatch
-from tensorgraft.frontends.jax.keys import Keys
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 
+Key = Any  # what an array is in the framework's own trace
 _SIMPLE = 2  # steps: a module of a library that does no more than that is what it does
 
 
+@dataclass
+class Called:
+    """A call of a module, or of a function that is compiled by itself."""
+
+    kind: str
+    path: str = ""
+    name: str = ""
+    doc: str = ""
+    place: str = ""
+    arguments: list[tuple[str, Any]] = field(default_factory=list)  # names and pytrees, whose arrays are `Key`s
+    is_module: bool = False
+    model: Any = None  # the object itself, while it is called
+
+
+@dataclass
+class Watched:
+    """What was seen of a program while its framework traced it.
+
+    Arguments:
+        called: the calls, by the numbers that scopes of steps have.
+        seen: what an array of the framework's trace became, each time that it did.
+        names: of arrays, in which call (its number, -1: none).
+        libraries: names of layers of libraries: a few steps of one are these steps.
+        filled: a pytree of arguments with what its keys became.
+    """
+
+    called: list[Called]
+    seen: Iterable[tuple[Key, Any]]
+    names: Mapping[Key, Mapping[int, str]]
+    libraries: Container[str]
+    filled: Callable[[Any, Mapping[Key, Any]], Any]
+
+
 def framed(
-    recording: Recording,
-    watch: CallWatch,
+    xp: ScopedRecorder,
+    watched: Watched,
     calls: list[Call],
     results: Tree,
     arguments: list[tuple[str, Tree]],
     name: str,
-) -> tuple[Frame, Tree]:
-    """(the program's frame, the results after what became of them)."""
-    rules = {m: [*simplifying.RULES.get(m, []), *idioms.RULES.get(m, [])] for m in (*simplifying.RULES, *idioms.RULES)}
+) -> tuple[Frame, Tree, set[Var]]:
+    """(the program's frame, the results after what became of them, the arrays that are used by what is left)."""
+    tables = (simplifying.RULES, idioms.RULES, shaped.RULES)
+    rules = {m: [rule for t in tables for rule in t.get(m, [])] for t in tables for m in t}
     replaced = []
     for table in (rules, idioms.SAID | {"add": [*simplifying.RULES["add"], *idioms.RULES["add"]]}, simplifying.LAST):
-        calls, some = rewrite(recording.xp, calls, results, table)
+        calls, some = rewrite(xp, calls, results, table)
         replaced.append(some)
-        results = _arrays(recording, some(results))
+        results = some(results)
     calls = live(calls, results)
-    recording.used = {*variables(results), *(v for c in calls for v in variables([c.args, c.kwargs]))}
+    used = {*variables(results), *(v for c in calls for v in variables([c.args, c.kwargs]))}
     root = _Numbered(name, "", arguments=arguments, result=results[0])
-    _nest(root, calls, 0, watch)
-    _dissolve(root)
+    _nest(root, calls, 0, watched.called)
+    _dissolve(root, watched.libraries)
     _unwrap(root)
     _outcomes(root, set(variables(results)))
-    naming = _Naming(recording, watch, replaced)
+    naming = _Naming(watched, replaced)
     naming.name(root)
     renamed = {v: n for n, x in root.own_arguments for v in [naming.filled(x)] if type(v) is Var}
     root.arguments[:] = [(renamed.get(x, n) if type(x) is Var else n, x) for n, x in arguments]
-    return root, results
-
-
-def _arrays(recording: Recording, tree: Any) -> Any:
-    """Results that are numbers, as constants."""
-    if isinstance(tree, tuple):
-        return tuple([_arrays(recording, x) for x in tree])
-    if isinstance(tree, list):
-        return [_arrays(recording, x) for x in tree]
-    if isinstance(tree, dict):
-        return {k: _arrays(recording, x) for k, x in tree.items()}
-    return tree
+    return root, results, used
 
 
 @dataclass(eq=False)
@@ -69,7 +88,7 @@ class _Numbered(Frame):
 # ---- frames ----------------------------------------------------------------------------------------------------------
 
 
-def _nest(frame: _Numbered, calls: list[Any], depth: int, watch: CallWatch) -> None:
+def _nest(frame: _Numbered, calls: list[Any], depth: int, called: list[Called]) -> None:
     """Steps that come one after the other from one call are in a frame of it."""
     inner: _Numbered | None = None
     rest: list[Any] = []
@@ -77,7 +96,7 @@ def _nest(frame: _Numbered, calls: list[Any], depth: int, watch: CallWatch) -> N
 
     def close() -> None:
         if inner is not None:
-            _nest(inner, rest, depth + 1, watch)
+            _nest(inner, rest, depth + 1, called)
 
     for step in calls:
         scope = getattr(step, "scope", ())
@@ -89,8 +108,7 @@ def _nest(frame: _Numbered, calls: list[Any], depth: int, watch: CallWatch) -> N
             continue
         if here != last or inner is None:
             close()
-            called = watch.called[here]
-            inner, rest, last = _frame(called, here), [], here
+            inner, rest, last = _frame(called[here], here), [], here
             frame.calls.append(inner)
         rest.append(step)
     close()
@@ -109,16 +127,16 @@ def _frame(called: Called, number: int) -> _Numbered:
     )
 
 
-def _dissolve(frame: Frame) -> None:
+def _dissolve(frame: Frame, libraries: Container[str]) -> None:
     """Modules of libraries that are a few steps are these steps."""
     calls: list[Any] = []
     for call in frame.calls:
         if isinstance(call, Frame):
-            _dissolve(call)
+            _dissolve(call, libraries)
             if not call.calls:
                 continue
             plain = len(call.calls) <= _SIMPLE and not any(isinstance(c, Frame) for c in call.calls)
-            if plain and call.kind in _library_classes():
+            if plain and call.kind in libraries:
                 calls.extend(call.calls)
                 continue
         calls.append(call)
@@ -131,16 +149,6 @@ def _unwrap(root: _Numbered) -> None:
         root.calls, root.number = only.calls, only.number
         root.kind, root.doc, root.place, root.is_module = only.kind, only.doc, only.place, only.is_module
         root.own_arguments = only.arguments
-
-
-def _library_classes() -> set[str]:
-    """Names of layers of the libraries that are there."""
-    found: set[str] = set()
-    for name in ("equinox.nn", "flax.linen", "flax.nnx", "haiku"):
-        module = sys.modules.get(name)
-        if module is not None:
-            found |= {n for n in vars(module) if n[:1].isupper()}
-    return found
 
 
 def _outcomes(frame: Frame, wanted: set[Var]) -> None:
@@ -168,19 +176,16 @@ def _made(frame: Frame) -> list[Var]:
 class _Naming:
     """Names of the program's variables for arrays."""
 
-    def __init__(self, recording: Recording, watch: CallWatch, replaced: list[Rewritten]) -> None:
+    def __init__(self, watched: Watched, replaced: list[Rewritten]) -> None:
+        self.watched = watched
         self.names: dict[Var, dict[int, str]] = {}
-        self.became: dict[Any, Any] = {}
-        for variable, value in recording.seen:
-            if isinstance(value, KeyData):
-                value = value.array
-            elif isinstance(value, Keys):
-                continue
+        self.became: dict[Key, Any] = {}
+        for key, value in watched.seen:
             for some in replaced:
                 value = some(value)
-            self.became[variable] = value
-            if type(value) is Var and variable in watch.names:
-                for number, name in watch.names[variable].items():
+            self.became[key] = value
+            if type(value) is Var and key in watched.names:
+                for number, name in watched.names[key].items():
                     self.names.setdefault(value, {}).setdefault(number, name)
 
     def name(self, frame: _Numbered, is_root: bool = True) -> None:
@@ -200,7 +205,7 @@ class _Naming:
         return known.get(number) or next(iter(known.values()), "")
 
     def filled(self, tree: Any) -> Any:
-        return jax.tree.map(lambda x: self.became.get(x) if type(x).__name__ == "Var" else x, tree)
+        return self.watched.filled(tree, self.became)
 
 
 def _is_known(tree: Any, used: set[Var]) -> bool:

@@ -1,0 +1,63 @@
+"""The files in which JAX keeps compiled programs: each is whole, or counts as not there.
+
+JAX writes a file where it is to be. A process that is killed meanwhile, or a disk that is full, leaves a part of one,
+which every later process reads, cannot use, and leaves as it is; and where the `zstandard` package is installed nothing
+says that bits have changed, which would be run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from pathlib import Path
+
+from jax._src import compilation_cache
+from jax._src.lru_cache import LRUCache
+
+_MARK = b"tensorgraft"
+_END = len(_MARK) + 4
+
+
+class Entries(LRUCache):
+    """JAX's cache, with a mark and a checksum at the end of each file, which is written beside and renamed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, max_size=-1)
+
+    def _file(self, key: str) -> Path:
+        return self.path / f"{key}-cache"
+
+    def get(self, key: str) -> bytes | None:
+        """None for what is not there, and for what is no whole file, which is deleted."""
+        file = self._file(key)
+        try:
+            content = file.read_bytes()
+        except OSError:  # not there, or not to be read
+            return None
+        value, mark, checksum = content[:-_END], content[-_END:-4], content[-4:]
+        if mark == _MARK and zlib.crc32(value).to_bytes(4, "little") == checksum:
+            return value
+        with contextlib.suppress(OSError):
+            file.unlink()
+        return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Raises OSError where it cannot be written, of which JAX makes a warning: nothing is there then."""
+        file = self._file(key)
+        if file.exists():
+            return
+        beside = self.path / f"{key}.{os.getpid()}.tmp"
+        try:
+            beside.write_bytes(b"".join((value, _MARK, zlib.crc32(value).to_bytes(4, "little"))))
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def use(path: str) -> None:
+    """Let JAX keep programs there, in such files, from now on."""
+    compilation_cache.reset_cache()
+    entries = Entries(path)
+    with compilation_cache._cache_initialized_mutex:
+        compilation_cache._cache, compilation_cache._cache_initialized = entries, True

@@ -1,0 +1,94 @@
+"""Of which framework a function is: told from its class, from what it is called with, and from what it mentions."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+# package -> framework
+_PACKAGES = {
+    "jax": "jax", "jaxlib": "jax", "equinox": "jax", "flax": "jax", "haiku": "jax", "optax": "jax", "lineax": "jax",
+    "tensorflow": "tensorflow", "keras": "tensorflow", "tf_keras": "tensorflow",
+    "tensorgraft": "array_api", "array_api_compat": "array_api", "array_api_strict": "array_api",
+    "array_api_extra": "array_api",
+}  # fmt: skip
+# of arrays these classes say nothing: every framework takes them
+_MODULES = {**_PACKAGES, "numpy": "array_api"}
+_NAMES = {"__array_namespace__": "array_api", "array_namespace": "array_api"}
+
+
+def framework_of(program: Any, examples: Any) -> str | None:
+    """ "jax", "tensorflow", "array_api", or None."""
+    if not callable(program):
+        return None
+    for x in (program, getattr(program, "__self__", None)):
+        of_class = _of_class(type(x))
+        if of_class not in (None, "array_api"):
+            return of_class
+    given = {f for x in _leaves(examples) for f in [_of_class(type(x))] if f}
+    mentioned = set(_mentioned(program))
+    for found in (given, mentioned):
+        for framework in ("tensorflow", "jax", "array_api"):  # that of arrays names none of the others
+            if framework in found:
+                return framework
+    plain = all(type(x).__module__ == "numpy" for x in _leaves(examples) if hasattr(x, "dtype"))
+    return "array_api" if (plain and isinstance(program, types.FunctionType)) or "jax" not in sys.modules else "jax"
+
+
+def _of_class(cls: type) -> str | None:
+    for base in cls.__mro__:
+        found = _PACKAGES.get(base.__module__.partition(".")[0])
+        if found is not None:
+            return found
+    return None
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, list | tuple):
+        for x in tree:
+            yield from _leaves(x)
+    elif isinstance(tree, dict):
+        yield from _leaves(list(tree.values()))
+    else:
+        yield tree
+
+
+def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
+    """The frameworks of which a function's code names modules, functions and objects."""
+    if isinstance(fn, functools.partial):
+        yield from _mentioned(fn.func, depth)
+        return
+    fn = inspect.unwrap(fn)
+    fn = getattr(fn, "__func__", fn)
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return
+    around = dict(fn.__globals__)
+    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            around[name] = cell.cell_contents
+        except ValueError:  # it is not filled yet
+            continue
+    for name in _names(code):
+        if name in _NAMES:
+            yield _NAMES[name]
+        if name not in around:
+            continue
+        x = around[name]
+        package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(
+            "."
+        )[0]
+        found = _MODULES.get(package) or _of_class(type(x))
+        if found is not None:
+            yield found
+        elif depth and isinstance(x, types.FunctionType) and package == fn.__module__.partition(".")[0]:
+            yield from _mentioned(x, depth - 1)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return {*code.co_names, *code.co_freevars, *(n for c in inner for n in _names(c))}

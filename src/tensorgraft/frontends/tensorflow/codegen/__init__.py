@@ -1,0 +1,1 @@
+"""Functions and models of TensorFlow as programs that `tg.source` writes down."""

@@ -1,0 +1,175 @@
+"""Names of a program's variables, and places of its layers: Keras' own paths, or attributes of modules."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tensorgraft.frontends.tensorflow.codegen.watching import is_users
+from tensorgraft.frontends.tensorflow.models import is_model
+
+
+@dataclass
+class Held:
+    """What a program has: variables by name, paths of modules by `id`, classes of modules that are called, and of each
+    path its class."""
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    paths: dict[int, str] = field(default_factory=dict)
+    classes: set[type] = field(default_factory=set)
+    containers: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, variable: Any) -> None:
+        variable = variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+        if any(v is variable for v in self.variables.values()):
+            return
+        while name in self.variables:
+            name += "_"
+        self.variables[name] = variable
+
+
+def held_by(program: Any) -> Held:
+    """What is reached from a function or a model. Of several models names begin with what they are called."""
+    held = Held()
+    roots = [("", program)] if is_model(program) else list(_around(program))
+    roots = [(name, x) for k, (name, x) in enumerate(roots) if all(x is not y for _, y in roots[:k])]
+    alone = sum(is_model(x) for _, x in roots) == 1
+    for name, x in roots:
+        if isinstance(x, tf.Variable):
+            held.add(name, x)
+        else:
+            _add(held, "" if alone and is_model(x) else name, x)
+    return held
+
+
+def _add(held: Held, prefix: str, model: Any) -> None:
+    if isinstance(model, list | tuple | dict):
+        for k, x in model.items() if isinstance(model, dict) else enumerate(model):
+            inner = f"{prefix}.{k}".strip(".")
+            if isinstance(x, tf.Variable):
+                held.add(inner, x)
+            else:
+                _add(held, inner, x)
+    elif _is_of_keras(model):
+        _add_layer(held, prefix, model)
+    elif isinstance(model, tf.Module):
+        found = model._flatten(predicate=lambda x: isinstance(x, tf.Variable | tf.Module), with_path=True)
+        held.paths[id(model)] = prefix
+        held.classes.add(type(model))
+        for path, x in found:
+            name = ".".join(filter(None, (prefix, *map(str, path))))
+            if isinstance(x, tf.Variable):
+                held.add(name, x)
+            elif _is_of_keras(x):
+                _add(held, name, x)
+            else:
+                held.paths.setdefault(id(x), name)
+                held.classes.add(type(x))
+            if not isinstance(x, tf.Variable):
+                held.containers.setdefault(name, type(x).__name__)
+                if len(path) > 1 and str(path[-1]).isdigit():
+                    held.containers.setdefault(name.rpartition(".")[0], "list")
+    elif hasattr(model, "variables"):  # an optimizer
+        for v in model.variables:
+            path = (getattr(v, "path", None) or v.name.removesuffix(":0")).replace("/", ".")
+            held.add(".".join(filter(None, (prefix, path))), v)
+
+
+def _add_layer(held: Held, path: str, layer: Any) -> None:
+    """A layer of Keras: its own variables by their names, layers in it by the attributes that they are."""
+    if id(layer) in held.paths:
+        return
+    held.paths[id(layer)] = path
+    for name, value, kind in _children(layer):
+        inner = f"{path}.{name}".strip(".")
+        if kind:
+            held.containers.setdefault(inner, kind)
+        if value is not None:
+            _add_layer(held, inner, value)
+    for v in layer.variables:  # of what is left those of its own
+        held.add(f"{path}.{v.name.removesuffix(':0').rpartition('/')[2]}".strip("."), v)
+
+
+def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
+    """(name, layer or None for a list of them, class)."""
+    seen: set[int] = {id(layer)}
+    counts: Counter[str] = Counter()
+
+    def one(name: str, x: Any) -> Iterator[tuple[str, Any, str]]:
+        if _is_of_keras(x) and id(x) not in seen:
+            seen.add(id(x))
+            yield name, x, type(x).__name__
+        elif isinstance(x, list | tuple) and any(map(_is_of_keras, x)):
+            yield name, None, "list"
+            for k, y in enumerate(x):
+                yield from one(f"{name}.{k}", y)
+        elif isinstance(x, dict) and any(map(_is_of_keras, x.values())):
+            for k, y in x.items():
+                yield from one(f"{name}.{k}", y)
+
+    own = type(layer).__module__.startswith(("keras.", "tf_keras."))
+    for name, x in [] if own else list(vars(layer).items()):  # of its classes names are those of layers
+        if not name.startswith("_"):
+            yield from one(name, x)
+    for x in getattr(layer, "layers", None) or getattr(layer, "_layers", ()):
+        name, kind = x.name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", type(x).__name__).lower()
+        if id(x) not in seen and re.fullmatch(rf"{kind}(_\d+)?", name):  # Keras counts layers of the process
+            name = f"{kind}_{counts[kind]}" if counts[kind] else kind
+            counts[kind] += 1
+        yield from one(name, x)
+
+
+def _is_of_keras(x: Any) -> bool:
+    return is_model(x) and hasattr(x, "weights")
+
+
+def _around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """(name, model, variable or a container of these) that a function has from around it."""
+    if isinstance(fn, functools.partial):
+        yield from _around(fn.func, depth)
+        for i, x in enumerate((*fn.args, *fn.keywords.values())):
+            yield from _if_held(f"arg{i}", x, depth)
+        return
+    fn = getattr(fn, "python_function", fn)
+    if isinstance(fn, types.MethodType):
+        yield from _if_held("self", fn.__self__, depth)
+    fn = inspect.unwrap(fn)
+    fn = getattr(fn, "__func__", fn)
+    code = getattr(fn, "__code__", None)
+    if code is None or not is_users(code.co_filename):
+        return
+    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            yield from _if_held(name, cell.cell_contents, depth)
+        except ValueError:  # it is not filled yet
+            continue
+    for name, default in inspect.signature(fn).parameters.items():
+        yield from _if_held(name, default.default, depth)
+    names = {*code.co_names, *(n for c in code.co_consts if isinstance(c, types.CodeType) for n in c.co_names)}
+    for name in sorted(names & fn.__globals__.keys()):
+        yield from _if_held(name, fn.__globals__[name], depth)
+
+
+def _if_held(name: str, x: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(x, types.ModuleType | type):
+        return
+    if isinstance(x, tf.Variable) or is_model(x) or _is_optimizer(x):
+        yield name, x
+    elif isinstance(x, list | tuple | dict):
+        some = list(x.values()) if isinstance(x, dict) else list(x)
+        if some and all(isinstance(y, tf.Variable) or is_model(y) for y in some):
+            yield name, x
+    elif depth and (callable(x) and (hasattr(x, "__code__") or hasattr(x, "python_function"))):
+        yield from _around(x, depth - 1)
+
+
+def _is_optimizer(x: Any) -> bool:
+    return any(c.__name__.endswith("Optimizer") and "keras" in c.__module__ for c in type(x).__mro__)

@@ -1,0 +1,294 @@
+"""Graphs as steps: each node by its rule, on a backend that records, or as a word.
+
+It is `planning` with what is to be read kept: nodes stay in the calls of layers and functions that made them (`scope`),
+steps know the line that they come from, and what is made to a size (a range, zeros) is a step, though its values are
+known.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tensorflow.python.framework.ops import gradient_registry
+
+from tensorgraft.codegen.recording import Scope, ScopedRecorder
+from tensorgraft.compiled.steps import RuleStep
+from tensorgraft.frontends.tensorflow.codegen import said
+from tensorgraft.frontends.tensorflow.codegen.watching import GraphWatch, TensorKey
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
+from tensorgraft.frontends.tensorflow.planning import (
+    CALLS,
+    GraphPlan,
+    _drop_unread_steps,
+    _known,
+    _resolved,
+    found,
+    functions,
+    has_effect,
+)
+from tensorgraft.frontends.tensorflow.reading import operation_of
+from tensorgraft.frontends.tensorflow.rule import EVERY
+from tensorgraft.frontends.tensorflow.values import is_known
+from tensorgraft.hub import dtypes, registry
+from tensorgraft.hub.recorded.block import Var
+
+_HANDED_ON = ("Identity", "PreventGradient", "Snapshot", "ReadVariableXlaSplitND")
+_NO_STEPS = ("NoOp", "ControlTrigger")
+_SMALL = 1 << 14
+
+
+class GraphRecorder(ScopedRecorder):
+    """Records steps, words, and what tensors became."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[TensorKey, Any]] = []
+        self.drawn: list[Var] = []  # keys, one for each draw
+
+    def draw(self) -> Var:
+        key = Var((2,), dtypes.uint32)
+        self.drawn.append(key)
+        return key
+
+
+class Sized(np.ndarray):
+    """A known value that was made to a size, and what stands for it in the program (`var`). A constant of equal numbers
+    is one, too: where it is used it is written as such."""
+
+    var: Any = None
+    is_uniform = False
+
+    @classmethod
+    def of(cls, value: np.ndarray, var: Any = None) -> Sized:
+        sized = np.asarray(value).view(cls)
+        sized.var, sized.is_uniform = var, var is None
+        return sized
+
+
+def said_as(xp: GraphRecorder, x: Any) -> Any:
+    """The step that made it, where it was made to a size."""
+    if isinstance(x, Sized):
+        if x.var is not None:
+            return x.var
+        if x.is_uniform:
+            return xp.full(x.shape, x.flat[0].item(), x.dtype)
+    return x
+
+
+def _is_sized(x: Any) -> bool:
+    return isinstance(x, Sized) and (x.var is not None or x.is_uniform)
+
+
+def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
+    """The plan of a graph whose steps record themselves. Raises UnsupportedOperationError."""
+    planner = _Planner(watch)
+    plan = planner.plan
+    plan.given = [planner.new() for _ in graph.inputs]
+    plan.results = planner.inline(graph, plan.given, ())
+    _drop_unread_steps(plan, planner.effects)
+    plan.finish()
+    # bodies of loops and branches are found by their rules
+    graph.memory["plan"] = plan
+    return plan
+
+
+@dataclass(eq=False)
+class _Plan(GraphPlan):
+    keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # slot -> tensors that are what is in it
+    custom: set[str] = field(default_factory=set)  # places of functions whose derivative is the user's own
+
+    def converted(self, xp: Any, value: Any) -> Any:
+        if not isinstance(xp, GraphRecorder):
+            return super().converted(xp, value)
+        if value.dtype.kind in "OSU":
+            return value
+        some = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
+        if some and (value == value.flat[0]).all():  # zeros, which may have the size of something
+            return Sized.of(value)
+        return value if value.size <= _SMALL else xp.asarray(value)
+
+    def __call__(self, xp: Any, *operands: Any) -> list[Any]:
+        if isinstance(xp, GraphRecorder):
+            for slot, value in zip(self.given, operands, strict=True):
+                self.note(xp, slot, value)
+            for place in sorted(self.custom):
+                xp.notes.append(f"{place}: the derivative of a tf.custom_gradient is that of what is written")
+        return super().__call__(xp, *operands)
+
+    def _converted(self, xp: Any) -> list[Any]:
+        if isinstance(xp, GraphRecorder):
+            return [self.converted(xp, x) for _, x in self.constants]
+        return super()._converted(xp)
+
+    def note(self, xp: GraphRecorder, slot: int, value: Any) -> None:
+        value = value.var if isinstance(value, Sized) else value
+        if type(value) is Var:
+            xp.seen.extend((key, value) for key in self.keys.get(slot, ()))
+
+
+class _Planner:
+    def __init__(self, watch: GraphWatch) -> None:
+        self.plan = _Plan()
+        self.watch = watch
+        self.effects: set[int] = set()
+        self._scopes: dict[int, dict[str, Scope]] = {}
+
+    def new(self) -> int:
+        self.plan.size += 1
+        return self.plan.size - 1
+
+    def inline(self, graph: FunctionGraph, inputs: Sequence[int], around: Scope) -> list[int]:
+        slots: dict[Value, int] = {(place, 0): slot for place, slot in zip(graph.inputs, inputs, strict=True)}
+        for place, node in enumerate(graph.nodes):
+            if (place, 0) not in slots or node.op != "Placeholder":
+                scope = (*around, *self.scope(node))
+                for k, slot in enumerate(self.node(node, [slots[value] for value in node.inputs], scope)):
+                    slots.setdefault((place, k), slot)
+        for (place, k), slot in slots.items():
+            key = _key(graph.nodes[place], k)
+            if key is not None:
+                self.plan.keys.setdefault(slot, []).append(key)
+        return [slots[value] for value in graph.outputs]
+
+    def scope(self, node: GraphNode) -> Scope:
+        op = _operation(node)
+        if op is None or op.graph not in self.watch.ranges:
+            return ()
+        if id(op.graph) not in self._scopes:
+            self._scopes[id(op.graph)] = self.watch.scopes(op.graph)
+        return self._scopes[id(op.graph)].get(op.name, ())
+
+    def node(self, node: GraphNode, reads: list[int], scope: Scope) -> list[int]:
+        """The slots of its results."""
+        if node.op in CALLS:
+            return self.inline(node.attributes["f"], reads, scope)
+        if node.op == "Const":
+            slot = self.new()
+            self.plan.constants.append((slot, np.asarray(node.attributes["value"])))
+            return [slot]
+        if node.op in _HANDED_ON:
+            return reads[:1]
+        if node.op == "IdentityN":
+            self.plan.custom |= _has_own_derivative(node)
+            return reads
+        if node.op in _NO_STEPS:
+            return []
+        row = found(node) if node.op != "StopGradient" else None
+        for inner in functions(node):
+            if "plan" not in inner.memory or not isinstance(inner.memory["plan"], _Plan):
+                recorded_plan(inner, self.watch)
+        writes = [self.new() for _ in node.dtypes]
+        run = _recorded(node, row, scope, writes, self.plan)
+        step = RuleStep(node.op, run, tuple(reads), tuple(writes), len(writes) != 1)
+        self.plan.steps.append(step)
+        if has_effect(node):
+            self.effects.add(id(step))
+        return writes
+
+
+def _operation(node: GraphNode) -> Any:
+    args = getattr(node.place, "args", None)
+    return operation_of(node) if args and hasattr(args[0], "graph") else None
+
+
+def _has_own_derivative(node: GraphNode) -> set[str]:
+    """The place of a function under `tf.custom_gradient`, where that is the user's."""
+    op = _operation(node)
+    kind = op.node_def.attr["_gradient_op_type"].s.decode() if op is not None else ""
+    if not kind.startswith("CustomGradient"):
+        return set()
+    inner = inspect.getclosurevars(gradient_registry.lookup(kind)).nonlocals.get("grad_fn")
+    if getattr(inner, "__module__", "").startswith(("tensorflow.", "keras.", "tf_keras.")):
+        return set()
+    return {node.place().rpartition("/")[2]}
+
+
+def _key(node: GraphNode, k: int) -> TensorKey | None:
+    op = _operation(node)
+    return None if op is None else TensorKey(id(op.graph), op.name, k)
+
+
+def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> Callable[..., Any]:
+    """What records a node."""
+    plain = _resolved(node, row) if row is not None else None
+    where = node.place().rpartition("/")[2]
+    word = said.SAID.get(node.op)
+    seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # which are numbers, where seeds are known
+    folds = row is not None and (row.folds or seeded) and _folds(node)
+    count = len(node.inputs)
+    asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY for i in places
+                      if -count <= i < count) if row is not None else frozenset()  # fmt: skip
+    as_known = row is None or row.either is EVERY
+    host = registry.get("numpy")
+
+    def computed(xp: GraphRecorder, operands: Sequence[Any]) -> Any:
+        """The result, or the results in a sequence."""
+        if folds and operands and all(is_known(x) for x in operands) and all(x.size <= _SMALL for x in operands):
+            assert plain is not None
+            with host.scope():
+                values = _known(plain(host, *[np.asarray(x) for x in operands]))
+            several = isinstance(values, list)
+            known = values if several else [values]
+            if not any(_makes(node, v, operands) for v in known):
+                return values
+            results = steps(xp, operands)
+            results = list(results) if several else [results]
+            sized = [
+                Sized.of(v, r) if type(r) is Var and v.shape == r.shape else v
+                for v, r in zip(known, results, strict=True)
+            ]
+            return sized if several else sized[0]
+        return steps(xp, operands)
+
+    def steps(xp: GraphRecorder, operands: Sequence[Any]) -> Any:
+        given = [np.asarray(x) if i in asked and is_known(x) else said_as(xp, x) for i, x in enumerate(operands)]
+        result = word(xp, node, *given) if word is not None else None
+        if result is None:
+            assert plain is not None
+            result = plain(xp, *[x if i in asked else numbered(xp, x) for i, x in enumerate(given)])
+        return result
+
+    def numbered(xp: GraphRecorder, x: Any) -> Any:
+        """A known number, which may be another one at another size (1 / n), as a step."""
+        if as_known or not is_known(x) or not x.size or not dtypes.is_inexact(x.dtype) or (x != x.flat[0]).any():
+            return x
+        return xp.full(x.shape, x.flat[0].item(), x.dtype)
+
+    def run(xp: Any, *operands: Any) -> Any:
+        if not isinstance(xp, GraphRecorder):
+            assert plain is not None
+            return plain(xp, *operands)
+        before = xp.at_place, xp.at_scope
+        xp.at_place, xp.at_scope = where or before[0], scope or before[1]
+        try:
+            results = computed(xp, operands)
+        except NotImplementedError as error:
+            if where:
+                error.add_note(f"{where}: here the program asks for it")
+            raise
+        finally:
+            xp.at_place, xp.at_scope = before
+        for slot, value in zip(writes, results if len(writes) != 1 else [results], strict=True):
+            plan.note(xp, slot, value)
+        return results
+
+    return run
+
+
+def _makes(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> bool:
+    """A known result is an array of the program: it was made to a size, by this node or one before."""
+    if value.ndim == 0 or value.size < 2 or value.dtype.kind in "OSU":
+        return False
+    return node.op in said.MAKERS or any(map(_is_sized, operands))
+
+
+def _folds(node: GraphNode) -> bool:
+    return all(
+        dtype is not None and (shape is None or None in shape or math.prod(n or 0 for n in shape) <= _SMALL)
+        for shape, dtype in zip(node.shapes, node.dtypes, strict=True)
+    )

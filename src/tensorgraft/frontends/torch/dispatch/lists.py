@@ -1,0 +1,59 @@
+"""In-place operators on lists of tensors (`_foreach_add_`).
+
+PyTorch has no kernel for them that counts the writes (`_version`, by which autograd finds what was written after it was
+kept): on the CPU each becomes in-place operators on single tensors, one after the other, which have. Here the list is
+one program; the writes are counted, and where a tensor that is written is met again in the call, they are done singly.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.graph import increment_version
+
+from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.dispatch.overlap import meet
+
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+_SINGLY = "CompositeExplicitAutograd"
+
+
+def written_in_turn(operator: Operator) -> bool:
+    """The operator writes a list, and PyTorch counts the writes nowhere but where it does them singly."""
+    name = operator.op.name()
+    return operator.kind == "inplace" and name.startswith("aten::_foreach_") and _has_kernel(name, _SINGLY)
+
+
+def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., Any]:
+    singly = functools.partial(operator.op._op_dk, torch._C.DispatchKey.CompositeExplicitAutograd)
+    elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
+
+    def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        if _met_again(written, [*args, *kwargs.values()], elementwise):
+            return singly(written, *args, **kwargs)
+        result = at_once(written, *args, **kwargs)
+        counted = [t for t in written if not t.is_inference()]
+        if counted:
+            increment_version(counted)
+        return result
+
+    return call
+
+
+def _met_again(written: list[torch.Tensor], args: list[Any], elementwise: bool) -> bool:
+    """A tensor that is written shares memory with another of the call: with any but itself in another list."""
+    storages = {t.untyped_storage()._cdata for t in written}
+    others: list[torch.Tensor] = []
+    for a in args:
+        if isinstance(a, list | tuple):
+            pairs = itertools.zip_longest(a, written)
+            others += [t for t, own in pairs if isinstance(t, torch.Tensor) and not (elementwise and t is own)]
+        elif isinstance(a, torch.Tensor):
+            others.append(a)
+    if len(storages) == len(written) and storages.isdisjoint(t.untyped_storage()._cdata for t in others):
+        return False
+    return meet(written, [*written, *others], grows=False)

@@ -1,0 +1,77 @@
+"""What an exception must not part: a program that was given memory from what becomes of its results, and the writes of
+one call.
+
+An interrupt (Ctrl-C, a timer's signal) comes between two instructions of Python's: most likely right after a long call
+of C++ has ended, in which a program has used up the arrays that were donated to it, and before anybody has its results.
+"""
+
+from __future__ import annotations
+
+import _signal  # `signal` makes enumerations of what it gives and takes, which costs five times as much
+import contextlib
+import threading
+from _thread import get_ident
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+# that programs turn into exceptions
+_SIGNALS = tuple(getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(_signal, name))
+_ignored = {_signal.SIG_DFL, _signal.SIG_IGN}
+_held = False  # by the main thread, where alone handlers run
+
+
+class held_back:
+    """Inside, signals for which Python has a handler wait: it runs at the end. The second of a kind does not wait: what
+    is inside may never end."""
+
+    __slots__ = ("_handlers", "_waiting")
+
+    def __init__(self) -> None:
+        self._handlers: list[tuple[int, Any]] = []
+        self._waiting: list[tuple[int, Any]] = []
+
+    def __enter__(self) -> None:
+        global _held
+        if _held or get_ident() != threading.main_thread().ident:
+            return
+        for number in _SIGNALS:
+            handler = _signal.getsignal(number)
+            if handler is not None and handler not in _ignored:
+                _held = True
+                self._handlers.append((number, handler))
+                _signal.signal(number, self._wait)
+
+    def _wait(self, number: int, frame: Any) -> None:
+        again = any(n == number for n, _ in self._waiting)
+        self._waiting.append((number, frame))
+        if again:
+            self._waiting = [(n, f) for n, f in self._waiting if n != number]
+            dict(self._handlers)[number](number, frame)
+
+    def __exit__(self, *_: object) -> None:
+        global _held
+        if not self._handlers:
+            return
+        for number, handler in self._handlers:
+            _signal.signal(number, handler)
+        _held = False
+        for number, frame in self._waiting:
+            for known, handler in self._handlers:
+                if known == number:
+                    handler(number, frame)
+
+
+def together(write: Callable[[T], object], items: Sequence[T]) -> None:
+    """`write` each of them: all, or none. What raises is tried again, and what comes after it is done, before the
+    exception goes on; `write` may be done twice. Only where nothing can be written at all nothing is."""
+    done = 0
+    try:
+        for item in items:
+            write(item)
+            done += 1
+    except BaseException:
+        with contextlib.suppress(Exception):
+            for item in items[done:]:
+                write(item)
+        raise

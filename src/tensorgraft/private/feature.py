@@ -1,0 +1,86 @@
+"""What a table of private names is made of, and whether a name is there."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import warnings
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What needs names: these modules of ours, without `tensorgraft.`, and those in them that no other feature has.
+
+    `modules`: `package.*` is what is in a package, which itself can be imported in any case. `names` has owners and
+    their names, `torch.Tensor: _is_view _nnz`; `~` before an owner: objects get the attributes when they are made, and
+    the class does not show them. What is in a module that takes long to import is asked for once it is there;
+    `imports`: at once, since the modules of ours import it too.
+    """
+
+    name: str
+    what: str  # a user loses without it
+    modules: str
+    names: str
+    imports: bool = False
+
+    def every_name(self) -> list[str]:
+        rows, owner = [], ""
+        for word in self.names.split():
+            if word.endswith(":"):
+                owner = word[:-1]
+            else:
+                rows.append(f"{owner}.{word}")
+        return rows
+
+
+@dataclass(frozen=True)
+class Names:
+    """The private names of one framework."""
+
+    package: str
+    title: str
+    tested: tuple[str, ...]  # versions
+    features: tuple[Feature, ...]
+
+
+def absent(name: str, *, importing: bool) -> bool:
+    """Whether a framework lacks a name. What is in a module that is not imported is asked for where `importing`;
+    otherwise it passes for present, as an attribute that only objects have (`~`) does."""
+    if name.startswith("~"):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecated names, which the code that uses them tells of
+        parts = name.split(".")
+        owner: Any = sys.modules.get(parts[0])
+        if owner is None:
+            return False
+        for n, part in enumerate(parts[1:], 2):
+            inside = vars(owner) if isinstance(owner, ModuleType) else {}
+            if part in inside:
+                owner = inside[part]
+                continue
+            full = ".".join(parts[:n])
+            if isinstance(owner, ModuleType) and full not in sys.modules and _is_module(full):
+                if not importing:
+                    return False
+                importlib.import_module(full)
+            if full in sys.modules:
+                owner = sys.modules[full]
+                continue
+            shadowed = sys.modules.get(".".join(parts[: n - 1]))  # a module under the name of a function that it has
+            holder = next((x for x in (owner, shadowed) if hasattr(x, part)), None)
+            if holder is None:
+                return True
+            owner = getattr(holder, part)
+    return False
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

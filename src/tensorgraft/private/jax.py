@@ -1,0 +1,104 @@
+"""Names of JAX that are not public, by what needs them. (`private` says what is done with them.)"""
+
+from __future__ import annotations
+
+from tensorgraft.private.feature import Feature, Names
+
+NAMES = Names(
+    "jax",
+    "JAX",
+    tested=("0.9.2", "0.10.2"),
+    features=(
+        Feature(
+            "jax backend",
+            'the backend "jax"',
+            """
+            backends.jax
+            """,
+            """
+            jax._src.array: ArrayImpl
+            jax._src.core: EvalTrace Tracer Var eval_trace top_axis_env trace_state_clean
+            jax._src.core.Primitive: bind
+            jax._src.core.trace_ctx: axis_env is_top_level trace
+            jax._src.dispatch: needs_check_special
+            jax._src.interpreters.pxla: ExecuteReplicated
+            jax._src.lax.lax: optimization_barrier_p
+            jax._src.lib._jax: batched_block_until_ready batched_device_put
+              buffer_to_dlpack_managed_tensor
+            jax._src.xla_bridge: _at_fork_handler_installed _backends
+            jax.interpreters.ad: Zero instantiate_zeros primitive_jvps primitive_transposes
+            jax.interpreters.batching: primitive_batchers
+            jax.interpreters.mlir: lower_fun register_lowering
+            jax.interpreters.partial_eval: DynamicJaxprTracer
+            ~jax.stages.Compiled: _executable
+            """,
+        ),
+        Feature(
+            "many devices",
+            "arrays over many devices and processes on JAX",
+            """
+            backends.jax.spread
+            """,
+            """
+            jax._src.api: clean_up
+            jax._src.array: ArrayImpl
+            jax._src.clusters.ClusterEnv: _cluster_types
+            jax._src.compiler: backend_compile_and_load get_compile_options
+            jax._src.core: Literal Var extend_axis_env_nd jaxprs_in_params trace_state_clean
+            jax._src.core.trace_ctx: trace
+            jax._src.distributed.global_state: client num_processes process_id service
+            jax._src.interpreters.mlir: make_ir_context
+            jax._src.lax.lax: optimization_barrier_p
+            jax._src.lib.mlir.ir.Module: parse
+            jax._src.lib.xla_client: DeviceList
+            jax._src.xla_bridge: backends_are_initialized get_backend
+            jax.sharding.Sharding: _device_assignment
+            """,
+        ),
+        Feature(
+            "JAX programs",
+            "JAX programs grafted onto other frameworks",
+            """
+            frontends.jax
+            """,
+            """
+            jax._src.array: ArrayImpl
+            jax._src.callback: io_callback_p pure_callback_p
+            jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer empty_ref_p eval_context
+              internal_mutable_array_effect jaxprs_in_params ref_p set_current_trace typeof
+            jax._src.core.eval_trace: stage_value
+            jax._src.core.trace_ctx: trace
+            jax._src.debugging: debug_callback_p debug_print_p
+            jax._src.debugging.debug_print_p: impl
+            jax._src.interpreters.mlir: _lowerings _platform_specific_lowerings
+            jax._src.lax.lax: _convert_element_type
+            jax._src.random.prng: PRNGKeyArray iterated_vmap_unary
+            jax._src.state.discharge: discharge_state
+            jax.interpreters.partial_eval: dce_jaxpr
+            ~jax.dtypes.prng_key: _impl
+            """,
+        ),
+        Feature(
+            "tg.source",
+            "source of JAX functions",
+            """
+            frontends.jax.codegen
+            """,
+            """
+            jax._src.source_info_util: user_frame
+            jax.interpreters.partial_eval: dce_jaxpr
+            """,
+        ),
+        Feature(
+            "quantised operands",
+            "quantised arrays among the operands of JAX functions",
+            """
+            frontends.jax.quantized
+            """,
+            """
+            jax._src.core: pytype_aval_mappings
+            jax._src.dtypes: canonicalize_value_handlers
+            """,
+        ),
+    ),
+)

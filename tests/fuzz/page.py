@@ -1,0 +1,61 @@
+"""`python -m tests.fuzz.page`: docs/fuzzing.md, out of what counted runs have written to tests/fuzz/runs/."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import Any
+
+from tests.fuzz.run import FOUND, ROOT, RUNS
+
+INTRODUCTION = """# Random programs
+
+Written by `python -m tests.fuzz.page` from the counts of `tests/fuzz/runs/`.
+
+A program is a few statements of Python, drawn at random on live values: operators from the source framework's own tables
+with arguments drawn by their schemas, views and writes through them, gradients, modules, optimizers, regions. It is played
+by the source framework (PyTorch on the CPU, JAX, ...), and on subjects: each backend, and ways of compiling and
+transforming. Equal are values (floats within the tolerances of [conformance](conformance.md)), dtypes, shapes, strides, who
+shares memory with whom, versions, histories, gradients, exceptions, and the state after one.
+
+`make fuzz N=100000` plays programs of all kinds, `KIND=torch` of one; seeds are printed, `--seed S -n 1` draws a program
+again, and one that differs is made small. `make test` plays some of each kind, others for each commit. Once mended, what was
+found is a test (`tests/fuzz/found/`).
+
+A difference counts for nothing where the source framework leaves the result open ([differences](differences.md)), or where
+rounding decides: the reference, played again with noise of the size of a rounding error in each operator, varies as much.
+Such programs are counted apart.
+"""
+
+
+def page() -> str:
+    runs = [json.loads(path.read_text()) for path in sorted(RUNS.glob("*.json"))]
+    kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for run in runs:
+        kinds[run["kind"]].append(run)
+    found = Counter(path.read_text().split()[1] for path in FOUND.glob("*.py"))
+    text = [INTRODUCTION]
+    for kind, parts in sorted(kinds.items()):
+        played, excused = Counter[str](), Counter[str]()
+        for run in parts:
+            played.update(run["played"])
+            excused.update(run["excused"])
+        text.append(f"## {kind}\n")
+        text.append("| subject | programs |\n| --- | --: |")
+        text += [f"| {subject} | {count:,} |" for subject, count in played.most_common()]
+        text.append("\n| seeds | programs | differed | commit |\n| --- | --: | --: | --- |")
+        text += [
+            f"| {run['first']} to {run['first'] + run['programs'] - 1} | {run['programs']:,} | {len(run['differed'])}"
+            f" | {run['commit'][:10]} |"
+            for run in sorted(parts, key=lambda run: run["first"])
+        ]
+        text.append(f"\nFound before, and mended: {found[kind]} in `tests/fuzz/found/`.\n")
+        if excused:
+            text.append("| counted for nothing | times |\n| --- | --: |")
+            text += [f"| {reason} | {count:,} |" for reason, count in excused.most_common()]
+            text.append("")
+    return "\n".join(text)
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "fuzzing.md").write_text(page())

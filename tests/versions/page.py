@@ -1,0 +1,37 @@
+"""docs/versions.md, out of what cells came to."""
+
+from __future__ import annotations
+
+from tests.versions.cells import FRAMEWORKS, ROOT, cells
+from tests.versions.ran import Outcome
+
+PAGE = ROOT / "docs" / "versions.md"
+HEADER = """# Versions
+
+A sample of the tests in a fresh environment for each row, where the wheel is installed with its extras: each Python
+with the newest release of every framework, then other releases of one framework among those of `constraints.txt`, then
+all previous and all oldest ones (of each dependency the least version that `pyproject.toml` allows). The whole suite
+runs with those of `constraints.txt`. Made by `make versions`; `VERSIONS_ARGS="--only torch"` for some of it.
+
+| cell | Python | PyTorch | JAX | TensorFlow | NumPy | sample |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def markdown(outcomes: dict[str, Outcome]) -> str:
+    rows, notes = [], list[str]()
+    for cell in cells():
+        outcome = outcomes.get(cell.name, {"reason": "not run"})
+        versions = outcome.get("installed") or cell.pins
+        shown = [versions[name].partition("+")[0] for name in FRAMEWORKS]
+        rows.append(f"| {' | '.join((cell.name, cell.python, *shown, said(outcome)))} |")
+        notes += [f"- {cell.name}: {failure}" for failure in outcome.get("failed", ())]
+    return HEADER + "\n".join(rows) + "\n" + ("\n" + "\n".join(notes) + "\n" if notes else "")
+
+
+def said(outcome: Outcome) -> str:
+    """One cell of the table."""
+    if "reason" in outcome:
+        return str(outcome["reason"]).replace("|", "/")
+    passed, failed = outcome["passed"], len(outcome["failed"])
+    return f"{passed} passed" if not failed else f"{failed} of {passed + failed} failed"
