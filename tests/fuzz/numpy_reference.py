@@ -17,11 +17,63 @@ np.seterr(all="ignore")
 
 # rounded once, or not at all, by every backend
 EXACT = set(
-    ["add", "subtract", "multiply", "divide", "negative", "positive", "absolute", "floor", "ceil", "trunc", "rint", "sign", "square", "reciprocal", "maximum", "minimum", "copysign", "nextafter", "fmin", "fmax", "floor_divide", "remainder", "isnan", "isinf", "isfinite", "signbit", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "conjugate"]
+    [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "negative",
+        "positive",
+        "absolute",
+        "floor",
+        "ceil",
+        "trunc",
+        "rint",
+        "sign",
+        "square",
+        "reciprocal",
+        "maximum",
+        "minimum",
+        "copysign",
+        "nextafter",
+        "fmin",
+        "fmax",
+        "floor_divide",
+        "remainder",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "signbit",
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+        "conjugate",
+    ]
 )
 # functions (no ufuncs) that compute with digits; the others move, compare or count
 ROUNDING = set(
-    ["sum", "prod", "mean", "std", "var", "cumulative_sum", "cumulative_prod", "matmul", "tensordot", "vecdot", "linspace", "diff", "round"]
+    [
+        "sum",
+        "prod",
+        "mean",
+        "std",
+        "var",
+        "cumulative_sum",
+        "cumulative_prod",
+        "matmul",
+        "tensordot",
+        "vecdot",
+        "linspace",
+        "diff",
+        "round",
+    ]
 )
 ARITHMETIC = {"add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "maximum", "minimum"}
 NAMES = {
@@ -182,7 +234,9 @@ def _function(name: str, f: Callable[..., Any], rounds: bool) -> Callable[..., A
     return call
 
 
-COUNTING = set(["sum", "prod", "cumulative_sum", "cumulative_prod", "matmul", "tensordot", "vecdot", "outer", "diff", "trace"])
+COUNTING = set(
+    ["sum", "prod", "cumulative_sum", "cumulative_prod", "matmul", "tensordot", "vecdot", "outer", "diff", "trace"]
+)
 TWO = {"concat", "stack", "matmul", "tensordot", "vecdot", "isin", "searchsorted", "where", "outer", "cross"}
 ORDERED = {"sort", "argsort", "max", "min", "argmax", "argmin", "searchsorted", "clip"}
 
@@ -311,10 +365,8 @@ class Namespace:
         self.linalg, self.fft = _Linalg(), _Fft()
 
     def __getattr__(self, name: str) -> Any:
-        if (
-            name in ("float32", "float64", "float16", "complex64", "complex128", "bool")
-            or (name[-1].isdigit()
-            and "int" in name)
+        if name in ("float32", "float64", "float16", "complex64", "complex128", "bool") or (
+            name[-1].isdigit() and "int" in name
         ):
             return np.dtype(name)
         f = OWN.get(name) or getattr(np, name)

@@ -80,7 +80,8 @@ class FunctionProgram:
             return _evaluated(closed, {id(x): parameters[n] for n, x in around.items()}, operands)
 
         results = run(trained)
-        tree, written = apart.results([_Place(k) for k in range(len(results))])  # type: ignore[arg-type]
+        places: list[Any] = [_Place(k) for k in range(len(results))]
+        tree, written = apart.results(places)
         numbers = by_path(tree)
         outputs = {n: results[k] for n, k in numbers.items() if type(k) is _Place}
         outputs = {n: x for n, x in outputs.items() if hasattr(x, "dtype")}
