@@ -18,6 +18,7 @@ import torch
 
 Tensor = torch.Tensor
 WAYS = ("jit", "dynamo", "grad", "vmap", "jvp")
+REFUSED = "the reference refuses it"
 _INPUT = re.compile(r"v\d+ = T\(|[mo] = (prepared|torch\.optim)")
 _MODULE = re.compile(r"[mo] = (prepared|torch\.optim)")
 _HISTORY = re.compile(r"grad|backward|hook|detach|inference|autocast|\.data\b|\bm\b|\bo\b|checkpoint|torch\.func")
@@ -46,9 +47,7 @@ def play(kind: Any, program: Program, backend: str, way: str) -> Outcome:
         if type(error).__name__ in ("TracedValueError", "ShapeError"):  # says that values are needed, and so it is
             kind.excused["a program that needs values, in a compiled function"] += 1
             return kind.play(program, f"{REFERENCE} {way}")
-        outcome.raised[0] = type(error).__name__ if not judged else "any"
-        if judged:
-            outcome.observed["skipped"] = None
+        outcome.raised[0] = type(error).__name__ if not judged else REFUSED
         return outcome
     names.update(result if isinstance(result, dict) else {"v0": result})
     seen = _values(observed.observe(names))  # a leaf made inside comes back without its gradient: documented
