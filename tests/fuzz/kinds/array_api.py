@@ -362,8 +362,8 @@ def of_the_kind(x: Any) -> list[str]:
         own
         + {
             "b": [],
-            "u": UNSIGNED + ["bool"],
-            "i": SIGNED + ["bool"],
+            "u": [*UNSIGNED, "bool"],
+            "i": [*SIGNED, "bool"],
             "f": [*FLOATS, "int32", "bool"],
             "c": [*COMPLEX, "float32", "int16"],
         }[x.dtype.kind]

@@ -393,7 +393,7 @@ class Jax(Kind):
         given = []
         for text in program.statements:
             target = text.split(" = ")[0]
-            if found := INPUT.match(text):
+            if INPUT.match(text):
                 inputs.append(target)
                 given.append(eval(text.split(" = ", 1)[1], {"data": data, "number": number}))
             elif target != "x64":

@@ -133,7 +133,7 @@ class TensorFlow(Kind):
         if what == "write":
             if not variables:
                 raise Retry
-            everything, d.arrays = d.arrays, variables
+            d.arrays = variables
             return WRITES(d)
         if what == "binary":
             n = d.find("fiuc")
