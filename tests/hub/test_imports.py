@@ -16,7 +16,9 @@ import tensorgraft
 
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
-UNDER_FRONT_ENDS = "errors warned importing interrupts hub boxes storage views anywhere precision arrays compiled quantization"
+UNDER_FRONT_ENDS = (
+    "errors warned importing interrupts hub boxes storage views anywhere precision arrays compiled quantization"
+)
 
 
 def rooms(package: str, names: str, below: str) -> dict[str, str]:
