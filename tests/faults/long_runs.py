@@ -213,9 +213,10 @@ def _start(program: str, cache: Path, **more: str) -> subprocess.Popen[str]:
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
 
-def _said(process: subprocess.Popen[str]) -> str:
+def _said(process: subprocess.Popen[str], quiet: bool = True) -> str:
+    """`quiet`: nothing is to be on standard error. (A file that Python's import was reading is closed with a word.)"""
     out, err = process.communicate(timeout=300)
-    if process.returncode or err:
+    if process.returncode or (err and quiet):
         raise AssertionError(f"{process.returncode}: {err[-600:]}")
     return out.strip()
 
@@ -321,7 +322,7 @@ print(interrupted)
 """
     )
     running = [_start(program, folder / "cache", SEED=str(seed)) for seed in SEEDS]
-    count = sum(int(_said(p)) for p in running)
+    count = sum(int(_said(p, quiet=False)) for p in running)
     return {"interrupted": count, "wrong": [] if count > 20 else [f"{count} interrupts only"]}
 
 
