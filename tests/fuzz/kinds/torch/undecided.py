@@ -1,7 +1,7 @@
 """Differences that say nothing: rounding decides the result, or the source framework leaves it open.
 
-A program is played again on the CPU, with noise of the size of rounding on what each operator takes and gives. What then
-differs as much as it does on the device is decided by rounding. The same pass looks for what is unspecified.
+A program is played again on the CPU, with noise of the size of rounding on what each operator takes and gives. What
+then differs as much as it does on the device is decided by rounding. The same pass looks for what is unspecified.
 """
 
 from __future__ import annotations
