@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: fuzz demo demo-parallel test test-all lint format bench conformance ecosystem harness versions dist dist-check setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs harness versions dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -50,6 +50,15 @@ conformance: $(STAMP)
 	  status=$$?; $(BIN)/python -m tests.frontends.tensorflow.raw_operations >/dev/null; $(BIN)/python -m tests.conformance.page; \
 	  exit $$status
 
+# Models of the harness as source of other frameworks, each converted and compared. Writes docs/conformance.md; an hour for
+# each target. SOURCE_ARGS="--onto numpy --every 3" for a part of it: what was run before stays.
+source-conformance: export JAX_PLATFORMS = cpu
+source-conformance: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
+	$(BIN)/python -m tests.conformance.source_models --harness $(CONFORMANCE) $(SOURCE_ARGS)
+	$(BIN)/python -m tests.conformance.page
+
+
 # Random programs, N of KIND (torch, jax, array_api, ..., or all), with new seeds; FUZZ_ARGS="--count" for a run that is on
 # docs/fuzzing.md.
 N ?= 10000
@@ -63,6 +72,15 @@ ecosystem: export JAX_PLATFORMS = cpu
 ecosystem: $(STAMP)
 	$(BIN)/python -m ecosystem all $(ECOSYSTEM_ARGS)
 
+# Ten thousand exceptions at the n-th thing that a backend does, and 20,000 steps of training: both write docs/faults.md.
+faults: export JAX_PLATFORMS = cpu
+faults: $(STAMP)
+	$(BIN)/python -W ignore -m tests.faults --faults 10000; status=$$?; $(BIN)/python -m tests.faults.page; exit $$status
+
+long-runs: export JAX_PLATFORMS = cpu
+long-runs: $(STAMP)
+	$(BIN)/python -m tests.faults.long_runs --steps 20000; status=$$?; $(BIN)/python -m tests.faults.page; exit $$status
+
 # Other people's models and programs. The harness lies outside this repository.
 harness: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group conformance
@@ -74,6 +92,10 @@ versions: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
 	$(BIN)/python -m tests.versions $(VERSIONS_ARGS)
 
+# A sample of everything where JAX computes on a GPU. Writes docs/gpu.md, which says "not run" where there is none.
+gpu: $(STAMP)
+	$(BIN)/python -m tests.accelerators --platform gpu
+
 # The wheel and the source distribution, in dist/, looked through.
 dist: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
@@ -83,6 +105,13 @@ dist: $(STAMP)
 dist-check: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
 	$(BIN)/python -m tests.distribution $(DIST_ARGS)
+
+# The site, in out/site. Programs of its pages are run; what they gave is kept until a page or the package changes.
+# Anything that fails, an output that is missing and a link to nowhere are errors. DOCS_ARGS="serve" to look at it.
+docs: export JAX_PLATFORMS = cpu
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group docs
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(or $(DOCS_ARGS),build)
 
 setup: $(STAMP)
 

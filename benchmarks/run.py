@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks import platforms
 from benchmarks.measure import Row
 from benchmarks.worker import ONE_CORE, pinned
 from rich.console import Console
@@ -60,7 +61,8 @@ def in_a_process(area: str, eager: str) -> tuple[list[Row], str | None]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "benchmarks.run", area, "--child", "--out", str(out)]
-        done = subprocess.run(command, env={**os.environ, **ONE_CORE, "TENSORGRAFT_EAGER": mode(area, eager)})
+        environment = {**os.environ, **ONE_CORE, "JAX_PLATFORMS": os.environ["JAX_PLATFORMS"]}
+        done = subprocess.run(command, env={**environment, "TENSORGRAFT_EAGER": mode(area, eager)})
         rows = [Row(**fields) for fields in json.loads(out.read_text())] if out.exists() else []
         return rows, f"{area} ended with {done.returncode}" if done.returncode else None
 
@@ -88,6 +90,7 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, help="draw the ratios into this file (png, svg, pdf)")
     parser.add_argument("--page", type=Path, help="write them as a page, as docs/benchmarks.md is")
     parser.add_argument("--eager", choices=("tiered", "compiled"), default="tiered", help=f"for {', '.join(TIERED)}")
+    parser.add_argument("--platform", choices=platforms.JAX_PLATFORMS, help="where JAX computes; by default on the CPU")
     parser.add_argument("--without", default="", help="peers that take long, with commas: torch.compile,torchax")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -102,6 +105,7 @@ def main() -> int:
             args.out.write_text(json.dumps(rows))
         return 0
 
+    platforms.choose(args.platform)
     os.environ["BENCHMARKS_WITHOUT"] = args.without
     console = Console()
     loads, found, failed = [os.getloadavg()[0]], {}, []

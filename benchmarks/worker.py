@@ -20,7 +20,7 @@ from typing import Any
 import tensorgraft
 
 ONE_CORE = {
-    "JAX_PLATFORMS": "cpu",
+    "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu"),  # `benchmarks.run --platform`
     "OMP_NUM_THREADS": "1",
     "TENSORGRAFT_CACHE": "0",  # what is timed is compiled here
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",

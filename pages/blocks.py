@@ -26,6 +26,8 @@ FENCE = re.compile(
     r"^```(?P<language>python|sh)\b(?P<options>[^\n]*)\n(?P<program>.*?)^```$|^<!-- python\n(?P<hidden>.*?)^-->$",
     re.DOTALL | re.MULTILINE,
 )
+# Pages of `docs/` itself whose programs the build runs.
+EXPLANATIONS = ("compiled.md", "source.md", "tensorflow.md")
 OPTIONS = re.compile(r"raises|no-run|run|file=[\w./]+")
 SHOWS = re.compile(r"^ {0,4}print\(|\.plot\(|\.bar\(|\.barh\(|\.imshow\(|\.scatter\(|\.semilogy\(", re.MULTILINE)
 

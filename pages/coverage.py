@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 PAGE = "reference/coverage.md"
 
 
-def page() -> str:
-    """Operators of PyTorch, primitives of JAX, raw operations of TensorFlow: each with how it is computed, or why not."""
+def page(held: Callable[[str], str] = str) -> str:
+    """Operators of PyTorch, primitives of JAX, raw operations of TensorFlow: each with how it is computed, or why not.
+
+    `held` takes the HTML of a table, and gives what is to stand in its place while Markdown is read.
+    """
     parts = [
         "---\nsearch:\n  exclude: true\n---\n\n# Coverage, name by name\n\n"
         "Generated from the tables that programs run on. How well each is tested is in "
@@ -18,9 +21,14 @@ def page() -> str:
         "[reference](array_api.md).\n"
     ]
     parts += [
-        _section("Operators of PyTorch", "`tg.torch.operators()`: every overload of ATen that the device computes.", _torch()),
-        _section("Primitives of JAX", "What `tg.graft(function, onto=...)` takes.", _jax()),
-        _section("Raw operations of TensorFlow", "What a `tf.function` may consist of.", _tensorflow()),
+        _section(
+            "Operators of PyTorch",
+            "`tg.torch.operators()`: every overload of ATen that the device computes.",
+            _torch(),
+            held,
+        ),
+        _section("Primitives of JAX", "What `tg.graft(function, onto=...)` takes.", _jax(), held),
+        _section("Raw operations of TensorFlow", "What a `tf.function` may consist of.", _tensorflow(), held),
     ]
     return "\n\n".join(parts)
 
@@ -49,16 +57,24 @@ def _tensorflow() -> list[tuple[str, str]]:
     return sorted((n, "rule" if n in RULES else f"none: {REASONS.get(n) or reason_of(n)}") for n in names)
 
 
-def _section(title: str, says: str, rows: list[tuple[str, str]]) -> str:
+def _section(title: str, says: str, rows: list[tuple[str, str]], held: Callable[[str], str]) -> str:
     counts = Counter(how.split()[0].rstrip(":") for _, how in rows)
     counted = ", ".join(f"{how}: {n}" for how, n in counts.most_common())
-    return f"## {title}\n\n{says} {len(rows)} names ({counted}).\n\n{_table(rows)}\n"
+    return f"## {title}\n\n{says} {len(rows)} names ({counted}).\n\n{held(_table(rows))}\n"
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
     """As HTML at once: thousands of rows of Markdown take long."""
     body = "\n".join(f"<tr><td><code>{html.escape(a)}</code></td><td>{html.escape(b)}</td></tr>" for a, b in rows)
-    return (
-        '<div class="filtered">\n<input type="search" placeholder="Search in this table" aria-label="Search in this table">\n'
-        f'<div class="rows">\n<table>\n<thead><tr><th>name</th><th>how</th></tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>\n</div>'
-    )
+    label = "Search in this table"
+    return f"""<div class="filtered">
+<input type="search" placeholder="{label}" aria-label="{label}">
+<div class="rows">
+<table>
+<thead><tr><th>name</th><th>how</th></tr></thead>
+<tbody>
+{body}
+</tbody>
+</table>
+</div>
+</div>"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,19 +15,22 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from pages import coverage, messages, reference
-from pages.blocks import blocks
-from pages.running import Output, PageError, run
+from pages.blocks import EXPLANATIONS, blocks
+from pages.running import Output, PageError, is_kept, run
 
 ROOT = Path(__file__).parents[1]
-# Folders whose programs run in the build. Those of other pages run in the tests, which know what they take for granted.
-RUN = ("index.md", "tutorials/", "how_to/", "coming_from/", "troubleshooting.md")
+# Pages whose programs run in the build. Those of the others run in tests of their own (tests/pages/test_pages.py).
+# PAGES=kept shows what was kept of earlier runs alone: to look at the layout, and in a test of links.
+RUN = ("index.md", "tutorials/", "how_to/", "coming_from/", "troubleshooting.md", *EXPLANATIONS)
+KEPT = ROOT / "out" / "pages"
 ROOM = "Trusted"  # takes the pages that no other room names
 
 _outputs: dict[str, Future[list[Output]]] = {}
+_raw: list[str] = []  # HTML that Markdown need not read, which takes it long
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Pages that the navigation does not name go into the room of what is generated; what it names too early is left."""
+    """Pages that the navigation does not name go into a room of their own; those not there yet are left out."""
     root = Path(config.docs_dir)
     named = set(_pages(config.nav))
     found = {str(p.relative_to(root)) for p in root.rglob("*.md")}
@@ -46,11 +50,14 @@ def _pages(nav: Any) -> list[str]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     with ThreadPoolExecutor(2) as pool:  # they run while the reference is written
         for file in files.documentation_pages():
-            if file.src_uri.startswith(RUN) and any(b.runs for b in blocks(file.content_string)):
-                _outputs[file.src_uri] = pool.submit(run, Path(file.abs_src_path), kept=ROOT / "out" / "pages")
+            if not (file.src_uri.startswith(RUN) and any(b.runs for b in blocks(file.content_string))):
+                continue
+            page = Path(file.abs_src_path or "")
+            if os.environ.get("PAGES") != "kept" or is_kept(page, KEPT):
+                _outputs[file.src_uri] = pool.submit(run, page, kept=KEPT)
         for space in reference.NAMESPACES:
             files.append(File.generated(config, space.page, content=reference.page(space)))
-        files.append(File.generated(config, coverage.PAGE, content=coverage.page()))
+        files.append(File.generated(config, coverage.PAGE, content=coverage.page(_held)))
     return files
 
 
@@ -58,8 +65,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     try:
         outputs = _outputs[uri].result() if uri in _outputs else None
-        if uri == "troubleshooting.md":
-            messages.check(markdown, outputs or ())
+        if uri == "troubleshooting.md" and outputs:
+            messages.check(markdown, outputs)
     except PageError as e:
         raise PluginError(str(e)) from None
     return _without_links_outside(_shown(markdown, outputs), page)
@@ -73,18 +80,27 @@ def _shown(text: str, outputs: list[Output] | None) -> str:
         title = f' title="{block.file}"' if block.file else ""
         shown = "" if block.hidden else f"```{block.language}{title}\n{block.program}```"
         if outputs and not block.hidden:
-            shown += _output(outputs[i])
+            shown += _output(outputs[i], ".said" if "raises" in block.options else "")
         text = text[: block.start] + shown + text[block.end :]
     return text
 
 
-def _output(output: Output) -> str:
+def _output(output: Output, kind: str) -> str:
     shown = ""
     if output.text.strip():
-        shown += f"\n\n```{{.text .output}}\n{output.text.rstrip()}\n```"
+        shown += f"\n\n```{{.text .output {kind}}}\n{output.text.rstrip()}\n```"
     for figure in output.figures:
-        shown += f'\n\n<figure class="drawn">\n{figure.strip()}\n</figure>'
+        shown += f'\n\n{_held(f"""<figure class="drawn">{figure.strip()}</figure>""")}'
     return shown
+
+
+def _held(text: str) -> str:
+    _raw.append(text)
+    return f'<div data-raw="{len(_raw) - 1}"></div>'
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    return re.sub(r'<div data-raw="(\d+)"></div>', lambda match: _raw[int(match[1])], html)
 
 
 def _without_links_outside(text: str, page: Page) -> str:

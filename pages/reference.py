@@ -54,8 +54,8 @@ def names(space: Namespace) -> list[str]:
 
 
 def anchor(space: Namespace, name: str) -> str:
-    """Where a name stands on its page."""
-    return f"{space.shown}.{name}"
+    """Where a name stands on its page. (Underscores around it would be Markdown's.)"""
+    return f"{space.shown}.{name.strip('_') if name.startswith('__') else name}"
 
 
 def page(space: Namespace) -> str:
@@ -72,7 +72,8 @@ def page(space: Namespace) -> str:
             continue
         where = anchor(space, name)
         contents.append((f"[`{name}`](#{where})", _first_sentence(value)))
-        entries.append(f"## `{where}` {{ #{where} data-toc-label='{name}' }}\n\n{_entry(name, value)}")
+        label = where.rpartition(".")[2]
+        entries.append(f"## `{space.shown}.{name}` {{ #{where} data-toc-label='{label}' }}\n\n{_entry(name, value)}")
     table = "\n".join(f"| {link} | {says} |" for link, says in contents)
     return f"# {space.shown}\n\n{space.says}\n\n| | |\n| --- | --- |\n{table}\n\n" + "\n\n".join(entries) + "\n"
 
@@ -90,7 +91,7 @@ def _internal(name: str, value: Any) -> bool:
 
 
 def _entry(name: str, value: Any) -> str:
-    if not callable(value) or isinstance(value, type) and issubclass(value, enum.Enum):
+    if not callable(value) or (isinstance(value, type) and issubclass(value, enum.Enum)):
         return f"`{value!r}`, {_a(type(value).__name__)}." if not isinstance(value, type) else _text(value)
     parts = [_signature(name, value), _text(value)]
     if isinstance(value, type):
@@ -142,7 +143,9 @@ def _plain(annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty:
         return annotation
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return _Plain(re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text).replace("typing.", "").replace("collections.abc.", ""))
+    return _Plain(
+        re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text).replace("typing.", "").replace("collections.abc.", "")
+    )
 
 
 def _wrapped(line: str) -> str:
@@ -226,7 +229,9 @@ def _items(body: str) -> str:
     shown = []
     for item in items:
         head, colon, rest = " ".join(item).partition(":")
-        shown.append(f"- `{head.strip('`')}`: {rest.strip()}" if colon and "`" not in head.strip("`") else f"- {' '.join(item)}")
+        shown.append(
+            f"- `{head.strip('`')}`: {rest.strip()}" if colon and "`" not in head.strip("`") else f"- {' '.join(item)}"
+        )
     return "\n".join(shown)
 
 

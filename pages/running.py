@@ -41,7 +41,7 @@ def run(page: Path, *, kept: Path | None = None) -> list[Output]:
         PageError: where a block fails, does not raise though it says so, or has no output though it prints or draws.
     """
     text = page.read_text()
-    place = kept and kept / f"{page.stem}-{_key(text)}.json"
+    place = kept and _place(page, kept)
     if place and place.exists():
         return [Output(**one) for one in json.loads(place.read_text())]
     environment = {**os.environ, **{k: str(v) for k, v in front_matter(text).get("environment", {}).items()}}
@@ -70,14 +70,22 @@ def run(page: Path, *, kept: Path | None = None) -> list[Output]:
     return outputs
 
 
-def _key(text: str) -> str:
-    return hashlib.sha256((text + _package()).encode()).hexdigest()[:16]
+def is_kept(page: Path, kept: Path) -> bool:
+    return _place(page, kept).exists()
+
+
+def _place(page: Path, kept: Path) -> Path:
+    return kept / f"{page.stem}-{hashlib.sha256((page.read_text() + _package()).encode()).hexdigest()[:16]}.json"
 
 
 @functools.cache
 def _package() -> str:
     """The code that pages run on."""
     every = hashlib.sha256()
-    for path in [*sorted((ROOT / "src").rglob("*.py")), ROOT / "constraints.txt", *Path(__file__).parent.glob("[brw]*.py")]:
+    for path in [
+        *sorted((ROOT / "src").rglob("*.py")),
+        ROOT / "constraints.txt",
+        Path(__file__).with_name("worker.py"),
+    ]:
         every.update(path.read_bytes())
     return every.hexdigest()

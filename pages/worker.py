@@ -44,7 +44,7 @@ def _run(block: Block, names: dict[str, Any], page: Path) -> Output:
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("default")
             warnings.showwarning = _warn
-            exec(compile(program, name, "exec"), names)
+            exec(compile(program, name, "exec", dont_inherit=True), names)
     except Exception as e:
         if "raises" not in block.options:
             sys.stderr.write(f"{page}:{block.line}\n{printed.getvalue()}")

@@ -1,5 +1,5 @@
-"""What all tests share: JAX on the CPU, programs on PyTorch uncompiled, repeatable hypothesis runs, the options of the
-conformance run."""
+"""What all tests share: JAX on the CPU (or where `--platform` says), programs on PyTorch uncompiled, repeatable
+hypothesis runs, the options of the conformance run."""
 
 import gc
 import os
@@ -9,16 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
-# XLA's optimisations are not what is tested; compiling is the time (`backends/jax/effort.py`)
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-)
-
 import pytest
+from benchmarks import platforms
 from hypothesis import HealthCheck, settings
+
+# XLA's optimisations are not what is tested; compiling is the time (`backends/jax/effort.py`)
+QUICK = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -34,11 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--modes", default="", help="these modes alone (forward,backward,...)")
     group.addoption("--dtypes", default="", help="these dtypes alone")
     group.addoption("--samples", type=int, default=3, help="samples of each operator")
+    parser.addoption("--platform", choices=platforms.JAX_PLATFORMS, help="where JAX computes; by default on the CPU")
     parser.addoption("--slow", action="store_true", help="those marked slow, too (make test-all)")
     group.addoption("--cpu-limit", type=int, default=120, help="seconds of CPU time for a case")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if platforms.choose(config.getoption("--platform")) == "cpu":
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + QUICK
     if not hasattr(config, "workerinput"):  # where the reports of all processes arrive
         from tests.conformance.collector import Collector
 

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from tests.conformance import ran
+from tests.conformance import ran, source_models
 from tests.conformance.cases import SAMPLE, fallback_reasons, known, known_failures
 from tests.frontends.tensorflow import raw_operations
 
@@ -79,7 +79,7 @@ def markdown(by_backend: dict[str, ran.Rows]) -> str:
         lines.append("None.")
     for backend, rows in by_backend.items():
         lines += ["", f"## What fails on {backend}", "", *_failures(backend, rows)]
-    return "\n".join(lines) + "\n" + raw_operations.page()
+    return "\n".join(lines) + "\n" + raw_operations.page() + source_models.page()
 
 
 def _failures(backend: str, rows: ran.Rows) -> list[str]:

@@ -4,16 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-
 from pages import messages
-from pages.blocks import blocks, front_matter, programs
+from pages.blocks import EXPLANATIONS, blocks, front_matter, programs
 from pages.running import PageError, run
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
-PAGES = [DOCUMENTS / "index.md", DOCUMENTS / "troubleshooting.md"]
+PAGES = [DOCUMENTS / one for one in ("index.md", "troubleshooting.md", *EXPLANATIONS)]
 PAGES += [page for folder in ("tutorials", "how_to", "coming_from") for page in programs(DOCUMENTS / folder)]
-# Of each kind the quickest; `make docs` runs them all.
-QUICK = {"index.md", "how_to/in_place.md"}
+# One whose process is quick; `make docs` runs them all.
+QUICK = {"how_to/in_place.md"}
 
 
 def name(page):
@@ -25,7 +24,7 @@ def name(page):
 )
 def test_programs(page):
     outputs = run(page)
-    assert any(o.text or o.figures for o in outputs)
+    assert len(outputs) == len(blocks(page.read_text()))
     if page.name == "troubleshooting.md":
         assert len(messages.check(page.read_text(), outputs)) > 10
 
@@ -37,8 +36,18 @@ def test_shown(page):
     for block in blocks(text):
         if block.language == "python":
             compile(block.program, name(page), "exec")
-    assert any(block.shows or "raises" in block.options for block in blocks(text)), page
-    assert set(front_matter(text)) <= {"environment", "search"}
+    if name(page) not in EXPLANATIONS:
+        assert any(block.shows or "raises" in block.options for block in blocks(text)), page
+    assert set(front_matter(text)) <= {"environment", "hide", "search"}
+
+
+def test_every_program_runs_somewhere():
+    """In the build, or in a test that names its page."""
+    tests = "\n".join(p.read_text() for p in Path(__file__).parents[1].rglob("*.py") if p != Path(__file__))
+    excerpts = DOCUMENTS / "source_gallery.md"  # of files that tests/codegen/test_gallery.py makes anew
+    for page in DOCUMENTS.glob("*.md"):
+        if page not in PAGES and page != excerpts and any(b.runs for b in blocks(page.read_text())):
+            assert f'"{page.name}"' in tests, f"nothing runs the programs of docs/{page.name}"
 
 
 def test_quoted_messages_are_in_the_source():

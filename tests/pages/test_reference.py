@@ -4,9 +4,9 @@ import re
 import types
 
 import pytest
+from pages import reference
 
 import tensorgraft as tg
-from pages import reference
 
 SPACES = reference.NAMESPACES
 
@@ -20,7 +20,7 @@ def test_every_name(space):
         if isinstance(value, types.ModuleType):
             assert f"`{space.shown}.{name}`" in page or f"`{name}`" in page
         elif not reference._internal(name, value):
-            assert f"{{ #{space.shown}.{name} " in page, name
+            assert f"{{ #{reference.anchor(space, name)} " in page, name
     anchors = re.findall(r"\{ #(\S+)", page)
     assert len(anchors) == len(set(anchors))
     assert set(re.findall(r"\]\(#(\S+)\)", page)) <= set(anchors)

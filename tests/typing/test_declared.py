@@ -37,3 +37,8 @@ def test_functions_that_tables_make():
 
 def test_the_package_says_that_it_is_typed():
     assert (ROOT / "py.typed").exists()
+
+
+def test_one_version():
+    root = Path(__file__).parents[2]
+    assert f"\nversion: {tensorgraft.__version__}\n" in (root / "CITATION.cff").read_text()

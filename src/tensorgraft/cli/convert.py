@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -41,16 +42,40 @@ def convert(
             from safetensors.torch import load_file
 
             model.load_state_dict(load_file(weights))
+    elif "tensorflow" in sys.modules:
+        try:
+            kwargs |= _of_tensorflow(model, weights, training)
+        except ValueError as error:
+            typer.echo(f"tensorgraft convert: {error}", err=True)
+            return USAGE_ERROR
     try:
         source = tg.source(model, *args, onto=to, style=style, **kwargs)
     except (NotImplementedError, ValueError, TypeError, RuntimeError) as error:
-        typer.echo(f"tensorgraft convert: {type(error).__name__}: {error}\nNothing was written.", err=True)
+        said = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        typer.echo(f"tensorgraft convert: {said}\nNothing was written.", err=True)
         return USAGE_ERROR
     source.save(out, check=check_file)
     typer.echo(str(source.report))
     written = [out, *([os.path.splitext(out)[0] + ".safetensors"] if source.weights else [])]
     typer.echo(f"written: {', '.join(written)}")
     return 0 if source.report.ok else 1
+
+
+def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str, Any]:
+    """The mode of a layer or model as an argument; its weights are loaded. Raises ValueError for names it has not."""
+    from tensorgraft.frontends.tensorflow.codegen.models import held_by
+
+    if weights is not None:
+        from safetensors.numpy import load_file
+
+        variables, values = held_by(model).variables, load_file(weights)
+        drawn = {name for name in variables if name.endswith("seed_generator_state")}  # of random numbers: no weights
+        if strange := sorted(values.keys() ^ (variables.keys() - drawn)):
+            raise ValueError(f"{weights} and the variables of the program differ in {', '.join(strange)}")
+        for name, value in values.items():
+            variables[name].assign(value)
+    has_modes = "training" in inspect.signature(getattr(model, "call", model)).parameters
+    return {"training": True} if training and has_modes else {}
 
 
 def _program(text: str) -> Any:

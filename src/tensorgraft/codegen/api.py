@@ -16,8 +16,8 @@ from tensorgraft import files
 from tensorgraft.codegen import checking, text
 from tensorgraft.codegen.checking import Checked, Row
 from tensorgraft.codegen.expanding import expand
-from tensorgraft.codegen.frameworks import framework_of
 from tensorgraft.codegen.framewise import simplify
+from tensorgraft.codegen.frameworks import framework_of
 from tensorgraft.codegen.functions import functions_of
 from tensorgraft.codegen.merging import merge
 from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
@@ -105,7 +105,8 @@ def source(
 
     Args:
         program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of
-            Equinox, Flax (linen or nnx) or Haiku's `apply`.
+            Equinox, Flax (linen or nnx) or Haiku's `apply`; a function of TensorFlow, a `tf.Module`, a layer or model
+            of Keras; a function of arrays that have `__array_namespace__`.
         *args, **kwargs: an example of what it is called with.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
         style: how parameters are held; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
@@ -180,7 +181,7 @@ def source(
             read,
             examples,
             stateful,
-            compare_values=not random,
+            random=random,
             key=trace.key is not None,
             epsilon=checking.epsilon_of(trace),
         )
@@ -217,7 +218,11 @@ def _program(program: Any, examples: Any) -> SourceProgram:
         from tensorgraft.frontends.jax.codegen.program import FunctionProgram
 
         return FunctionProgram(program)
+    if found == "array_api":
+        from tensorgraft.frontends.array_api.codegen.program import ArrayFunctionProgram
+
+        return ArrayFunctionProgram(program)
     raise TypeError(
-        "tg.source takes a torch.nn.Module, or a function or model of JAX or TensorFlow, not a"
-        f" {type(program).__qualname__}"
+        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, or a function of the Array API,"
+        f" not a {type(program).__qualname__}"
     )

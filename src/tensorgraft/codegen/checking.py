@@ -67,7 +67,7 @@ def check(
     program: SourceProgram,
     examples: Sequence[Sequence[Example]],
     stateful: bool,
-    compare_values: bool,
+    random: bool,
     key: bool = False,
     epsilon: float = 0.0,
 ) -> Checked:
@@ -85,7 +85,7 @@ def check(
         with open(model, "w") as file:
             file.write(source)
         write_weights(weights, checkpoint)
-        chosen, notes = _evaluated(program, examples, target.trains)
+        chosen, notes = _evaluated(program, examples, target.trains, random)
         expected = [evaluation for _, evaluation in chosen]
         wide = any(w.dtype in (np.float64, np.complex128) for w in weights.values())
         for k, ((_, args, kwargs), _) in enumerate(chosen):
@@ -94,7 +94,9 @@ def check(
                 arrays.append(np.array([0, 1], target.key))
             wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
             more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
-            more |= {"buffers": 1} if stateful else {}
+            more |= (
+                ({"buffers": 1} if stateful else {}) | ({"numbers": 1} if random else {}) | ({"key": 1} if key else {})
+            )
             np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{**{f"a{i}": x for i, x in enumerate(arrays)}, **more})
         if wide:
             open(os.path.join(folder, "wide"), "w").close()
@@ -115,11 +117,11 @@ def check(
                 wanted = {"0" if n == "result" else f"0.{n}": v for n, v in wanted.items()}
                 wanted |= {f"1.{n}": v for n, v in expected[k].buffers.items()}
             data |= {f"{k}/{n}": v for n, v in np.load(os.path.join(folder, f"inputs_{k}.npz")).items()}
-            if compare_values:
+            if wanted:  # not what has random numbers of its framework
                 data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected[k].gradients.items()}
                 rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
-                if not k and expected[k].gradients:
+                if expected[k].gradients:
                     gradients = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
                     for n, g in expected[k].gradients.items():  # a parameter that no result depends on is not there
                         gradients.setdefault(n, np.zeros_like(g))
@@ -129,7 +131,7 @@ def check(
 
 
 def _evaluated(
-    program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool
+    program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool, random: bool
 ) -> tuple[list[tuple[Example, Evaluation]], list[str]]:
     """What is compared, and notes on what is not."""
     chosen: list[tuple[Example, Evaluation]] = []
@@ -138,7 +140,7 @@ def _evaluated(
         reason = ""
         for example in sizes:
             try:
-                chosen.append((example, program.evaluate(*example[1:], gradients=not k and gradients)))
+                chosen.append((example, program.evaluate(*example[1:], not k and gradients, random)))
                 break
             except Exception as error:  # whatever the program raises at a size that is not the user's
                 if not k:

@@ -16,6 +16,8 @@ _PACKAGES = {
     "tensorgraft": "array_api", "array_api_compat": "array_api", "array_api_strict": "array_api",
     "array_api_extra": "array_api",
 }  # fmt: skip
+# of arrays these classes say nothing: every framework takes them
+_MODULES = {**_PACKAGES, "numpy": "array_api"}
 _NAMES = {"__array_namespace__": "array_api", "array_namespace": "array_api"}
 
 
@@ -33,7 +35,8 @@ def framework_of(program: Any, examples: Any) -> str | None:
         for framework in ("tensorflow", "jax", "array_api"):  # that of arrays names none of the others
             if framework in found:
                 return framework
-    return "jax" if "jax" in sys.modules else "array_api"
+    plain = all(type(x).__module__ == "numpy" for x in _leaves(examples) if hasattr(x, "dtype"))
+    return "array_api" if (plain and isinstance(program, types.FunctionType)) or "jax" not in sys.modules else "jax"
 
 
 def _of_class(cls: type) -> str | None:
@@ -79,7 +82,7 @@ def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
         package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(
             "."
         )[0]
-        found = _PACKAGES.get(package) or _of_class(type(x))
+        found = _MODULES.get(package) or _of_class(type(x))
         if found is not None:
             yield found
         elif depth and isinstance(x, types.FunctionType) and package == fn.__module__.partition(".")[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,7 +32,10 @@ class SourceProgram(Protocol):
 
     def numpy(self, x: Any) -> np.ndarray: ...
 
-    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation: ...
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
+        """`same_numbers`: random numbers are those that `runners` give to generated files."""
 
 
 @dataclass
@@ -43,7 +47,7 @@ class Evaluation:
     outputs: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray]
     buffers: dict[str, np.ndarray]
-    note: str = ""  # why there are no gradients, where the program itself fails to give them
+    note: str = ""  # why there are no gradients, or no results, to compare with
 
 
 def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -197,8 +201,12 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
     return list(groups.values())
 
 
+_FRAMES = ("in user code:", "File ", "Exception encountered when calling", "Arguments received")  # TensorFlow's
+
+
 def said(error: BaseException) -> str:
     """An error in a line."""
-    lines = [line.strip() for line in str(error).strip().split("\n")] or [""]
-    text = lines[-1] if lines[0] == "in user code:" else lines[0]  # as TensorFlow begins them
+    lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).split("\n")]
+    plain = [x for x in lines if x and not x.startswith(_FRAMES)] or [""]
+    text = next((x for x in plain if "Error: " in x), plain[0])
     return f"{type(error).__name__}: {text[:120]}"

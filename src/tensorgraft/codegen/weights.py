@@ -41,9 +41,9 @@ def flat(tree, prefix: str = "") -> dict:
 '''
 
 
-def functions(trace: SourceTrace, target: Target, stateful: bool) -> list[str]:
-    """The text of `load_weights` and `save_weights`; empty for a program without weights. `stateful`: the program takes
-    buffers."""
+def functions(trace: SourceTrace, target: Target, stateful: bool, trained: bool = True) -> list[str]:
+    """The text of `load_weights` and `save_weights`; empty for a program without weights. The program takes buffers
+    (`stateful`), parameters (`trained`), or both."""
     if not trace.weights:
         return []
     array = target.load
@@ -55,11 +55,19 @@ def functions(trace: SourceTrace, target: Target, stateful: bool) -> list[str]:
     among = "name.rsplit('.', 1)[-1] in BUFFERS"
     if any(path.rsplit(".", 1)[-1] in last for path in trace.parameters):
         last, among = list(trace.buffers), "name in BUFFERS"
-    if trace.buffers:
+    if trace.buffers and (trained or trace.parameters or not stateful):
         parts.append(f"# arrays that are not trained\nBUFFERS = {{{', '.join(map(repr, last))}}}")
     parts += [NESTED, FLAT]
     kept = " if name not in TIES" if ties else ""
-    if stateful:
+    if stateful and not trained:
+        some = f" if {among}" if trace.parameters else ""
+        some = kept + some.replace(" if ", " and ") if kept else some
+        parts.append(f'''
+def load_weights(path: str) -> dict:
+    """The state in a safetensors file with the names of the original."""
+    return nested({{name: {array} for name, x in load_file(path).items(){some}}})
+''')
+    elif stateful:
         parts.append(f'''
 def load_weights(path: str) -> tuple[dict, dict]:
     """(parameters, buffers) of a safetensors file with the names of the original."""
@@ -80,8 +88,9 @@ def load_weights(path: str) -> dict:
     return nested({only})
 ''')
     tied = "    weights |= {name: weights[source] for name, source in TIES.items()}\n" if ties else ""
-    signature = "params: dict, buffers: dict" if stateful else "params: dict"
-    everything = "{**flat(params), **flat(buffers)}" if stateful else "flat(params)"
+    taken = [name for name, is_taken in (("params", trained or not stateful), ("buffers", stateful)) if is_taken]
+    signature = ", ".join(f"{name}: dict" for name in taken)
+    everything = "{**flat(params), **flat(buffers)}" if len(taken) > 1 else f"flat({taken[0]})"
     parts.append(f'''
 def save_weights({signature}, path: str) -> None:
     """Write a file that the original loads."""

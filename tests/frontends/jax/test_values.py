@@ -27,7 +27,7 @@ INTEGERS = {
     "shift_left": lax.shift_left,
     "shift_right_logical": lax.shift_right_logical,
     "shift_right_arithmetic": lax.shift_right_arithmetic,
-    "mulhi": lax.mulhi,
+    **({"mulhi": lax.mulhi} if hasattr(lax, "mulhi") else {}),  # since JAX 0.10
 }
 
 

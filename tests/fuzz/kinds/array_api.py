@@ -188,7 +188,7 @@ class Drawing:
         if not x.ndim:
             raise Retry
         if self.maybe(0.3):
-            found = self.find("b", lambda m: 0 < m.ndim and m.shape == x.shape[: m.ndim])
+            found = self.find("b", lambda m: m.ndim > 0 and m.shape == x.shape[: m.ndim])
             if found and self.maybe():
                 return found
             return self.new(["bool"], x.shape[: self.rng.randint(1, x.ndim)])
@@ -352,7 +352,7 @@ def overlaps(x: Any) -> bool:
 
 def to_write(d: Drawing) -> str:
     # what was broadcast is refused; a part of it, where nothing overlaps, is left open
-    return d.array(where=lambda x: writable(x) or overlaps(x) and d.maybe(0.02))
+    return d.array(where=lambda x: writable(x) or (overlaps(x) and d.maybe(0.02)))
 
 
 def of_the_kind(x: Any) -> list[str]:
@@ -362,8 +362,8 @@ def of_the_kind(x: Any) -> list[str]:
         own
         + {
             "b": [],
-            "u": UNSIGNED + ["bool"],
-            "i": SIGNED + ["bool"],
+            "u": [*UNSIGNED, "bool"],
+            "i": [*SIGNED, "bool"],
             "f": [*FLOATS, "int32", "bool"],
             "c": [*COMPLEX, "float32", "int16"],
         }[x.dtype.kind]
@@ -413,11 +413,38 @@ def in_place(d: Drawing) -> str:
 
 
 UNARY = {
-    "fciu": "abs negative positive square".split(),
-    "fiub": "isfinite isinf isnan logical_not".split(),
-    "f": "floor ceil trunc sign sqrt exp expm1 sin cos tan tanh sinh cosh asinh atan log1p log log2 log10 signbit reciprocal round acosh asin acos atanh".split(),
-    "iu": "bitwise_invert sign floor round".split(),
-    "c": "conj real imag exp sin cos sqrt log sign tanh".split(),
+    "fciu": ["abs", "negative", "positive", "square"],
+    "fiub": ["isfinite", "isinf", "isnan", "logical_not"],
+    "f": [
+        "floor",
+        "ceil",
+        "trunc",
+        "sign",
+        "sqrt",
+        "exp",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "asinh",
+        "atan",
+        "log1p",
+        "log",
+        "log2",
+        "log10",
+        "signbit",
+        "reciprocal",
+        "round",
+        "acosh",
+        "asin",
+        "acos",
+        "atanh",
+    ],
+    "iu": ["bitwise_invert", "sign", "floor", "round"],
+    "c": ["conj", "real", "imag", "exp", "sin", "cos", "sqrt", "log", "sign", "tanh"],
 }
 
 
@@ -816,7 +843,7 @@ def family(name: str) -> str:
 
 def same_scalar(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
-        return a == b or a != a and b != b or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
+        return a == b or (a != a and b != b) or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same_scalar, a, b))
     return type(a) is type(b) and bool(a == b)

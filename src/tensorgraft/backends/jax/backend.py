@@ -90,6 +90,8 @@ class JaxBackend(
                 f" it has {', '.join(map(str, devices))}"
             )
         self.device = devices[index % len(devices)]
+        # whether programs are written for CPUs, arrays are the host's memory and another backend may compute on it
+        self.for_cpu = self.device.platform == "cpu"
         cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
@@ -157,7 +159,7 @@ class JaxBackend(
         return ordinary(x)
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
-        if self.device.platform != "cpu":
+        if not self.for_cpu:
             return None
         with self.scope():
             array = jax.device_put(x) if self._is_default else jax.device_put(x, self.device)
@@ -166,7 +168,7 @@ class JaxBackend(
 
     @functools.cached_property
     def cold(self) -> Backend | None:  # type: ignore[override]
-        return registry.get("numpy") if self.device.platform == "cpu" else None
+        return registry.get("numpy") if self.for_cpu else None
 
     def lend(self, x: Array, /) -> Any | None:
         if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding or self.cold is None:
@@ -175,7 +177,7 @@ class JaxBackend(
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
         whole = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
-        if not whole or self.device.platform != "cpu":
+        if not (whole and self.for_cpu):
             return None
         try:  # `__dlpack__` asks the same of each, in six times the time
             _jax.batched_block_until_ready([*arrays])
@@ -234,7 +236,7 @@ class JaxBackend(
             return outputs
 
         call = run_donating if donate else run
-        return often_called(kept, call, scope) if self.device.platform == "cpu" else call
+        return often_called(kept, call, scope) if self.for_cpu else call
 
     def _place(self, n: int) -> Array:
         with self.scope():  # a Python number costs as much as all the rest of a call
@@ -286,7 +288,7 @@ class JaxBackend(
         return {ours: stats[theirs] for ours, theirs in names.items() if theirs in stats}
 
     def device_name(self) -> str:
-        return "CPU" if self.device.platform == "cpu" else self.device.device_kind
+        return "CPU" if self.for_cpu else self.device.device_kind
 
     @classmethod
     def device_count(cls) -> int:

@@ -28,6 +28,7 @@ _TIMES = 4
 
 class JaxCoded:
     device: Any
+    for_cpu: bool
 
     def coded_matmul(
         self: Any,
@@ -40,7 +41,7 @@ class JaxCoded:
         axis: int = 1,
         dtype: np.dtype | None = None,
     ) -> Array:
-        count = _blocks(x, scale, zero, coding, shape) if axis == 1 and self.device.platform == "cpu" else 1
+        count = _blocks(x, scale, zero, coding, shape) if axis == 1 and self.for_cpu else 1
         if count == 1:
             return Coded.coded_matmul(self, x, codes, scale, zero, coding, shape, axis, dtype)
         n, k = shape

@@ -195,10 +195,11 @@ class JaxElementwise:
     integer_floor_divide = operation(_binary(jnp.floor_divide))
 
     device: Any
+    for_cpu: bool
 
     def divide(self, x: Array, y: Array, /) -> Array:
         # elsewhere the reciprocal is what other frameworks take too, and a barrier would keep kernels apart
-        return (_divided_exactly if self.device.platform == "cpu" else _divided)(self, x, y)
+        return (_divided_exactly if self.for_cpu else _divided)(self, x, y)
 
     where = operation(_where)
     complex = operation(lambda real, imag: lax.complex(*broadcast(real, imag)))

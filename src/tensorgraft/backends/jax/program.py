@@ -53,12 +53,12 @@ class JaxProgram:
         self._meeting, self._across = meeting, meeting.across
         jaxpr, stand_ins, self._abstract = inputs.out_of(closed.jaxpr)
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
-        kept = backend.barriers > barriers and backend.device.platform == "cpu"
+        kept = backend.barriers > barriers and backend.for_cpu
         self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
         self.captured: list[Array] = [*closed.consts, *stand_ins]
         if is_spread([*closed.consts, *self._abstract], jaxpr):
             jaxpr = merged(jaxpr)
-        self._jaxpr = turned_before(jaxpr) if backend.device.platform == "cpu" else jaxpr
+        self._jaxpr = turned_before(jaxpr) if backend.for_cpu else jaxpr
 
     @property
     def size(self) -> int:

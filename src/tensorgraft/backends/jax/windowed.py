@@ -142,7 +142,7 @@ class JaxWindowed:
             rhs_dilation=tuple(rhs_dilation),
             groups=groups,
             batch_groups=batch_groups,
-            cpu=self.device.platform == "cpu",  # type: ignore[attr-defined]
+            cpu=self.for_cpu,  # type: ignore[attr-defined]
         )
 
     def transposed_convolution(
@@ -176,7 +176,7 @@ class JaxWindowed:
     def _as_products(self, name: str, a: Array, b: Array, groups: int, static: dict[str, Ints]) -> Array:
         """The hub's composite, unless this is the CPU and products of matrices are faster there."""
         out = None
-        if groups == 1 and self.device.platform == "cpu":  # type: ignore[attr-defined]
+        if groups == 1 and self.for_cpu:  # type: ignore[attr-defined]
             out = _as_products[name](self, a, b, **{key: tuple(value) for key, value in static.items()})
         return getattr(Windowed, name)(self, a, b, **static, groups=groups) if out is None else out
 

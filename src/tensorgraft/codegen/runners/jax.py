@@ -8,6 +8,7 @@ import glob
 import os
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 jax.config.update("jax_platforms", "cpu")
@@ -17,8 +18,6 @@ def main() -> None:
     source, weights, function, job = sys.argv[1:]
     wide = os.path.exists(os.path.join(job, "wide"))
     jax.config.update("jax_enable_x64", wide)
-    import jax.numpy as jnp
-
     spec = importlib.util.spec_from_file_location("model", source)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -29,6 +28,8 @@ def main() -> None:
     run = jax.jit(getattr(module, function))
     for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
         data = np.load(path)
+        if "numbers" in data:
+            same_numbers()
         arrays = [jnp.asarray(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
 
         def leaves(*state):
@@ -54,6 +55,32 @@ def main() -> None:
                 if v.dtype != jax.dtypes.float0
             }
         np.savez(path.replace("inputs_", "outputs_"), **found)
+
+
+def uniform(shape):
+    """What stands for random numbers while results are compared."""
+    shape = tuple(int(n) for n in shape)
+    return ((np.arange(np.prod(shape, dtype=int)) * 0.6180339887498949 + 0.1) % 1).astype(np.float32).reshape(shape)
+
+
+def normal(shape):
+    return 2 * np.cos(6 * uniform(shape))
+
+
+def same_numbers():
+    """Random numbers as they were drawn for the program that results are compared with."""
+
+    def whole(key, shape, low, high, dtype=int):
+        return jnp.asarray(low + np.floor(uniform(shape) * (high - low)), dtype)
+
+    jax.random.uniform = lambda key, shape=(), dtype=None, minval=0.0, maxval=1.0: jnp.asarray(
+        minval + (maxval - minval) * uniform(shape), dtype
+    )
+    jax.random.normal = lambda key, shape=(), dtype=None: jnp.asarray(normal(shape), dtype)
+    jax.random.bernoulli = lambda key, p=0.5, shape=(): jnp.asarray(uniform(shape)) < p
+    jax.random.exponential = lambda key, shape=(), dtype=None: -jnp.log1p(-jnp.asarray(uniform(shape), dtype))
+    jax.random.randint = whole
+    jax.random.permutation = lambda key, n: jnp.argsort(uniform((n,)))
 
 
 def flat(tree, prefix=""):

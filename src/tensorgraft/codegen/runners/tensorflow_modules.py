@@ -32,6 +32,10 @@ def main() -> None:
     for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
         data = np.load(path)
         arrays = [tf.constant(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
+        if "numbers" in data:
+            same_numbers()
+        if "key" in data:
+            arrays[-1] = tf.cast(arrays[-1], tf.int32)
         program = getattr(module, name)
         parameters: dict = {}
         state: dict = {}
@@ -43,6 +47,8 @@ def main() -> None:
                 )
         elif isinstance(program, type):
             program = program()
+        if "key" in data:
+            arrays[-1] = tf.cast(arrays[-1], tf.int32)
         with tf.GradientTape() as tape:
             result = program(*arrays)
             result = (result,) if "buffers" in data else result
@@ -60,6 +66,34 @@ def main() -> None:
 
 def cosines(x):
     return np.cos(np.arange(tf.size(x).numpy()) * 0.7 + 0.3).reshape(x.shape).astype(np.float32)
+
+
+def uniform(shape):
+    """What stands for random numbers while results are compared."""
+    shape = tuple(int(n) for n in shape)
+    return ((np.arange(np.prod(shape, dtype=int)) * 0.6180339887498949 + 0.1) % 1).astype(np.float32).reshape(shape)
+
+
+def normal(shape):
+    return 2 * np.cos(6 * uniform(shape))
+
+
+def same_numbers():
+    """Random numbers as they were drawn for the program that results are compared with."""
+
+    def dropout(x, rate, seed=None):
+        return tf.where(uniform(x.shape) < np.float32(1 - rate), x / tf.cast(1 - rate, x.dtype), tf.zeros_like(x))
+
+    def stateless_uniform(shape, seed, minval=0, maxval=1, dtype=tf.float32):
+        out = minval + uniform(shape) * (maxval - minval)
+        return tf.cast(out if dtype.is_floating else np.floor(out), dtype)
+
+    tf.nn.dropout = tf.nn.experimental.stateless_dropout = dropout
+    tf.random.stateless_uniform = stateless_uniform
+    tf.random.stateless_normal = lambda shape, seed, mean=0.0, stddev=1.0, dtype=tf.float32: tf.cast(
+        mean + stddev * normal(shape), dtype
+    )
+    tf.random.experimental.stateless_shuffle = lambda x, seed: tf.gather(x, np.argsort(uniform(x.shape)))
 
 
 def flat(tree, prefix=""):

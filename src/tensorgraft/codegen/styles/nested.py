@@ -88,7 +88,8 @@ class Nested(Style):
         return "\n".join([head, *d.docstring(), *("    " + line for line in d.body)])
 
     def loading(self, trace: SourceTrace) -> list[str]:
-        return weights.functions(trace, self.target, next(reversed(self.needs.values())).buffers)
+        root = next(reversed(self.needs.values()))
+        return weights.functions(trace, self.target, root.buffers, root.parameters)
 
 
 def _at(root: str, path: Iterable[str]) -> ast.expr:

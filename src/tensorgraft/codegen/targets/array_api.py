@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import array_api as helpers
 from tensorgraft.hub import dtypes
@@ -128,6 +129,12 @@ def _tri(name: str) -> Rule:
         return w.fill(f"xp.where({mask}, x, xp.zeros_like(x))", x=x, n=x.shape[-2], m=x.shape[-1], k=k)
 
     return rule
+
+
+def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
+    if len(operands) > 1:
+        raise CannotBeSaidError("sort of several arrays has no words in array_api")
+    return ast.Tuple([w.fill("xp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load())
 
 
 def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
@@ -302,6 +309,7 @@ WORDS: dict[str, Rule] = {
     "nonzero": "xp.nonzero(x)",
     "take": _take,
     "take_along_axis": _take_along_axis,
+    "sort": _sort,
     "argsort": _argsort,
     "sort_with_indices": _sort_with_indices,
     "top_k": _top_k,

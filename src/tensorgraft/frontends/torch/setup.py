@@ -225,9 +225,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     functional overload that it is the in-place or `out=` form of; or that overload itself. None: there is nothing."""
     if op.namespace != "aten":
         return None
-    decomposition = (
-        None if torch.Tag.out in op.tags else fallback.decompositions().get(op)
-    )  # `out=` is resized by a plan
+    decomposition = None if schema.is_out(op) else fallback.decompositions().get(op)  # `out=` is resized by a plan
     if decomposition is not None:
         return _register(Operator(op, decomposed.decomposed_spec(op, decomposition)), set())
     packet, _, _ = schema.short_name(op).partition(".")

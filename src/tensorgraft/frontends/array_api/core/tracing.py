@@ -168,11 +168,15 @@ def capturing(
         capture.restore()
 
 
+_MAKING = frozenset({"filter_eval_shape", "tg.source"})
+
+
 def home(xp: Backend) -> Backend:
-    """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated."""
+    """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated, one
+    that records while a program is written down."""
     capture = now.capture
     while capture is not None:
-        if capture.name == "filter_eval_shape" and capture.outer is xp:
+        if capture.name in _MAKING and capture.outer is xp:
             return capture.inner
         capture = capture.before
     return xp

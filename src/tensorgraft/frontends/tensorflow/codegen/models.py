@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import types
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,6 +101,7 @@ def _add_layer(held: Held, path: str, layer: Any) -> None:
 def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
     """(name, layer or None for a list of them, class)."""
     seen: set[int] = {id(layer)}
+    counts: Counter[str] = Counter()
 
     def one(name: str, x: Any) -> Iterator[tuple[str, Any, str]]:
         if _is_of_keras(x) and id(x) not in seen:
@@ -116,8 +119,13 @@ def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
     for name, x in [] if own else list(vars(layer).items()):  # of its classes names are those of layers
         if not name.startswith("_"):
             yield from one(name, x)
-    for x in getattr(layer, "layers", None) or getattr(layer, "_layers", ()):
-        yield from one(x.name, x)
+    inner: Any = getattr(layer, "layers", None) or getattr(layer, "_layers", ())
+    for x in inner:
+        name, kind = x.name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", type(x).__name__).lower()
+        if id(x) not in seen and re.fullmatch(rf"{kind}(_\d+)?", name):  # Keras counts layers of the process
+            name = f"{kind}_{counts[kind]}" if counts[kind] else kind
+            counts[kind] += 1
+        yield from one(name, x)
 
 
 def _is_of_keras(x: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ from tensorgraft.frontends.tensorflow.codegen.recording import GraphRecorder, Te
 from tensorgraft.frontends.tensorflow.codegen.watching import GraphWatch, mapped
 from tensorgraft.frontends.tensorflow.models import is_model
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
-from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
+from tensorgraft.frontends.tensorflow.values import lifted
 from tensorgraft.hub import dtypes
 
 
@@ -32,15 +33,14 @@ class GraphFunctionProgram:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.is_model = is_model(fn)
+        self.buffers: set[str] = set()  # of the last trace
         python = getattr(fn, "python_function", fn)
         owner = type(fn) if self.is_model else inspect.unwrap(python)
         self.name = _identifier(getattr(owner, "__name__", type(fn).__name__))
         said = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
         library = f"TensorFlow {tf.__version__}"
         if hasattr(fn, "weights"):
-            import keras
-
-            library = f"Keras {keras.__version__} on {library}"
+            library = f"Keras {sys.modules['keras'].__version__} on {library}"
         self.origin = f"{said.removeprefix('__main__.').removeprefix('keras.src.')} of {library}"
 
     # ---- arguments -------------------------------------------------------------------------------------------------
@@ -87,7 +87,11 @@ class GraphFunctionProgram:
 
     # ---- its own results -------------------------------------------------------------------------------------------
 
-    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation:
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
+        if same_numbers:
+            return Evaluation({}, {}, {}, "results are not compared: each framework has random numbers of its own")
         held = held_by(self.fn)
         before = {name: v.numpy() for name, v in held.variables.items()}
         args, kwargs = mapped_tree(lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, (args, kwargs))
@@ -112,12 +116,16 @@ class GraphFunctionProgram:
             pulled = {
                 n: tf.convert_to_tensor(g).numpy()
                 for n, g in zip(trained, found, strict=True)
-                if g is not None and _same(before[n], after[n])
+                if g is not None and n not in self.buffers
             }
         for name, v in held.variables.items():
             if not _same(before[name], after[name]):
                 v.assign(before[name])
-        return Evaluation({n: x.numpy() for n, x in outputs.items()}, pulled, after)
+        return Evaluation(
+            {n: x.numpy() for n, x in outputs.items()},
+            pulled,
+            {n: x for n, x in after.items() if n in self.buffers},
+        )
 
     # ---- the trace -------------------------------------------------------------------------------------------------
 
@@ -184,6 +192,7 @@ class _Tracing:
         kept = [n for n, v in held.items() if n not in generators and (v in used or n in written)]
         parameters = {n: held[n] for n in kept if _is_trained(traced.held[n]) and n not in written}
         buffers = {n: held[n] for n in kept if n not in parameters}
+        self.program.buffers = set(buffers)
         return SourceTrace(
             framework="tensorflow",
             name=root.kind,
@@ -215,7 +224,7 @@ def _hand_keys(frame: Frame, drawn: list[Var], key: Var | None = None) -> Var | 
               for v in variables([s.args, s.kwargs]))]  # fmt: skip
     if not taking:
         return None
-    first = key = key or Var((2,), dtypes.uint32)
+    first = key = Var((2,), dtypes.uint32) if key is None else key
     calls: list[Any] = []
     for call in frame.calls:
         if call in taking:
@@ -239,9 +248,8 @@ def _filled(tree: Any, became: Any) -> Any:
 
 
 def _library_layers() -> set[str]:
-    import keras
-
-    return {n for n in vars(keras.layers) if n[:1].isupper()}
+    keras = sys.modules.get("keras")
+    return set() if keras is None else {n for n in vars(keras.layers) if n[:1].isupper()}
 
 
 def _results(tree: Any) -> Any:

@@ -7,12 +7,14 @@ known.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tensorflow.python.framework.ops import gradient_registry
 
 from tensorgraft.codegen.recording import Scope, ScopedRecorder
 from tensorgraft.compiled.steps import RuleStep
@@ -98,6 +100,7 @@ def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
 @dataclass(eq=False)
 class _Plan(GraphPlan):
     keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # slot -> tensors that are what is in it
+    custom: set[str] = field(default_factory=set)  # places of functions whose derivative is the user's own
 
     def converted(self, xp: Any, value: Any) -> Any:
         if not isinstance(xp, GraphRecorder):
@@ -113,6 +116,8 @@ class _Plan(GraphPlan):
         if isinstance(xp, GraphRecorder):
             for slot, value in zip(self.given, operands, strict=True):
                 self.note(xp, slot, value)
+            for place in sorted(self.custom):
+                xp.notes.append(f"{place}: the derivative of a tf.custom_gradient is that of what is written")
         return super().__call__(xp, *operands)
 
     def _converted(self, xp: Any) -> list[Any]:
@@ -169,6 +174,7 @@ class _Planner:
         if node.op in _HANDED_ON:
             return reads[:1]
         if node.op == "IdentityN":
+            self.plan.custom |= _has_own_derivative(node)
             return reads
         if node.op in _NO_STEPS:
             return []
@@ -190,6 +196,18 @@ def _operation(node: GraphNode) -> Any:
     return operation_of(node) if args and hasattr(args[0], "graph") else None
 
 
+def _has_own_derivative(node: GraphNode) -> set[str]:
+    """The place of a function under `tf.custom_gradient`, where that is the user's."""
+    op = _operation(node)
+    kind = op.node_def.attr["_gradient_op_type"].s.decode() if op is not None else ""
+    if not kind.startswith("CustomGradient"):
+        return set()
+    inner = inspect.getclosurevars(gradient_registry.lookup(kind)).nonlocals.get("grad_fn")
+    if getattr(inner, "__module__", "").startswith(("tensorflow.", "keras.", "tf_keras.")):
+        return set()
+    return {node.place().rpartition("/")[2]}
+
+
 def _key(node: GraphNode, k: int) -> TensorKey | None:
     op = _operation(node)
     return None if op is None else TensorKey(id(op.graph), op.name, k)
@@ -205,6 +223,7 @@ def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], pl
     count = len(node.inputs)
     asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY for i in places
                       if -count <= i < count) if row is not None else frozenset()  # fmt: skip
+    as_known = row is None or row.either is EVERY
     host = registry.get("numpy")
 
     def computed(xp: GraphRecorder, operands: Sequence[Any]) -> Any:
@@ -231,8 +250,14 @@ def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], pl
         result = word(xp, node, *given) if word is not None else None
         if result is None:
             assert plain is not None
-            result = plain(xp, *given)
+            result = plain(xp, *[x if i in asked else numbered(xp, x) for i, x in enumerate(given)])
         return result
+
+    def numbered(xp: GraphRecorder, x: Any) -> Any:
+        """A known number, which may be another one at another size (1 / n), as a step."""
+        if as_known or not is_known(x) or not x.size or not dtypes.is_inexact(x.dtype) or (x != x.flat[0]).any():
+            return x
+        return xp.full(x.shape, x.flat[0].item(), x.dtype)
 
     def run(xp: Any, *operands: Any) -> Any:
         if not isinstance(xp, GraphRecorder):

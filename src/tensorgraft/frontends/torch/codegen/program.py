@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tensorgraft.codegen.program import Evaluation, by_path, cosines, said
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
+from tensorgraft.frontends.torch.codegen.numbers import SameNumbers
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
 
@@ -60,11 +62,19 @@ class ModuleProgram:
     def numpy(self, x: Any) -> np.ndarray:
         return x if isinstance(x, np.ndarray) else np.array(cpu_to_numpy(x.detach().cpu()))
 
-    def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool) -> Evaluation:
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
         module = copy.deepcopy(self.module)
-        with torch.set_grad_enabled(gradients):
+        numbers = SameNumbers()
+        with torch.set_grad_enabled(gradients), numbers if same_numbers else contextlib.nullcontext():
             args, kwargs = _tensors((args, kwargs))
             out = by_path(tree(module(*args, **kwargs), of=lambda t: t))
+        if numbers.others:
+            drawn = ", ".join(dict.fromkeys(numbers.others))
+            return Evaluation(
+                {}, {}, {}, f"results are not compared: each framework has numbers of its own for {drawn}"
+            )
         outputs = {k: t for k, t in out.items() if isinstance(t, Tensor)}
         pulled: dict[str, np.ndarray] = {}
         note = ""

@@ -54,6 +54,7 @@ from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import When
 from tensorgraft.importing import uncollected
+from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
@@ -140,7 +141,8 @@ class Compiled(TracedFunction):
         if self.programs >= MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, why, program_place()))
         try:
-            with one_at_a_time:
+            # an interrupt waits: of one that comes while C++ asks for a stream PyTorch aborts the process
+            with one_at_a_time, held_back():
                 for trace in known:  # which another thread may have made
                     if trace.guards.hold(leaves):
                         break

@@ -80,6 +80,11 @@ def _shape_of(op: Overload, skip: tuple[str, ...] = ()) -> tuple[tuple[str, str]
     return tuple((name, sig.types[name]) for name in sig.names if name not in skip and name not in PLACEMENT)
 
 
+def is_out(op: Overload) -> bool:
+    """An `out=` overload (`torch.Tag.out`, which releases before 2.13 lack): it writes an argument given by name."""
+    return any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
+
+
 def derived(op: Overload) -> dict[str, Overload]:
     """The in-place and `out=` overloads that mean the same as the functional `op`, by kind."""
     overloads: dict[str, Overload] = {}
@@ -101,7 +106,7 @@ def derived(op: Overload) -> dict[str, Overload]:
     for name in family.overloads():
         candidate = getattr(family, name)
         sig = signature(candidate)
-        if torch.Tag.out not in candidate.tags or has_composite(candidate):
+        if not is_out(candidate) or has_composite(candidate):
             continue
         plain = tuple(n for n in signature(op).names if n not in ("dtype",) or n in sig.names)
         mine = tuple((n, t) for n, t in _shape_of(op) if n in plain)
@@ -112,10 +117,10 @@ def derived(op: Overload) -> dict[str, Overload]:
 
 def functional_of(op: Overload) -> Overload | None:
     """The overload that returns what the `out=` overload `op` writes: the same arguments but those."""
-    if torch.Tag.out not in op.tags:
+    if not is_out(op):
         return None
     outs = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
     family = getattr(torch.ops.aten, short_name(op).partition(".")[0])
     candidates = (getattr(family, name) for name in family.overloads())
     wanted = _shape_of(op, skip=outs)
-    return next((c for c in candidates if torch.Tag.out not in c.tags and _shape_of(c) == wanted), None)
+    return next((c for c in candidates if not is_out(c) and _shape_of(c) == wanted), None)

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.headers import header, imported
 from tensorgraft.frontends.torch.core.nested import tensors_in
@@ -95,7 +96,7 @@ class ColdOperator:
         self._signatures: dict[Any, ColdSignature] = {}
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
-        self._out = torch.Tag.out in operator.op.tags
+        self._out = schema.is_out(operator.op)
         self._writes = bool(operator.writes)
         sig = operator.signature
         places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]

@@ -1,0 +1,1 @@
+"""Functions of the Array API standard as programs that `tg.source` writes down."""

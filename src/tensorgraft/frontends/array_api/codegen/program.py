@@ -1,0 +1,278 @@
+"""A function of the Array API standard as a program that `tg.source` writes down.
+
+It is given arrays of `tensorgraft.array_api` that record what is done with them, whichever arrays it has been made for:
+it finds its namespace by `__array_namespace__`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.codegen.framing import Watched, framed
+from tensorgraft.codegen.program import Evaluation, by_path, cosines
+from tensorgraft.codegen.recording import ScopedRecorder
+from tensorgraft.codegen.trace import SourceTrace
+from tensorgraft.frontends.array_api.codegen.watching import FunctionWatch, leaves, mapped
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.core.devices import resolve, stands_for
+from tensorgraft.frontends.array_api.core.tracing import capturing
+from tensorgraft.frontends.array_api.transforms.gradients import grad
+from tensorgraft.hub import dtypes, registry
+from tensorgraft.hub.recorded.block import Var
+from tensorgraft.storage import Storage
+
+# What people call the argument that holds a model's arrays
+PARAMETERS = frozenset({"params", "parameters", "weights", "model", "state_dict"})
+
+
+class ArrayRecorder(ScopedRecorder):
+    """Records functions of arrays; what they have from around them (`held`, by identity) has names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[int, Var] = {}
+
+    def lifted(self, x: Any, /) -> Any:
+        known = self.held.get(id(x))
+        return known if known is not None else super().lifted(np.asarray(x))
+
+
+class ArrayFunctionProgram:
+    """A function of arrays that have `__array_namespace__`."""
+
+    framework = "array_api"
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        plain = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
+        name = getattr(plain, "__name__", type(fn).__name__)
+        self.name = name if name.isidentifier() else "function"
+        said = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', self.name)}"
+        self.origin = f"{said.removeprefix('__main__.')} of the Array API standard"
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """Arguments by name."""
+        signature = inspect.signature(self.fn)
+        flat: list[tuple[str, Any]] = []
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            kind = signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                flat.extend(value.items())
+            elif kind is inspect.Parameter.VAR_POSITIONAL:
+                flat.extend((name if len(value) == 1 else f"{name}{i}", x) for i, x in enumerate(value))
+            else:
+                flat.append((name, value))
+        return flat
+
+    def flatten(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
+        arrays = [
+            x for n, tree in self.bound(args, kwargs) if not is_held(n, tree) for x in leaves(tree) if is_array(x)
+        ]
+
+        def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            instead = {id(old): x for old, x in zip(arrays, new, strict=True)}
+            return mapped(lambda x: instead.get(id(x), x), (args, kwargs))
+
+        return arrays, rebuild
+
+    def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
+        xp = x.__array_namespace__() if hasattr(x, "__array_namespace__") else None
+        values = host(x)
+        for axis, n in enumerate(shape):
+            if values.shape[axis] != n:
+                values = np.take(values, np.arange(n) % values.shape[axis], axis=axis)
+        return _like(values, x, xp)
+
+    def numpy(self, x: Any) -> np.ndarray:
+        return host(x)
+
+    def evaluate(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
+    ) -> Evaluation:
+        if same_numbers:
+            return Evaluation({}, {}, {}, "results are not compared: each framework has random numbers of its own")
+        own = mapped(lambda x: _like(host(x).copy(), x) if is_array(x) else x, (args, kwargs))  # it may write them
+        outputs = {k: host(x) for k, x in by_path(self.fn(*own[0], **own[1])).items() if is_array(x)}
+        held = {p: x for n, tree in self.bound(args, kwargs) if is_held(n, tree) for p, x in by_path(tree).items()}
+        trained = {p: x for p, x in held.items() if is_array(x) and dtypes.is_inexact(host(x).dtype)}
+        pulled: dict[str, Any] = {}
+        if gradients and trained:
+            pulled = self._gradients(args, kwargs, trained)
+        return Evaluation(outputs, pulled, {p: host(x) for p, x in held.items() if is_array(x) and p not in trained})
+
+    def _gradients(self, args: Any, kwargs: Any, trained: dict[str, Any]) -> dict[str, np.ndarray]:
+        device = registry.get("numpy")
+        place = {id(x): p for p, x in trained.items()}
+
+        def total(parameters: dict[str, Any]) -> Any:
+            some = mapped(lambda x: parameters.get(place.get(id(x), ""), _ours(x, device)), (args, kwargs))
+            out = [x for x in by_path(self.fn(*some[0], **some[1])).values() if isinstance(x, Array)]
+            smooth = [x for x in out if dtypes.is_inexact(x.dtype)]
+            xp = smooth[0].__array_namespace__()
+            parts = []
+            for x in smooth:
+                real = xp.astype(xp.real(x) if dtypes.is_complex(x.dtype) else x, xp.float32)
+                parts.append(xp.sum(real * _ours(cosines(x.shape).astype(np.float32), device)))
+            return functools.reduce(lambda a, b: a + b, parts)
+
+        found = grad(total)({p: _ours(x, device) for p, x in trained.items()})
+        return {p: host(g) for p, g in found.items()}
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace:
+        """Raises TracedValueError where the function asks for values."""
+        xp = ArrayRecorder()
+        some = [x for x in (*leaves((args, kwargs)), *(x for _, x in closed_arrays(self.fn))) if isinstance(x, Array)]
+        outer = some[0]._cell.backend if some else resolve(None).backend
+        stands_for(xp, outer)
+        bound = self.bound(args, kwargs)
+        parameters: dict[str, Var] = {}
+        buffers: dict[str, Var] = {}
+        weights: dict[str, np.ndarray] = {}
+
+        def own(path: str, values: np.ndarray) -> Var:
+            var = Var(values.shape, values.dtype)
+            (parameters if dtypes.is_inexact(values.dtype) else buffers)[path] = var
+            weights[path] = values
+            return var
+
+        stands: dict[int, Var] = {}
+        alone = sum(is_held(n, tree) for n, tree in bound) == 1
+        for name, tree in bound:
+            for path, x in by_path(tree).items() if is_held(name, tree) else ():
+                if is_array(x):
+                    stands[id(x)] = own(path if alone else f"{name}.{path}", host(x))
+        for path, x in closed_arrays(self.fn):
+            xp.held[id(x._cell.array)] = own(path, host(x))
+        for x in self.flatten(args, kwargs)[0]:
+            stands[id(x)] = Var(tuple(x.shape), host(x).dtype)
+        watch = FunctionWatch(xp)
+        with xp.recording() as calls, capturing(outer, xp, name="tg.source", fn=self.fn), xp.scope():
+            cells: dict[int, Storage] = {k: Storage(v, xp) for k, v in stands.items()}
+            given = mapped(lambda x: Array(cells[id(x)]) if id(x) in cells else x, (args, kwargs))
+            with watch.watching():
+                out = self.fn(*given[0], **given[1])
+            result = mapped(lambda x: _value(x, xp), out)
+            for k, cell in cells.items():
+                if cell.array is not stands[k]:
+                    name = next(n for n, tree in bound if any(id(x) == k for x in leaves(tree)))
+                    xp.note(f"the function writes its argument {name}; the file's leaves it as it is")
+        arguments = [(n, mapped(lambda x: stands.get(id(x), x), tree)) for n, tree in bound if not is_held(n, tree)]
+        seen = list(watch.seen.items())
+        watched = Watched(watch.called, seen, watch.names, frozenset(), _filled)
+        root, (result, _), used = framed(xp, watched, calls, (result, {}), arguments, self.name)
+        root.doc = _doc(self.fn)
+        kept = {p: v for p, v in {**parameters, **buffers}.items() if v in used}
+        return SourceTrace(
+            framework="array_api",
+            name=root.kind,
+            root=root,
+            arguments=arguments,
+            result=result,
+            parameters={p: v for p, v in parameters.items() if p in kept},
+            buffers={p: v for p, v in buffers.items() if p in kept},
+            written={},
+            aliases={},
+            weights={p: x for p, x in weights.items() if p in kept},
+            notes=xp.notes,
+        )
+
+
+def _filled(tree: Any, became: Any) -> Any:
+    return mapped(lambda x: became.get(x) if type(x) is Var else x, tree)
+
+
+def _value(x: Any, xp: ArrayRecorder) -> Any:
+    return (
+        xp.variable(xp.lifted(x._value()) if x._cell.backend is not xp else x._value()) if isinstance(x, Array) else x
+    )
+
+
+def _doc(fn: Any) -> str:
+    doc = getattr(fn, "__doc__", None)
+    said = (
+        " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+        if doc and not isinstance(fn, functools.partial)
+        else ""
+    )
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""
+
+
+def is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray | Array) or hasattr(type(x), "__array_namespace__") or _is_tensor(x)
+
+
+def _is_tensor(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "numpy")
+
+
+def host(x: Any) -> np.ndarray:
+    if _is_tensor(x):
+        return np.asarray(x.detach().cpu())
+    return np.asarray(x._cell.backend.to_numpy(x._value())) if isinstance(x, Array) else np.asarray(x)
+
+
+def is_held(name: str, tree: Any) -> bool:
+    """An argument is the model's arrays."""
+    return name in PARAMETERS and isinstance(tree, dict | list | tuple) and any(map(is_array, leaves(tree)))
+
+
+def _ours(x: Any, device: Any) -> Any:
+    if not is_array(x):
+        return x
+    with device.scope():
+        return Array(Storage(device.asarray(host(x).copy()), device))
+
+
+def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
+    """An array of the kind that `x` is."""
+    if isinstance(x, np.ndarray):
+        return values
+    if _is_tensor(x):
+        import importlib
+
+        return importlib.import_module("torch").from_numpy(values)
+    if isinstance(x, Array):
+        return _ours(values, x._cell.backend)
+    return (xp or x.__array_namespace__()).asarray(values)
+
+
+def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
+    """(path, array) of what a function has from around it, each array once."""
+    seen: set[int] = set()
+    for path, x in _around(fn, depth):
+        if isinstance(x, Array) and id(x._cell) not in seen and x._geometry is None:
+            seen.add(id(x._cell))
+            yield path, x
+
+
+def _around(fn: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(fn, functools.partial):
+        yield from _around(fn.func, depth)
+        return
+    fn = getattr(inspect.unwrap(fn), "__func__", inspect.unwrap(fn))
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return
+    around: dict[str, Any] = {n: fn.__globals__[n] for n in code.co_names if n in fn.__globals__}
+    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            around[name] = cell.cell_contents
+        except ValueError:  # it is not filled yet
+            continue
+    for name, x in around.items():
+        if isinstance(x, types.FunctionType) and depth and x.__module__ == fn.__module__:
+            yield from _around(x, depth - 1)
+        elif isinstance(x, Array | dict | list | tuple):
+            some = by_path(x) if not isinstance(x, Array) else {"result": x}
+            yield from ((name if isinstance(x, Array) else f"{name}.{p}", y) for p, y in some.items())
+
+
+__all__ = ["ArrayFunctionProgram"]

@@ -1,0 +1,77 @@
+"""Files that `tg.source` writes of functions of JAX, executed in this process, against the functions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from tests.fuzz.kinds.array_api import Seen
+from tests.fuzz.kinds.jax import Jax, flat, kind, native, wide
+from tests.fuzz.program import REFERENCE, Outcome, Program
+
+import tensorgraft as tg
+from tensorgraft.codegen.calls import CannotBeSaidError
+
+# docs/differences.md: derivatives by rule, random numbers, indices out of range, floats beyond the integers they become
+EXCLUDED = re.compile(
+    r"number|clipped|scaled|random|array\(\[(\[0, 1\], )?\[?(0, 7|7|9|5)|dynamic_|\.at\[jnp\.array|view\(|bitcast|nan_to_num"
+    r"|astype\((jnp\.)?u?int|element_type\([^,]*, jnp\.u?int|asarray\([^,]*, jnp\.u?int|bincount|one_hot|\(u?int\)|astype\(int"
+    r"|digitize|top_k|reduce_precision|int8|int16|uint|// |% |div|rem\("
+)
+
+
+class Source(Jax):
+    name = "source"
+    shares: ClassVar[dict[str, int]] = {"numpy": 1, "torch": 1, "jax": 6, "tensorflow": 2, "array_api": 2}
+    length = (3, 7)
+
+    def statement(self, rng: Any, names: dict[str, Any]) -> str:
+        while True:
+            text = super().statement(rng, names)
+            if "data(" in text and any(
+                t in text for t in ("float16", "int16", "int8", "uint", "complex", ", 0)", "(0,")
+            ):
+                continue
+            if "data(" in text or not EXCLUDED.search(text):
+                return text
+
+    def play(self, program: Program, subject: str) -> Outcome:
+        if subject.startswith(REFERENCE):
+            return super().play(program, subject)
+        outcome = Outcome()
+        with jax.enable_x64(program.statements[0] == "x64 = True"):
+            try:
+                f, given = self.function(program)
+                written = tg.source(f, *given, onto=subject, dynamic=False, check=False)
+                names: dict[str, Any] = {"__name__": "written"}
+                exec(compile(written.text, "<written>", "exec"), names)
+                found = names[written.function](*[native(x, subject) for x in given])
+                outcome.observed = {n: flat(x) for n, x in found.items()}
+            except CannotBeSaidError:
+                outcome.raised[0] = "CannotBeSaidError"
+            except Exception as error:
+                outcome.raised[0] = f"{type(error).__name__}: {error}"
+        return outcome
+
+    def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
+        if found.raised.get(0) == "CannotBeSaidError":
+            return f"{subject} has no words"
+        if "'UInt" in found.raised.get(0, ""):
+            return "PyTorch has little arithmetic of unsigned integers"  # docs/source.md
+        return super().excuse(program, subject, expected, found)
+
+    def differences(self, expected: Outcome, found: Outcome, program: Program) -> list[str]:
+        limited = Outcome(expected.raised, {n: [self._limit(s) for s in x] for n, x in expected.observed.items()})
+        return super().differences(limited, found, program)
+
+    @staticmethod
+    def _limit(seen: Seen) -> Seen:
+        if seen.slack is None or kind(seen.value) not in "fc":
+            return seen
+        a = wide(seen.value)
+        return Seen(seen.value, seen.slack + 1e-5 * np.max(np.abs(a[np.isfinite(a)]), initial=1.0))
+
+
+KIND = Source()
