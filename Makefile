@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs harness versions dist dist-check gpu docs setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs hostile-files harness versions dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -80,6 +80,11 @@ faults: $(STAMP)
 long-runs: export JAX_PLATFORMS = cpu
 long-runs: $(STAMP)
 	$(BIN)/python -m tests.faults.long_runs --steps 20000; status=$$?; $(BIN)/python -m tests.faults.page; exit $$status
+
+# A million mutated files of every format that is read. Adds to tests/hostile/runs.json, writes docs/hostile_files.md; what
+# was done with a seed stays. `make test` has a sample. HOSTILE_ARGS="--jobs 2 --files 100000" for a part of it.
+hostile-files: $(STAMP)
+	$(BIN)/python -m tests.hostile --files 1000000 --seed 1 --page $(HOSTILE_ARGS)
 
 # Other people's models and programs. The harness lies outside this repository.
 harness: $(STAMP)

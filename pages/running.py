@@ -15,7 +15,7 @@ from pathlib import Path
 from pages.blocks import blocks, front_matter
 
 ROOT = Path(__file__).parents[1]
-LIMIT = 300  # seconds
+LIMIT = 900  # seconds of the clock: a page takes some ten of a core, and a machine may be busy
 
 
 @dataclass

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "__GLOBAL_NAMESPACE": "optree",
     "_apply_int8_act_asym_per_token_quant_dequant": "torchao",
     "_choose_quant_func_and_quantize_tensor": "torchao",
+    "_Unpickler": "pickle",
     "_exit": "os",
     "_getframe": "sys",
     "_tensorgraft_handle": "ours, on tensors of TensorFlow",

@@ -6,7 +6,11 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
+<<<<<<< HEAD
 from tests.conformance import ran, source_models
+=======
+from tests.conformance import ran, source_jax_programs
+>>>>>>> h-sources19
 from tests.conformance.cases import SAMPLE, fallback_reasons, known, known_failures
 from tests.frontends.tensorflow import raw_operations
 
@@ -79,7 +83,11 @@ def markdown(by_backend: dict[str, ran.Rows]) -> str:
         lines.append("None.")
     for backend, rows in by_backend.items():
         lines += ["", f"## What fails on {backend}", "", *_failures(backend, rows)]
+<<<<<<< HEAD
     return "\n".join(lines) + "\n" + raw_operations.page() + source_models.page()
+=======
+    return "\n".join(lines) + "\n" + raw_operations.page() + source_jax_programs.page()
+>>>>>>> h-sources19
 
 
 def _failures(backend: str, rows: ran.Rows) -> list[str]:

@@ -81,6 +81,25 @@ def keep(onto: str, rows: dict[str, dict[str, Any]], there: int) -> None:
     KEPT.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
+def page() -> str:
+    """The part of docs/conformance.md."""
+    if not KEPT.exists():
+        return ""
+    lines = [
+        "", "## JAX programs as source", "",
+        "Programs of traceax, lineax, optax, Equinox and jax, with derivatives, and models of Equinox, Flax and Haiku"
+        " (`tests/conformance/source_jax_programs.py`), written down by `tg.source`. A file passes when its results are"
+        " within 1e-5 of the program's, and its gradients within 1e-4, at all sizes at which it was checked.", "",
+        "| onto | run | of | converted | passed |", "| --- " * 5 + "|",
+    ]  # fmt: skip
+    known = json.loads(KEPT.read_text())
+    for onto, row in known.items():
+        lines.append(f"| {onto} | {row['ran']} | {row['there']} | {row['converted']} | {row['passed']} |")
+    for onto, row in known.items():
+        lines += ["", *(f"- {name}, onto {onto}: {why}" for name, why in row["failed"].items())]
+    return "\n".join(lines) + "\n"
+
+
 def run(name: str, case: Case, onto: str, folder: Path) -> dict[str, Any]:
     """The row of a case. (JAX has threads: no process is forked from it.)"""
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """A process that loads mutants, thousands, under a limit of memory and with an eye on what it does.
 
-`python -m tests.hostile.child FORMAT SEED FIRST COUNT FOLDER` prints a JSON object. The number of the mutant that is being
-loaded stands in `FOLDER/at`, so that one that ends the process can be named.
+`python -m tests.hostile.child FORMAT SEED FIRST COUNT FOLDER` prints a JSON object. The number of the mutant that
+is being loaded stands in `FOLDER/at`, so that one that ends the process can be named.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Watch:
 
 
 def _imports() -> bool:
-    """A module is being executed that is installed: its own import has been told of. Or a class of named tuples is made,
-    of which Python's library writes a line."""
+    """A module is being executed that is installed: its own import has been told of. Or a class of named tuples
+    is made, of which Python's library writes a line."""
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code

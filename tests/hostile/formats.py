@@ -70,7 +70,7 @@ def values() -> dict[str, np.ndarray]:
     }
 
 
-# ---- programs and functions of tensorgraft -----------------------------------------------------------------------------
+# ---- programs and functions of tensorgraft ---------------------------------------------------------------------------
 
 
 def _by_name(name: str) -> Mutation:
@@ -120,7 +120,8 @@ def make_program(folder: Path) -> None:
         chosen = xp.cond(xp.greater(xp.sum(x), 0), lambda a: (xp.sin(a),), lambda a: (xp.cos(a),), x)[0]
         parts = xp.split(xp.concat([chosen, chosen], 0), [1, 1])
         return [xp.add(xp.astype(x, dtypes.bfloat16), one), *parts, xp.full((3,), float("inf"), dtypes.float32),
-                xp.while_loop(lambda s: xp.less(s[0], 9), lambda s: (xp.add(s[0], 2),), (xp.zeros((), dtypes.int64),))[0],
+                xp.while_loop(lambda s: xp.less(s[0], 9), lambda s: (xp.add(s[0], 2),),
+                              (xp.zeros((), dtypes.int64),))[0],
                 xp.gather(x, (xp.zeros((2,), dtypes.int64),)), xp.pad(x, 0, [(1, 0, 0), (0, 1, 0)])]  # fmt: skip
 
     encoding.save(record(fn, [ShapeDtype((2, 2), dtypes.float32)]), folder)
@@ -133,7 +134,7 @@ def load_program(folder: Path) -> Any:
     return str(program), [v.known() for v in program.constants]
 
 
-# ---- safetensors -------------------------------------------------------------------------------------------------------
+# ---- safetensors -----------------------------------------------------------------------------------------------------
 
 
 def tree() -> Any:
@@ -192,7 +193,7 @@ def load_sharded(folder: Path) -> Any:
     return state
 
 
-# ---- PyTorch's files ---------------------------------------------------------------------------------------------------
+# ---- PyTorch's files -------------------------------------------------------------------------------------------------
 
 
 def state(device: str = DEVICE) -> dict[str, Any]:
@@ -281,7 +282,7 @@ def load_checkpoint(folder: Path) -> Any:
     return sorted(_files_of(folder / ".metadata"))
 
 
-# ---- TensorFlow --------------------------------------------------------------------------------------------------------
+# ---- TensorFlow ------------------------------------------------------------------------------------------------------
 
 
 def make_saved(folder: Path) -> None:
@@ -297,7 +298,7 @@ def load_saved(folder: Path) -> Any:
     import tensorgraft as tg
 
     f = tg.graft(str(folder), onto="numpy")
-    return {name: out for name, out in f["serving_default"](np.ones((2, 3), np.float32)).items()}
+    return dict(f["serving_default"](np.ones((2, 3), np.float32)))
 
 
 def make_frozen(folder: Path) -> None:
@@ -314,7 +315,7 @@ def load_frozen(folder: Path) -> Any:
     import tensorgraft as tg
 
     f = tg.graft(str(folder / "frozen.pb"), onto="numpy")
-    return {name: out for name, out in f["graph"](np.ones((2, 3), np.float32)).items()}
+    return dict(f["graph"](np.ones((2, 3), np.float32)))
 
 
 @functools.cache
@@ -340,22 +341,28 @@ def formats() -> dict[str, Format]:
     def proto(name: str) -> Mutation:
         return mutations.of_protobuf
 
-    zipped, tg_errors = mutations.of_zip(pickled), (ValueError, FileNotFoundError)
+    def zipped(name: str) -> Mutation:
+        return mutations.of_zip(pickled)
+
+    def pickles(name: str) -> Mutation:
+        return mutations.of_pickle
+
+    own = (ValueError, FileNotFoundError)
     rows: Iterable[Format] = (
-        Format("tg.load", "tensorgraft", make_function, load_function, _by_name, tg_errors, named=True, share=2),
-        Format("recorded program", "tensorgraft", make_program, load_program, _by_name, tg_errors, named=True, share=2),
-        Format("tree_deserialise_leaves", "safetensors", make_tree, load_tree, safe, (ValueError,), named=True, share=4),
+        Format("tg.load", "tensorgraft", make_function, load_function, _by_name, own, True, 2),
+        Format("recorded program", "tensorgraft", make_program, load_program, _by_name, own, True, 2),
+        Format("tree_deserialise_leaves", "safetensors", make_tree, load_tree, safe, (ValueError,), True, 4),
         Format("safetensors onto the device", "safetensors", make_safetensors, load_safetensors, safe, rust, share=4),
         Format("sharded safetensors", "safetensors", make_sharded, load_sharded, safe, rust, share=2),
         Format("flattened quantised state", "safetensors", make_flattened, load_flattened, safe, rust, share=3),
-        Format("torch.load onto the device", "PyTorch", make_torch, load_torch, lambda _: zipped, any_error, share=0.4),
-        Format("torch.load with map_location", "PyTorch", make_torch, load_mapped, lambda _: zipped, any_error, share=0.3),
-        Format("torch.load, legacy format", "PyTorch", make_legacy, load_torch, lambda _: mutations.of_pickle, any_error, share=0.3),
-        Format("torch.load of quantised tensors", "PyTorch", make_quantised, load_torch, lambda _: zipped, any_error, share=0.3),
-        Format("checkpoint metadata", "tensorgraft", make_checkpoint, load_checkpoint, lambda _: mutations.of_pickle, tg_errors, named=True, share=0.7),
+        Format("torch.load onto the device", "PyTorch", make_torch, load_torch, zipped, any_error, share=0.4),
+        Format("torch.load with map_location", "PyTorch", make_torch, load_mapped, zipped, any_error, share=0.3),
+        Format("torch.load, legacy format", "PyTorch", make_legacy, load_torch, pickles, any_error, share=0.3),
+        Format("torch.load of quantised tensors", "PyTorch", make_quantised, load_torch, zipped, any_error, share=0.3),
+        Format("checkpoint metadata", "tensorgraft", make_checkpoint, load_checkpoint, pickles, own, True, 0.7),
         Format("SavedModel", "TensorFlow", make_saved, load_saved, proto, any_error, share=0.005),
         Format("frozen graph", "TensorFlow", make_frozen, load_frozen, proto, any_error, share=0.01),
-    )  # fmt: skip
+    )
     return {f.name: f for f in rows}
 
 

@@ -90,8 +90,9 @@ def of_bytes(rng: Random, data: bytes) -> bytes:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, -(2**63), 10**30, 1e308, -0.5, "", "x", "float32", "int8", "F64", "BOOL",
-    "__class__", "../../outside", "/etc/passwd", "os.system", [], {}, [[]], [1, 2], {"x": 0}, {"c": 0}, {"dtype": "float64"},
+    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, -(2**63), 10**30, 1e308, -0.5, "", "x", "float32", "int8", "F64",
+    "BOOL", "__class__", "../../outside", "/etc/passwd", "os.system", [], {}, [[]], [1, 2], {"x": 0}, {"c": 0},
+    {"dtype": "float64"},
     {"tuple": []}, {"float": "nan"}, {"body": {}}, "inf", "graft:77", "cuda:0", "cpu", "meta",
 )  # fmt: skip
 
@@ -302,13 +303,15 @@ def of_npy(rng: Random, data: bytes) -> bytes:
 # ---- pickles ---------------------------------------------------------------------------------------------------------
 
 _CALLED = (
-    ("os", "system"), ("builtins", "exec"), ("builtins", "eval"), ("subprocess", "Popen"), ("tests.hostile.canary", "touched"),
+    ("os", "system"), ("builtins", "exec"), ("builtins", "eval"), ("subprocess", "Popen"),
+    ("tests.hostile.canary", "touched"),
     ("hostile_canary", "run"), ("builtins", "open"), ("torch", "load"), ("torch.hub", "load"), ("builtins", "getattr"),
     ("torch._utils", "_rebuild_tensor_v2"), ("torch._utils", "_rebuild_parameter"), ("collections", "OrderedDict"),
     ("tensorgraft.frontends.torch.quantized.files", "rebuild"), ("tensorgraft.files", "write"), ("torch", "device"),
 )  # fmt: skip
 _ARGUMENTS: tuple[Any, ...] = (
-    ("touch /tmp/hostile",), ("import hostile_canary",), ("/tmp/hostile-written", "wb"), (), (1,), ([],), (2**40,), ("graft:77",), ({},),
+    ("touch /tmp/hostile",), ("import hostile_canary",), ("/tmp/hostile-written", "wb"), (), (1,), ([],), (2**40,),
+    ("graft:77",), ({},),
 )  # fmt: skip
 
 
@@ -320,6 +323,15 @@ def _call(rng: Random) -> bytes:
     return b"c" + module.encode() + b"\n" + name.encode() + b"\n" + arguments + how
 
 
+# lists in lists, more memory than there is, another protocol, objects that are elsewhere
+_WANTING = (
+    b"]" * 3000, b"(" * 100000, b"\x8b" + b"\xff\xff\xff\x7f", b"\x8d" + b"\xff" * 7 + b"\x7f",
+    b"\x8a\xff" + b"\xff" * 255, b"X" + b"\xff\xff\xff\x7f", b"r\xff\xff\xff\x7f", b"j\xff\xff\xff\x7f", b"Q",
+    b"i__builtin__\neval\n",
+    b"\x82\x01", b"\x95" + b"\xff" * 8,
+)  # fmt: skip
+
+
 def of_pickle(rng: Random, data: bytes) -> bytes:
     kind = rng.randrange(8)
     head = data[:2] if data[:1] == b"\x80" else b""
@@ -329,9 +341,7 @@ def of_pickle(rng: Random, data: bytes) -> bytes:
         at = rng.randrange(2, len(data) + 1) if len(data) > 2 else 0
         return data[:at] + _call(rng) + data[at:]
     if kind == 2:
-        return head + rng.choice((b"]" * 3000, b"(" * 100000, b"\x8b" + b"\xff\xff\xff\x7f", b"\x8d" + b"\xff" * 7 + b"\x7f",
-                                  b"\x8a\xff" + b"\xff" * 255, b"X" + b"\xff\xff\xff\x7f", b"r\xff\xff\xff\x7f", b"j\xff\xff\xff\x7f",
-                                  b"Q", b"i__builtin__\neval\n", b"\x82\x01", b"\x95" + b"\xff" * 8)) + data[2:]  # fmt: skip
+        return head + rng.choice(_WANTING) + data[2:]
     if kind == 3:  # numbers within: sizes, strides and offsets of tensors
         places = [i for i, byte in enumerate(data) if byte in b"KMJ"]
         if places:

@@ -18,7 +18,7 @@ from tensorgraft.frontends.tensorflow.models import is_model
 
 
 @dataclass
-class Held:
+class ModelVariables:
     """What a program has: variables by name, paths of modules by `id`, classes of modules that are called, and of each
     path its class."""
 
@@ -36,9 +36,9 @@ class Held:
         self.variables[name] = variable
 
 
-def held_by(program: Any) -> Held:
+def held_by(program: Any) -> ModelVariables:
     """What is reached from a function or a model. Of several models names begin with what they are called."""
-    held = Held()
+    held = ModelVariables()
     roots = [("", program)] if is_model(program) else list(_around(program))
     roots = [(name, x) for k, (name, x) in enumerate(roots) if all(x is not y for _, y in roots[:k])]
     alone = sum(is_model(x) for _, x in roots) == 1
@@ -50,7 +50,7 @@ def held_by(program: Any) -> Held:
     return held
 
 
-def _add(held: Held, prefix: str, model: Any) -> None:
+def _add(held: ModelVariables, prefix: str, model: Any) -> None:
     if isinstance(model, list | tuple | dict):
         for k, x in model.items() if isinstance(model, dict) else enumerate(model):
             inner = f"{prefix}.{k}".strip(".")
@@ -83,7 +83,7 @@ def _add(held: Held, prefix: str, model: Any) -> None:
             held.add(".".join(filter(None, (prefix, path))), v)
 
 
-def _add_layer(held: Held, path: str, layer: Any) -> None:
+def _add_layer(held: ModelVariables, path: str, layer: Any) -> None:
     """A layer of Keras: its own variables by their names, layers in it by the attributes that they are."""
     if id(layer) in held.paths:
         return

@@ -16,7 +16,7 @@ from tensorgraft.codegen.framing import Watched, framed
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, steps, variables
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
-from tensorgraft.frontends.tensorflow.codegen.models import Held, held_by
+from tensorgraft.frontends.tensorflow.codegen.models import ModelVariables, held_by
 from tensorgraft.frontends.tensorflow.codegen.recording import GraphRecorder, TensorKey, recorded_plan, said_as
 from tensorgraft.frontends.tensorflow.codegen.watching import GraphWatch, mapped
 from tensorgraft.frontends.tensorflow.models import is_model
@@ -139,7 +139,7 @@ class _Tracing:
         self.program = program
         self.bound = program.bound(args, kwargs)
         self.arrays, self.rebuild = program.flatten(args, kwargs)
-        self.held: Held = held_by(program.fn)
+        self.held: ModelVariables = held_by(program.fn)
         self.watch = GraphWatch()
         self.structure: Any = None
 

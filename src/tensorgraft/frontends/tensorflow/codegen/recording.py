@@ -56,7 +56,7 @@ class GraphRecorder(ScopedRecorder):
         return key
 
 
-class Sized(np.ndarray):
+class SizedValue(np.ndarray):
     """A known value that was made to a size, and what stands for it in the program (`var`). A constant of equal numbers
     is one, too: where it is used it is written as such."""
 
@@ -64,7 +64,7 @@ class Sized(np.ndarray):
     is_uniform = False
 
     @classmethod
-    def of(cls, value: np.ndarray, var: Any = None) -> Sized:
+    def of(cls, value: np.ndarray, var: Any = None) -> SizedValue:
         sized = np.asarray(value).view(cls)
         sized.var, sized.is_uniform = var, var is None
         return sized
@@ -72,7 +72,7 @@ class Sized(np.ndarray):
 
 def said_as(xp: GraphRecorder, x: Any) -> Any:
     """The step that made it, where it was made to a size."""
-    if isinstance(x, Sized):
+    if isinstance(x, SizedValue):
         if x.var is not None:
             return x.var
         if x.is_uniform:
@@ -81,7 +81,7 @@ def said_as(xp: GraphRecorder, x: Any) -> Any:
 
 
 def _is_sized(x: Any) -> bool:
-    return isinstance(x, Sized) and (x.var is not None or x.is_uniform)
+    return isinstance(x, SizedValue) and (x.var is not None or x.is_uniform)
 
 
 def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
@@ -109,7 +109,7 @@ class _Plan(GraphPlan):
             return value
         some = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
         if some and (value == value.flat[0]).all():  # zeros, which may have the size of something
-            return Sized.of(value)
+            return SizedValue.of(value)
         return value if value.size <= _SMALL else xp.asarray(value)
 
     def __call__(self, xp: Any, *operands: Any) -> list[Any]:
@@ -126,7 +126,7 @@ class _Plan(GraphPlan):
         return super()._converted(xp)
 
     def note(self, xp: GraphRecorder, slot: int, value: Any) -> None:
-        value = value.var if isinstance(value, Sized) else value
+        value = value.var if isinstance(value, SizedValue) else value
         if type(value) is Var:
             xp.seen.extend((key, value) for key in self.keys.get(slot, ()))
 
@@ -239,7 +239,7 @@ def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], pl
             results = steps(xp, operands)
             results = list(results) if several else [results]
             sized = [
-                Sized.of(v, r) if type(r) is Var and v.shape == r.shape else v
+                SizedValue.of(v, r) if type(r) is Var and v.shape == r.shape else v
                 for v, r in zip(known, results, strict=True)
             ]
             return sized if several else sized[0]

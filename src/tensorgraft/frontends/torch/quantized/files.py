@@ -110,8 +110,8 @@ def rebuild(
         known = dict(zip(kept.parts, map(cpu_to_numpy, parts), strict=True))
         check_fit(known, base, Geometry(size, stride, offset, numpy_dtype(logical)), kept, _WHAT)
         check_numbers(known, _WHAT)
-    except (TypeError, AttributeError, IndexError, KeyError, OverflowError, NotImplementedError) as error:
-        raise ValueError(f"{_WHAT} is broken: {type(error).__name__}: {error}") from error
+    except (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError, NotImplementedError) as error:
+        raise ValueError(f"{_WHAT} is broken: {str(error).removeprefix(f'{_WHAT}: ')}") from error
     xp = place.backend
     with xp.scope():
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
