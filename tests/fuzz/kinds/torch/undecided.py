@@ -63,7 +63,7 @@ class Noise(TorchDispatchMode):
             for t in tree_leaves(result):
                 if isinstance(t, Tensor) and t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
                     t.copy_(self.noisy(t, step))
-            if any(0 < n < t.untyped_storage().nbytes() for n, t in zip(before, outs, strict=True)):
+            if any(n < t.untyped_storage().nbytes() for n, t in zip(before, outs, strict=True)):
                 self.open = self.open or "a tensor that grows beyond its storage, which others see"
             return result
         result = func(*args, **kwargs)
