@@ -12,19 +12,19 @@ INTRODUCTION = """# Random programs
 
 Written by `python -m tests.fuzz.page` from the counts of `tests/fuzz/runs/`.
 
-A program is a few statements of Python, drawn at random on live values: operators from the source framework's own tables
-with arguments drawn by their schemas, views and writes through them, gradients, modules, optimizers, regions. It is played
-by the source framework (PyTorch on the CPU, JAX, ...), and on subjects: each backend, and ways of compiling and
-transforming. Equal are values (floats within the tolerances of [conformance](conformance.md)), dtypes, shapes, strides, who
-shares memory with whom, versions, histories, gradients, exceptions, and the state after one.
+A program is a few statements of Python, drawn at random on live values: operators from the source framework's own
+tables with arguments drawn by their schemas, views and writes through them, gradients, modules, optimizers, regions.
+It is played by the source framework (PyTorch on the CPU, JAX, ...), and on subjects: each backend, and ways of
+compiling and transforming. Equal are values (floats within the tolerances of [conformance](conformance.md)), dtypes,
+shapes, strides, who shares memory with whom, versions, histories, gradients, exceptions, and the state after one.
 
-`make fuzz N=100000` plays programs of all kinds, `KIND=torch` of one; seeds are printed, `--seed S -n 1` draws a program
-again, and one that differs is made small. `make test` plays some of each kind, others for each commit. Once mended, what was
-found is a test (`tests/fuzz/found/`).
+`make fuzz N=100000` plays programs of all kinds, `KIND=torch` of one; seeds are printed, `--seed S -n 1` draws a
+program again, and one that differs is made small. `make test` plays some of each kind, others for each commit. Once
+mended, what was found is a test (`tests/fuzz/found/`).
 
-A difference counts for nothing where the source framework leaves the result open ([differences](differences.md)), or where
-rounding decides: the reference, played again with noise of the size of a rounding error in each operator, varies as much.
-Such programs are counted apart.
+A difference counts for nothing where the source framework leaves the result open ([differences](differences.md)), or
+where rounding decides: the reference, played again with noise of the size of a rounding error in each operator,
+varies as much. Such programs are counted apart.
 """
 
 

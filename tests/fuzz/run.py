@@ -87,7 +87,7 @@ def one(kind: Kind, seed: int, subjects: tuple[str, ...] = (), limit: int = 120)
 
 
 def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> Iterator[Found]:
-    """In processes, each of which plays `_CHUNK` programs: one that a framework ends is one finding. jobs=0: in this."""
+    """In processes, each of which plays `_CHUNK` programs: one that a framework ends is a finding. jobs=0: in this."""
     if not jobs:
         yield from (one(kind_named(name), seed, subjects) for seed in seeds)
         return

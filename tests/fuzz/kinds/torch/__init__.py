@@ -115,6 +115,8 @@ class Torch(Kind):
                     if rng.random() < 0.01 and self.kept(error):
                         return text
                     continue
+                if any(t.dtype is torch.complex32 for _, t in observed.leaves("", result)):  # no backend has it
+                    break
                 if _open(op, text, pool, result):
                     break
                 return "{new} = " + text

@@ -24,7 +24,7 @@ _WHY = {
     "random": "dropout rrelu lobpcg lowrank bernoulli multinomial poisson binomial normal fractional",
     "drawn as modules": "lstm gru rnn layer_norm_cell",
     "signs, phases and orders are open": "eig eigh svd eigvals lstsq geqrf orgqr ormqr householder ldl qr",
-    "drawn elsewhere": "set_ set data as_strided requires retain detach",
+    "drawn elsewhere": "linspace logspace set_ set data as_strided requires retain detach",
     "nothing to compare": "_assert gradient is_set_to",
     "wrong on the CPU": "matrix_exp",
     "PyTorch crashes": "_foreach_copy",
