@@ -380,3 +380,11 @@ def test_division_by_a_constant_is_no_product_with_its_reciprocal(divisor: float
     found = host(xp.compile(quotient)(xp.asarray(x))[0])
     assert np.array_equal(found, np.broadcast_to(x / np.float32(divisor), found.shape))
     assert found.ndim == (3 if how == "broadcast" else 2)
+
+
+def test_a_number_that_is_zero_keeps_its_sign() -> None:
+    """TensorFlow keeps one tensor for equal numbers, and takes 0.0 for -0.0."""
+    reciprocal = xp.compile(lambda x, y: (xp.divide(x, y),))
+    one = xp.asarray(np.ones(2, np.float32))
+    for zero in (0.0, -0.0, 0.0):
+        assert np.array_equal(np.signbit(host(reciprocal(one, zero)[0])), np.signbit([zero, zero]))

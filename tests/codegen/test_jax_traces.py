@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.codegen.replay import replay, said, shown
 
+import tensorgraft as tg
 from tensorgraft.codegen.trace import SourceTrace, steps
 from tensorgraft.frontends.jax.codegen import trace_function
 
@@ -250,3 +251,12 @@ def test_what_cannot_be_said_is_an_error_with_its_line() -> None:
     with pytest.raises(NotImplementedError, match="calls a function of the host") as error:
         trace_function(program, (X,))
     assert "test_jax_traces.py:" in error.value.__notes__[0]
+
+
+@pytest.mark.parametrize("onto", ["numpy", "torch"])
+def test_constants_and_numbers_are_results_too(onto: str) -> None:
+    def fn(x: Any) -> Any:
+        return {"x": x * 2, "three": jnp.asarray(3), "row": (jnp.arange(20) * 1.5, 0, jax.nn.softmax(x[:0]))}
+
+    written = tg.source(fn, np.ones(3, np.float32), onto=onto)
+    assert written.report.ok

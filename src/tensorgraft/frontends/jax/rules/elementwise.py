@@ -142,6 +142,12 @@ def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
     return xp.where(xp.greater_equal(xp.abs(xp.subtract(x, whole)), 0.5), xp.add(whole, xp.sign(x)), whole)
 
 
+@rule("digamma")
+def digamma(xp: Backend, x: Array, **_: Any) -> Array:
+    """NaN at zeros, where the hub has PyTorch's infinity."""
+    return xp.where(xp.equal(x, 0), np.nan, xp.digamma(x))
+
+
 @rule("conj")
 def conj(xp: Backend, x: Array, **_: Any) -> Array:
     return xp.conj(x) if _is_complex(xp, x) else xp.complex(x, xp.zeros_like(x))
