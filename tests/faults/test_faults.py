@@ -164,7 +164,8 @@ def test_a_full_disk(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.filterwarnings("ignore:.*runs uncompiled")
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "torch"])
 def test_threads_that_share_a_compiled_function(backend):
     outcome = long_runs.threads(backend, "jit", 32, 1)
     assert outcome["wrong"] == []

@@ -26,7 +26,7 @@ class Entries(LRUCache):
         super().__init__(path, max_size=-1)
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{key}-cache"
+        return Path(self.path) / f"{key}-cache"  # which another library may have made
 
     def get(self, key: str) -> bytes | None:
         """None for what is not there, and for what is no whole file, which is deleted."""
@@ -47,7 +47,7 @@ class Entries(LRUCache):
         file = self._file(key)
         if file.exists():
             return
-        beside = self.path / f"{key}.{os.getpid()}.tmp"
+        beside = file.with_name(f"{key}.{os.getpid()}.tmp")
         try:
             beside.write_bytes(b"".join((value, _MARK, zlib.crc32(value).to_bytes(4, "little"))))
             beside.replace(file)
