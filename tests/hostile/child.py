@@ -144,7 +144,8 @@ def outcome(form: Format, folder: Path, valid: str, watch: Watch) -> tuple[str, 
         said = f"{type(error).__name__}: {error}"
         if "allocate memory" in said or "bad_alloc" in said or "MemoryError" in said:
             return "memory", said
-        own = of_ours(error) and type(error) in _CARELESS and _REFUSED not in said
+        careless = type(error) in _CARELESS and type(error) not in form.errors
+        own = of_ours(error) and careless and _REFUSED not in said
         if own or not isinstance(error, form.errors):
             return "undocumented error", said
         if form.named and os.fspath(folder) not in str(error):

@@ -322,7 +322,7 @@ def load_frozen(folder: Path) -> Any:
 def formats() -> dict[str, Format]:
     from safetensors import SafetensorError
 
-    rust = (SafetensorError, ValueError, RuntimeError, OSError)
+    rust = (SafetensorError, TypeError, ValueError, RuntimeError, OSError)
     # PyTorch's and TensorFlow's own readers document none: they are counted by their types
     any_error: tuple[type[BaseException], ...] = (Exception,)
 
@@ -352,8 +352,8 @@ def formats() -> dict[str, Format]:
         Format("tg.load", "tensorgraft", make_function, load_function, _by_name, own, True, 2),
         Format("recorded program", "tensorgraft", make_program, load_program, _by_name, own, True, 2),
         Format("tree_deserialise_leaves", "safetensors", make_tree, load_tree, safe, (ValueError,), True, 4),
-        Format("safetensors onto the device", "safetensors", make_safetensors, load_safetensors, safe, rust, share=4),
-        Format("sharded safetensors", "safetensors", make_sharded, load_sharded, safe, rust, share=2),
+        Format("safetensors onto the device", "safetensors", make_safetensors, load_safetensors, safe, rust, True, 4),
+        Format("sharded safetensors", "safetensors", make_sharded, load_sharded, safe, rust, True, 2),
         Format("flattened quantised state", "safetensors", make_flattened, load_flattened, safe, rust, share=3),
         Format("torch.load onto the device", "PyTorch", make_torch, load_torch, zipped, any_error, share=0.4),
         Format("torch.load with map_location", "PyTorch", make_torch, load_mapped, zipped, any_error, share=0.3),

@@ -6,6 +6,9 @@ goes there.
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import safetensors
@@ -28,6 +31,15 @@ def _ours(device: Any) -> torch.device | None:
     return loading.part("core.devices").slot_of(device).device if kind == loading.TYPE else None
 
 
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """What safetensors does not take, and extents that PyTorch or the device do not, as errors that say of which file."""
+    try:
+        yield
+    except (safetensors.SafetensorError, TypeError, ValueError, OverflowError) as error:
+        raise type(error)(f"{name}: {str(error).partition(chr(10))[0]}") from error
+
+
 class _ReaderType(type):
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, _open) or type.__instancecheck__(cls, x)
@@ -37,6 +49,7 @@ class Reader(metaclass=_ReaderType):
     """`safetensors.safe_open`; tensors for a device of ours are copied there as they are read."""
 
     _file: Any
+    _name: str
     _device: torch.device
 
     def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
@@ -44,11 +57,14 @@ class Reader(metaclass=_ReaderType):
         if there is None:
             return _open(filename, framework, device, **options)
         self = object.__new__(cls)
-        self._file, self._device = _open(filename, framework, "cpu", **options), there
+        self._name, self._device = os.fspath(filename), there
+        with _naming(self._name):
+            self._file = _open(filename, framework, "cpu", **options)
         return self
 
     def get_tensor(self, name: str) -> torch.Tensor:
-        return self._file.get_tensor(name).to(self._device)
+        with _naming(self._name):
+            return self._file.get_tensor(name).to(self._device)
 
     def get_tensors(self) -> dict[str, torch.Tensor]:
         return {name: self.get_tensor(name) for name in self._file.offset_keys()}
