@@ -28,6 +28,7 @@ _TIMES = 4
 
 class JaxCoded:
     device: Any
+    for_cpu: bool
 
     def coded_matmul(
         self: Any,
