@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem harness versions dist dist-check gpu docs setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs harness versions dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -71,6 +71,15 @@ fuzz: $(STAMP)
 ecosystem: export JAX_PLATFORMS = cpu
 ecosystem: $(STAMP)
 	$(BIN)/python -m ecosystem all $(ECOSYSTEM_ARGS)
+
+# Ten thousand exceptions at the n-th thing that a backend does, and 20,000 steps of training: both write docs/faults.md.
+faults: export JAX_PLATFORMS = cpu
+faults: $(STAMP)
+	$(BIN)/python -W ignore -m tests.faults --faults 10000; status=$$?; $(BIN)/python -m tests.faults.page; exit $$status
+
+long-runs: export JAX_PLATFORMS = cpu
+long-runs: $(STAMP)
+	$(BIN)/python -m tests.faults.long_runs --steps 20000; status=$$?; $(BIN)/python -m tests.faults.page; exit $$status
 
 # Other people's models and programs. The harness lies outside this repository.
 harness: $(STAMP)

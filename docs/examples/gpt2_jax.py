@@ -6,16 +6,6 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def _layer_norm(
-    x: jax.Array, weight: jax.Array, bias: jax.Array, axes: int = 1, eps: float = 1e-5
-) -> jax.Array:
-    """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
-    over = tuple(range(-axes, 0))
-    y = (x - x.mean(over, keepdims=True)) * jax.lax.rsqrt(x.var(over, keepdims=True) + eps)
-    y = y * weight
-    return y + bias
-
-
 def attention_weights(q: jax.Array, k: jax.Array, causal: bool = False) -> jax.Array:
     """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
     scores = q @ k.mT * q.shape[-1] ** (-0.5)
@@ -37,7 +27,9 @@ def dot_product_attention(
 
 def layer_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, length, 64)"""
-    return _layer_norm(x, p["weight"], p["bias"])
+    y = (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+    y = y * p["weight"]
+    return y + p["bias"]
 
 
 def linear(p: dict, x: jax.Array) -> jax.Array:

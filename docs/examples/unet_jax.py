@@ -71,19 +71,6 @@ def per_channel(v: jax.Array, x: jax.Array) -> jax.Array:
     return v.reshape(-1, *[1] * (x.ndim - 2))
 
 
-def _group_norm(
-    x: jax.Array, groups: int, weight: jax.Array, bias: jax.Array, eps: float = 1e-5
-) -> jax.Array:
-    """Over the channels of a group of x (N, C, ...) and all that follows (Wu, He 2018)."""
-    parts = x.reshape(x.shape[0], groups, -1)
-    parts = (parts - parts.mean(-1, keepdims=True)) * jax.lax.rsqrt(
-        parts.var(-1, keepdims=True) + eps
-    )
-    y = parts.reshape(x.shape)
-    y = y * per_channel(weight, x)
-    return y + per_channel(bias, x)
-
-
 def conv2d(p: dict, x: jax.Array, padding: int) -> jax.Array:
     """x: (batch, n, size, size)"""
     return conv(x, p["weight"], p["bias"], padding=padding)
@@ -91,7 +78,13 @@ def conv2d(p: dict, x: jax.Array, padding: int) -> jax.Array:
 
 def group_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, n, size, size)"""
-    return _group_norm(x, 8, p["weight"], p["bias"])
+    parts = x.reshape(x.shape[0], 8, -1)
+    parts = (parts - parts.mean(-1, keepdims=True)) * jax.lax.rsqrt(
+        parts.var(-1, keepdims=True) + 1e-5
+    )
+    y = parts.reshape(x.shape)
+    y = y * per_channel(p["weight"], x)
+    return y + per_channel(p["bias"], x)
 
 
 def conv_transpose2d(p: dict, x: jax.Array) -> jax.Array:

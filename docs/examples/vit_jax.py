@@ -24,19 +24,11 @@ def conv(
     return y + bias.reshape(-1, *[1] * n)
 
 
-def _layer_norm(
-    x: jax.Array, weight: jax.Array, bias: jax.Array, axes: int = 1, eps: float = 1e-5
-) -> jax.Array:
-    """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
-    over = tuple(range(-axes, 0))
-    y = (x - x.mean(over, keepdims=True)) * jax.lax.rsqrt(x.var(over, keepdims=True) + eps)
-    y = y * weight
-    return y + bias
-
-
 def layer_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, 65, 64)"""
-    return _layer_norm(x, p["weight"], p["bias"], eps=1e-6)
+    y = (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-6)
+    y = y * p["weight"]
+    return y + p["bias"]
 
 
 def linear(p: dict, x: jax.Array) -> jax.Array:

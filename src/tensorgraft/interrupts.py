@@ -7,7 +7,7 @@ of C++ has ended, in which a program has used up the arrays that were donated to
 
 from __future__ import annotations
 
-import _signal  # `signal` makes enumerations of what it gives and takes, which costs five times as much
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of what it gives and takes, which costs five times as much
 import contextlib
 import threading
 from _thread import get_ident

@@ -157,3 +157,20 @@ def test_values_that_are_asked_for_by_a_list_name_the_line():
 
     with pytest.raises(TracedValueError, match=r"test_checks\.py:\d+: `return x\.split.*int64 array of shape \(3,\)"):
         source(Lists(), torch.ones(3, 3), onto="jax")
+
+
+def test_constants_in_a_row_are_not_written_out():
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("position_ids", torch.arange(512)[None], persistent=False)
+            self.register_buffer("rows", torch.arange(40)[:, None], persistent=False)
+            self.register_buffer("kinds", torch.zeros(1, 512, dtype=torch.int64), persistent=False)
+
+        def forward(self, x):
+            n = x.shape[1]
+            return x + self.position_ids[:, :n] + self.rows[:2] + self.kinds[:, :n]
+
+    text = source(Table(), torch.ones(2, 5), onto="numpy").text
+    assert "POSITION_IDS = np.arange(512)[None]" in text and "ROWS = np.arange(40)[:, None]" in text
+    assert "KINDS = np.zeros((1, 512), dtype=np.int64)" in text

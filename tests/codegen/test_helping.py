@@ -8,6 +8,7 @@ import pytest
 
 from tensorgraft.codegen import helping
 from tensorgraft.codegen.functions import snake
+from tensorgraft.codegen.inlining import inlined
 from tensorgraft.codegen.text import formatted
 
 NORM = """
@@ -69,3 +70,24 @@ def test_names_of_functions():
     names = {"GPT2LMHeadModel": "gpt2_lm_head_model", "ResNet": "resnet", "ViT": "vit", "BatchNorm2d": "batch_norm2d",
              "RMSNorm": "rms_norm", "BertForMaskedLM": "bert_for_masked_lm", "Conv1D": "conv1d"}  # fmt: skip
     assert {kind: snake(kind) for kind in names} == names
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("_norm(x, p['weight'])", "y = x / x.std(-1)\n    return y * p['weight']"),
+        ("_norm(x, p['weight'], axes=2)", "over = (-2, -1)\n    y = x / x.std(over)\n    return y * p['weight']"),
+        ("_norm(x, p['weight'] + 1)", None),  # is no name
+        ("_norm(x, y)", None),  # the helper has another one of this name
+    ],
+)
+def test_a_helper_that_one_function_only_calls_is_its_body(call, expected):
+    helper = '''def _norm(x, weight, axes=1):
+    """A norm."""
+    over = tuple(range(-axes, 0))
+    y = x / x.std(over)
+    return y * weight'''
+    norm = f"def norm(p, x):\n    return {call}"
+    (part,), helpers = inlined([norm], [helper], ["_norm"])
+    assert (part, helpers) == ((norm, [helper]) if expected is None else (f"def norm(p, x):\n    {expected}", []))
+    assert inlined([norm, "_norm(1, 2)"], [helper], ["_norm"])[1] == [helper]

@@ -37,10 +37,7 @@ def main() -> int:
     start = time.process_time()
     with installed(backends) as injector:
         faults = Faults(injector, backends, chosen)
-        if options.most:
-            most = dict.fromkeys(backends, options.most)
-        else:
-            most = faults.most(options.faults, SHARES)
+        most = dict.fromkeys(backends, options.most) if options.most else faults.most(options.faults, SHARES)
         table = faults.inject(most)
     seconds = time.process_time() - start
     injected = sum(cell.injected for cell in table.values())

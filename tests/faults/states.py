@@ -33,7 +33,7 @@ def _add(seen: dict[str, Any], path: str, x: Any) -> None:
             if x.grad is not None:
                 _add(seen, f"{path}.grad", x.grad)
     elif isinstance(x, torch.nn.Module):
-        _add(seen, path, {n: t for n, t in (*x.named_parameters(), *x.named_buffers())})
+        _add(seen, path, dict([*x.named_parameters(), *x.named_buffers()]))
     elif isinstance(x, torch.optim.Optimizer):
         params = [p for group in x.param_groups for p in group["params"]]
         _add(seen, path, [dict(x.state.get(p, {})) for p in params])

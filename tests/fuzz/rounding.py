@@ -14,7 +14,18 @@ from tensorgraft.hub.operations.elementwise import BINARY, UNARY
 MOVING = {"abs", "negative", "conj", "real", "imag", "floor", "ceil", "trunc", "round", "sign", "maximum", "minimum"}
 MOVING |= {"copysign", "nextafter", "fmod", "remainder", "floor_divide", "square"} | {n for n in BINARY if "_" in n}
 ROUNDING = {*UNARY, *BINARY} - MOVING
-ROUNDING |= {"sum", "prod", "cumsum", "cumprod", "dot_general", "convolution", "reduce_window", "fft", "logsumexp", "mean"}
+ROUNDING |= {
+    "sum",
+    "prod",
+    "cumsum",
+    "cumprod",
+    "dot_general",
+    "convolution",
+    "reduce_window",
+    "fft",
+    "logsumexp",
+    "mean",
+}
 ROUNDING |= {"cholesky", "qr", "svd", "svdvals", "eigh", "lu", "triangular_solve", "solve", "softmax", "sigmoid", "erf"}
 
 

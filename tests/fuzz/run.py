@@ -174,15 +174,22 @@ def _run(kind: Kind, first: int, args: argparse.Namespace) -> int:
             path.write_text(written(kind, row))  # a crash of what makes it small loses nothing
             path.write_text(written(kind, small(kind, row)))
             print(path.read_text(), flush=True)
+        if args.count and ran % 200 == 0:  # of a run that is stopped
+            _record(kind, first, ran, played, excused, bad)
         if len(bad) >= args.most:
             break
     print(f"{ran} programs, {len(bad)} differences, {dict(excused)}, {time.monotonic() - started:.0f} s", flush=True)
     if args.count:
-        RUNS.mkdir(exist_ok=True)
-        record = {"kind": kind.name, "first": first, "programs": ran, "played": played, "excused": excused}
-        record |= {"differed": sorted(set(bad)), "commit": commit()}
-        (RUNS / f"{kind.name}_{first}.json").write_text(json.dumps(record, indent=1) + "\n")
+        _record(kind, first, ran, played, excused, bad)
     return 1 if bad else 0
+
+
+def _record(kind: Kind, first: int, ran: int, played: Counter[str], excused: Counter[str], bad: list[int]) -> None:
+    """Of programs in order from the first seed on (with several jobs nearly so)."""
+    RUNS.mkdir(exist_ok=True)
+    record = {"kind": kind.name, "first": first, "programs": ran, "played": played, "excused": excused}
+    record |= {"differed": sorted(set(bad)), "commit": commit()}
+    (RUNS / f"{kind.name}_{first}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def commit() -> str:

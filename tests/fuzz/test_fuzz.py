@@ -22,4 +22,6 @@ def test_programs_of_this_commit(kind: str, part: int) -> None:
         found = run.one(run.kind_named(kind), seed)
         for row in found.rows:
             said = run.written(run.kind_named(kind), run.small(run.kind_named(kind), row))
-            pytest.fail(f"python -m tests.fuzz {kind} --seed {seed} -n 1 --on '{row['subject']}'\n{said}", pytrace=False)
+            pytest.fail(
+                f"python -m tests.fuzz {kind} --seed {seed} -n 1 --on '{row['subject']}'\n{said}", pytrace=False
+            )

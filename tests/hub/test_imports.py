@@ -17,7 +17,8 @@ import tensorgraft
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
 UNDER_FRONT_ENDS = (
-    "errors files private warned importing hub boxes storage views anywhere precision arrays compiled quantization"
+    "errors files private warned importing interrupts hub boxes storage views anywhere precision"
+    " arrays compiled quantization"
 )
 
 
@@ -45,7 +46,8 @@ LAYERS = {
     "files": "",
     "warned": "",
     "importing": "",
-    "hub": "errors files warned importing",
+    "interrupts": "",
+    "hub": "errors files warned importing interrupts",
     **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
     "backends()": "hub private",
     "boxes": "hub",
@@ -58,7 +60,7 @@ LAYERS = {
     "quantization": "warned hub storage views",
     "codegen": "errors files hub",
     "frontends()": "private",
-    "frontends.torch_entry": "errors private warned importing hub",
+    "frontends.torch_entry": "errors private warned importing interrupts hub",
     **TORCH,
     "frontends.torch": " ".join(["importing frontends.torch_entry", *TORCH]),
     **ARRAYS,
@@ -69,7 +71,7 @@ LAYERS = {
     "frontends.jax": f"{UNDER_FRONT_ENDS} codegen",
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
-    "frontends.tensorflow": "errors hub precision compiled codegen",
+    "frontends.tensorflow": "errors interrupts hub precision compiled codegen",
     "codegen.api": "files codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",

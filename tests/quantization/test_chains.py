@@ -7,10 +7,20 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from tests.quantization.chains import Draw, applied, draw_array, draw_copy, draw_dtype, draw_scheme, draw_view, made, numbers, pair
+from tests.quantization.chains import (
+    Draw,
+    applied,
+    draw_array,
+    draw_copy,
+    draw_dtype,
+    draw_scheme,
+    draw_view,
+    made,
+    numbers,
+    pair,
+)
 
 import tensorgraft as tg
-import tensorgraft.array_api as xp
 
 EXAMPLES = int(os.environ.get("TENSORGRAFT_CHAINS", "40"))
 checked = settings(

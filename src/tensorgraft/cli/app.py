@@ -218,8 +218,16 @@ def bench(
 @app.command()
 def doctor(
     devices: Annotated[bool, typer.Option("--devices", help="Start every backend, and list its devices.")] = False,
+    drift: Annotated[
+        bool,
+        typer.Option("--drift", help="Instead, what frameworks have that differs from the versions that were tested."),
+    ] = False,
 ) -> None:
     """List backends and front ends: versions, and the command that installs what is missing."""
+    if drift:
+        from tensorgraft.cli.drift import print_drift
+
+        raise typer.Exit(print_drift())
     from tensorgraft.cli.doctor import print_report
 
     print_report(devices)

@@ -306,7 +306,8 @@ class _Builder:
                 call.path = call.path[len(path) :]
         outputs = list(self.outputs[frame])
         if frame is self.trace.root:
-            outputs = list(dict.fromkeys([*variables(self.trace.result), *variables(self.trace.written)]))
+            given = dict.fromkeys([*variables(self.trace.result), *variables(self.trace.written)])
+            outputs = [v for v in given if v.value is None]  # a constant is written where it is returned
         layer = None
         if self.modules is not None and frame.is_module and frame is not self.trace.root:
             layer = self.modules.layer(frame, calls, inputs, parameters)
@@ -432,6 +433,7 @@ class _Builder:
         statics: dict[str, list[Any]] = {}
 
         named: dict[str, Static] = {}
+        method = ""  # what is being looked at
 
         def tell(tree: Any, trees: list[Any], name: str) -> Any:
             if not _varies(tree):
@@ -443,7 +445,7 @@ class _Builder:
                 return tree
             if (
                 name == "shape"
-                and getattr(call, "method", "") == "reshape"
+                and method == "reshape"
                 and isinstance(tree, tuple)
                 and sum(isinstance(d, Extent) for d in tree) == 1
             ):
@@ -469,6 +471,7 @@ class _Builder:
 
         for i, call in enumerate(function.calls):
             assert isinstance(call, SourceStep)
+            method = call.method
             others = [calls[i] for calls in originals]
             if isinstance(call, Invoke):
                 statics_of = {

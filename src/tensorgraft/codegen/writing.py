@@ -332,9 +332,13 @@ class FunctionWriter:
         if known is None:
             if value.size > 4096:
                 raise CannotBeSaidError(f"{self.where()}: a constant of {v} is too large for source")
-            wide = value.tolist() if value.dtype.isbuiltin == 1 else value.astype(np.float32).tolist()
-            expression = fill(self.target.constant, x=self(wide), dtype=self(value.dtype))
             title = self.style.titles.get(key, "")
+            expression = self.regular(value)
+            if expression is not None and not title:
+                return expression
+            if expression is None:
+                wide = value.tolist() if value.dtype.isbuiltin == 1 else value.astype(np.float32).tolist()
+                expression = fill(self.target.constant, x=self(wide), dtype=self(value.dtype))
             if value.size <= 8 and not title:
                 return expression
             taken = {n for n, _ in self.style.constants.values()} | self.style.taken
@@ -344,6 +348,31 @@ class FunctionWriter:
             known = (next(n for n in numbered if n not in taken), expression)
             self.style.constants[key] = known
         return ast.Name(known[0])
+
+    def regular(self, value: np.ndarray) -> ast.expr | None:
+        """A constant that people do not write out: equal integers, integers in a row."""
+        flat = value.reshape(-1)
+        if value.dtype.kind not in "biu" or flat.size <= 8 or value.dtype.isbuiltin != 1:
+            return None
+        if (flat == flat[0]).all():
+            return self.said("full", tuple(value.shape), flat[0].item(), value.dtype)
+        if value.dtype.kind == "b" or max(value.shape) != flat.size or not (flat == np.arange(flat.size)).all():
+            return None
+        row = self.said("arange", 0, flat.size, 1, value.dtype)
+        axes: list[ast.expr] = [ast.Slice() if n == flat.size else literal(None) for n in value.shape]
+        if isinstance(axes[-1], ast.Slice):
+            axes.pop()
+        if row is None or not axes:
+            return row
+        return ast.Subscript(row, axes[0] if len(axes) == 1 else ast.Tuple(axes))
+
+    def said(self, method: str, *args: Any) -> ast.expr | None:
+        """An operation in the target's words, as an expression; None where it has none."""
+        rule = self.target.words.get(method)
+        arguments = bound(method, args, {})
+        return (
+            None if rule is None else self.fill(rule, **arguments) if isinstance(rule, str) else rule(self, **arguments)
+        )
 
     def fill(self, template: str, /, **arguments: Any) -> ast.expr:
         holes = {k: None if v is None else self(v) for k, v in arguments.items()}
@@ -457,7 +486,8 @@ class FunctionWriter:
     def shapes(self, call: SourceStep) -> str:
         if call.method not in _MOVING or not isinstance(call.outcome, Var):
             return ""
-        return "(" + ", ".join(self.dimension(d) for d in call.outcome.shape) + ")"
+        sizes = [self.dimension(d) for d in call.outcome.shape]
+        return f"({', '.join(sizes)})" if sizes.count("n") < 2 else ""
 
     def dimension(self, d: Any) -> str:
         if not isinstance(d, Extent):
@@ -465,6 +495,8 @@ class FunctionWriter:
         if not self.style.labels:  # it differs between the modules of one function alone
             return "n"
         n = len(next(iter(self.style.labels), ()))
+        if any(d.values[i : i + n] != d.values[:n] for i in range(n, len(d.values), n)):
+            return "n"
         label = self.style.labels.get(d.values[:n])
         if label is not None:
             return label

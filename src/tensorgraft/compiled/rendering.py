@@ -137,8 +137,14 @@ def _operators(e: Explanation) -> Group:
         name = f"{o.name} (backward)" if o.backward else o.name
         share = f"{o.flops / total:.0%}"
         rows.append((name, str(o.calls), quantity(o.flops), share, size(o.bytes), o.place, _short(o.source)))
-    right = [Column(name, justify="right", no_wrap=True) for name in ("calls", "FLOPs", "share", "bytes")]
-    right += [Column("line", no_wrap=True), Column("", no_wrap=True)]
+    # Where the lines are too long it is names and sources that are cut, neither a figure nor a place.
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)][1:6] or [0] * 5
+    names = (("calls", "right"), ("FLOPs", "right"), ("share", "right"), ("bytes", "right"), ("line", "left"))
+    right = [
+        Column(name, justify=side, no_wrap=True, min_width=max(width, len(name)))  # type: ignore[arg-type]
+        for (name, side), width in zip(names, widths, strict=True)
+    ]
+    right.append(Column("", no_wrap=True))
     return table("the most expensive operators, by FLOPs", rows, Column("operator", no_wrap=True), *right)
 
 

@@ -94,4 +94,4 @@ class _Gate:
 def watch() -> None:
     """Names are looked for from now on, whenever a module of a feature is imported."""
     if _Gate not in sys.meta_path:
-        sys.meta_path.insert(0, _Gate)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _Gate)

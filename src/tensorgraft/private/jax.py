@@ -90,6 +90,17 @@ NAMES = Names(
             """,
         ),
         Feature(
+            "drift",
+            "`tensorgraft doctor --drift`",
+            """
+            cli.drift.jax
+            """,
+            """
+            jax._src.interpreters.mlir: _lowerings
+            jax._src.interpreters.mlir._platform_specific_lowerings: values
+            """,
+        ),
+        Feature(
             "quantised operands",
             "quantised arrays among the operands of JAX functions",
             """

@@ -62,6 +62,16 @@ NAMES = Names(
             """,
         ),
         Feature(
+            "drift",
+            "`tensorgraft doctor --drift`",
+            """
+            cli.drift.tensorflow
+            """,
+            """
+            tensorflow.python.framework: op_def_registry
+            """,
+        ),
+        Feature(
             "SavedModels",
             "variables of SavedModels by name",
             """

@@ -307,6 +307,18 @@ NAMES = Names(
             """,
         ),
         Feature(
+            "drift",
+            "`tensorgraft doctor --drift`",
+            """
+            cli.drift.torch
+            """,
+            """
+            torch: _meta_registrations
+            torch._C: _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _jit_get_all_schemas
+            torch._decomp: decomposition_table global_decomposition_table
+            """,
+        ),
+        Feature(
             "tg.eval_shape",
             "`tg.eval_shape` of functions that call PyTorch itself",
             """

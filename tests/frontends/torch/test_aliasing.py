@@ -116,3 +116,25 @@ def test_an_argument_with_a_history_cannot_be_written():
     with pytest.raises(RuntimeError, match=r"with a history of its own \(grad_fn\) is written in place inside tg.jit"):
         tg.jit(lambda x: x.mul_(2).sum())(x)
     assert x.tolist() == [1, 2, 3, 4]
+
+
+def looks(x):
+    y = x * 2
+    return y, y.conj(), y.conj().imag, torch._neg_view(y), x.conj(), x.imag, x.conj().imag, x.expand(2, 2).real
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_results_that_are_lazy_conjugates_and_parts_of_complex_numbers(backend):
+    x = torch.tensor([1 + 2j, 3 - 1j])
+    for expected, found in zip(looks(x), tg.jit(looks, compile="first")(x.to(tg.device(backend))), strict=True):
+        assert (found.is_conj(), found.is_neg()) == (expected.is_conj(), expected.is_neg())
+        assert torch.equal(found.cpu().resolve_conj().resolve_neg(), expected.resolve_conj().resolve_neg())
+
+
+def test_a_gradient_that_is_a_lazy_conjugate():
+    def step(w):
+        w.conj().mul(2 + 1j).conj().real.sum().backward()
+        return w.grad
+
+    w, v = (torch.tensor([1 + 2j, 3 - 1j], device=d, requires_grad=True) for d in ("cpu", tg.device("jax")))
+    assert torch.equal(tg.jit(step, compile="first")(v).cpu(), step(w)) and torch.equal(v.grad.cpu(), w.grad)

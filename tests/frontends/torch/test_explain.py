@@ -193,3 +193,19 @@ def test_backends_that_tell_less():
     assert told.program.flops == 2 * 4 * 8 * 3 and told.program.memory is None
     assert told.program.primitives == {"aten.matmul.default": 1, "aten.tanh.default": 1}
     assert "the backend counts 192" in str(told)
+
+
+def test_figures_and_lines_are_never_cut():
+    """Of a wide table names and sources are."""
+    device = tg.device("jax")
+    layers = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64)).to(device)
+
+    def step_with_a_long_line(x):
+        the_sum_of_two_losses_that_are_added = layers(x).square().mean() + layers(x).exp().sum()
+        the_sum_of_two_losses_that_are_added.backward()
+
+    text = str(tg.explain(step_with_a_long_line, torch.ones(8, 64, device=device)))
+    table = text[text.index("the most expensive operators") :].splitlines()[1:]
+    assert table[0].split() == ["operator", "calls", "FLOPs", "share", "bytes", "line"]
+    backward = next(line for line in table if "native_layer_norm_b" in line)
+    assert "KiB" in backward and "test_explain.py:" in backward and backward.count("…") <= 2, backward

@@ -52,9 +52,7 @@ class Drawing:
 
     def __init__(self, rng: random.Random, names: dict[str, Any]) -> None:
         self.rng = rng
-        self.arrays = {
-            n: x for n, x in names.items() if n[0] == "v" and n[1:].isdigit() and isinstance(x, np.ndarray)
-        }
+        self.arrays = {n: x for n, x in names.items() if n[0] == "v" and n[1:].isdigit() and isinstance(x, np.ndarray)}
         taken = [int(n[1:]) for n in names if n[0] in "vs" and n[1:].isdigit()]
         self.next = max(taken, default=-1) + 1
 
@@ -119,7 +117,9 @@ class Drawing:
             return found
         if self.maybe(0.03):
             return self.new(dtypes)  # of any shape: mostly refused
-        shape = tuple(n if self.maybe(0.75) else 1 for n in x.shape[self.rng.randint(0, x.ndim) if self.maybe(0.3) else 0 :])
+        shape = tuple(
+            n if self.maybe(0.75) else 1 for n in x.shape[self.rng.randint(0, x.ndim) if self.maybe(0.3) else 0 :]
+        )
         if not within and self.maybe(0.2):
             shape = tuple(self.one(1, 2, 3) if n == 1 and self.maybe() else n for n in shape)
             if len(shape) == x.ndim and self.maybe(0.3):
@@ -133,7 +133,11 @@ class Drawing:
             return str(self.one(1, 2, 3, 7))
         if dtype.kind == "i":
             return str(self.one(-3, -1, 1, 2, 3, 5))
-        return self.one("0.5", "-1.25", "2", "3", "-1", "1.5", "0.75") if dtype.kind == "f" else self.one("2", "0.5", "(1-0.5j)")
+        return (
+            self.one("0.5", "-1.25", "2", "3", "-1", "1.5", "0.75")
+            if dtype.kind == "f"
+            else self.one("2", "0.5", "(1-0.5j)")
+        )
 
     def axis(self, x: Any) -> int:
         if x.ndim == 0:
@@ -184,7 +188,7 @@ class Drawing:
         if not x.ndim:
             raise Retry
         if self.maybe(0.3):
-            found = self.find("b", lambda m: 0 < m.ndim and m.shape == x.shape[: m.ndim])
+            found = self.find("b", lambda m: m.ndim > 0 and m.shape == x.shape[: m.ndim])
             if found and self.maybe():
                 return found
             return self.new(["bool"], x.shape[: self.rng.randint(1, x.ndim)])
@@ -348,19 +352,22 @@ def overlaps(x: Any) -> bool:
 
 def to_write(d: Drawing) -> str:
     # what was broadcast is refused; a part of it, where nothing overlaps, is left open
-    return d.array(where=lambda x: writable(x) or overlaps(x) and d.maybe(0.02))
+    return d.array(where=lambda x: writable(x) or (overlaps(x) and d.maybe(0.02)))
 
 
 def of_the_kind(x: Any) -> list[str]:
     """Dtypes whose values may be written into `x`."""
     own = [str(x.dtype)] * 4
-    return own + {
-        "b": [],
-        "u": UNSIGNED + ["bool"],
-        "i": SIGNED + ["bool"],
-        "f": [*FLOATS, "int32", "bool"],
-        "c": [*COMPLEX, "float32", "int16"],
-    }[x.dtype.kind]
+    return (
+        own
+        + {
+            "b": [],
+            "u": [*UNSIGNED, "bool"],
+            "i": [*SIGNED, "bool"],
+            "f": [*FLOATS, "int32", "bool"],
+            "c": [*COMPLEX, "float32", "int16"],
+        }[x.dtype.kind]
+    )
 
 
 @statement(4)
@@ -406,11 +413,38 @@ def in_place(d: Drawing) -> str:
 
 
 UNARY = {
-    "fciu": "abs negative positive square".split(),
-    "fiub": "isfinite isinf isnan logical_not".split(),
-    "f": "floor ceil trunc sign sqrt exp expm1 sin cos tan tanh sinh cosh asinh atan log1p log log2 log10 signbit reciprocal round acosh asin acos atanh".split(),
-    "iu": "bitwise_invert sign floor round".split(),
-    "c": "conj real imag exp sin cos sqrt log sign tanh".split(),
+    "fciu": ["abs", "negative", "positive", "square"],
+    "fiub": ["isfinite", "isinf", "isnan", "logical_not"],
+    "f": [
+        "floor",
+        "ceil",
+        "trunc",
+        "sign",
+        "sqrt",
+        "exp",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "asinh",
+        "atan",
+        "log1p",
+        "log",
+        "log2",
+        "log10",
+        "signbit",
+        "reciprocal",
+        "round",
+        "acosh",
+        "asin",
+        "acos",
+        "atanh",
+    ],
+    "iu": ["bitwise_invert", "sign", "floor", "round"],
+    "c": ["conj", "real", "imag", "exp", "sin", "cos", "sqrt", "log", "sign", "tanh"],
 }
 
 
@@ -567,11 +601,20 @@ def joined(d: Drawing) -> str:
     if kind == "concat":
         axis = d.rng.randrange(x.ndim) if x.ndim else None
         shape = tuple(d.one(0, 1, 2) if a == axis else m for a, m in enumerate(x.shape))
-        other = d.find(where=lambda y: str(y.dtype) in d.dtypes_with(x.dtype) and y.ndim == x.ndim and y.shape[:axis] == x.shape[:axis] and y.shape[(axis or 0) + 1:] == x.shape[(axis or 0) + 1:])
+        other = d.find(
+            where=lambda y: (
+                str(y.dtype) in d.dtypes_with(x.dtype)
+                and y.ndim == x.ndim
+                and y.shape[:axis] == x.shape[:axis]
+                and y.shape[(axis or 0) + 1 :] == x.shape[(axis or 0) + 1 :]
+            )
+        )
         other = other if other and d.maybe() else d.new(d.same(x.dtype), shape)
         return result(d, f"xp.concat([{n}, {other}], axis={axis})")
     if kind == "stack":
-        return result(d, f"xp.stack([{n}, {d.new(d.same(x.dtype), x.shape)}, {n}], axis={d.rng.randint(-x.ndim - 1, x.ndim)})")
+        return result(
+            d, f"xp.stack([{n}, {d.new(d.same(x.dtype), x.shape)}, {n}], axis={d.rng.randint(-x.ndim - 1, x.ndim)})"
+        )
     if kind == "repeat":
         return result(d, f"xp.repeat({n}, {d.one(0, 1, 2, 3)}, axis={d.one(None, d.axis(x)) if x.ndim else None})")
     if kind == "tile":
@@ -599,8 +642,10 @@ def multiplied(d: Drawing) -> str:
     if kind == "tensordot":
         return result(d, f"xp.tensordot({n}, {d.new(d.same(x.dtype), (last, d.one(1, 2)))}, axes=1)")
     if kind == "vecdot":
-        return result(d, f"xp.vecdot({n}, {d.new(d.same(x.dtype), x.shape[d.rng.randint(0, x.ndim - 1):])})")
-    other = d.find("fciu", lambda y: str(y.dtype) in d.dtypes_with(x.dtype) and 0 < y.ndim < 3 and y.shape[-2:][0] == last)
+        return result(d, f"xp.vecdot({n}, {d.new(d.same(x.dtype), x.shape[d.rng.randint(0, x.ndim - 1) :])})")
+    other = d.find(
+        "fciu", lambda y: str(y.dtype) in d.dtypes_with(x.dtype) and 0 < y.ndim < 3 and y.shape[-2:][0] == last
+    )
     other = other if other and d.maybe() else d.new(d.same(x.dtype), d.one((last,), (last, 2), (last, 3)))
     return result(d, f"{n} @ {other}" if kind == "@" else f"xp.matmul({n}, {other})")
 
@@ -646,7 +691,12 @@ def converted(d: Drawing) -> str:
         return result(d, f"xp.asarray({n}, copy={d.one('True', 'None', 'False')})")
     if kind == "to_device":
         return result(d, f"{n}.to_device(D)")
-    return result(d, f"xp.broadcast_arrays({n}, {d.new(None, x.shape)})[0] + {d.number(x.dtype)}" if x.dtype.kind != "b" else f"+{d.new(FLOATS)}")
+    return result(
+        d,
+        f"xp.broadcast_arrays({n}, {d.new(None, x.shape)})[0] + {d.number(x.dtype)}"
+        if x.dtype.kind != "b"
+        else f"+{d.new(FLOATS)}",
+    )
 
 
 @statement(0.6)
@@ -657,7 +707,7 @@ def inspected(d: Drawing) -> str:
         f"{n}.shape",
         f"({n}.ndim, {n}.size)",
         f"str({n}.dtype)",
-        f"xp.isdtype({n}.dtype, \"{d.one('bool', 'signed integer', 'integral', 'real floating', 'numeric', 'complex floating')}\")",
+        f'xp.isdtype({n}.dtype, "{d.one("bool", "signed integer", "integral", "real floating", "numeric", "complex floating")}")',
         f"str(xp.result_type({n}, {d.partner(x)}))",
         f"str(xp.result_type({n}.dtype, xp.{d.rng.choice(d.dtypes_with(x.dtype))}))",
         f"xp.can_cast({n}.dtype, xp.{d.rng.choice(d.same(x.dtype))})",
@@ -782,12 +832,18 @@ def family(name: str) -> str:
     """By the standard's words, and by what a program can catch."""
     if name in ("AxisError", "IndexError"):
         return "index"
-    return {"ShapeError": "ValueError", "UFuncTypeError": "TypeError", "_UFuncOutputCastingError": "TypeError", "_UFuncNoLoopError": "TypeError", "_UFuncInputCastingError": "TypeError"}.get(name, name)
+    return {
+        "ShapeError": "ValueError",
+        "UFuncTypeError": "TypeError",
+        "_UFuncOutputCastingError": "TypeError",
+        "_UFuncNoLoopError": "TypeError",
+        "_UFuncInputCastingError": "TypeError",
+    }.get(name, name)
 
 
 def same_scalar(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
-        return a == b or a != a and b != b or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
+        return a == b or (a != a and b != b) or abs(a - b) <= 1e-6 * max(abs(a), abs(b))
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same_scalar, a, b))
     return type(a) is type(b) and bool(a == b)

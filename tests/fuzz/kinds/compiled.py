@@ -12,7 +12,9 @@ import tensorgraft as tg
 
 INPUT = re.compile(r"v\d+ = data\(.*\)$")
 # shapes by values
-DYNAMIC = re.compile(r"unique|nonzero\(|matrix_rank|if bool|\[[^\]]*data\(\"bool\"|\[v\d+\]|isfinite\(v\d+\)\]|!= v\d+\]")
+DYNAMIC = re.compile(
+    r"unique|nonzero\(|matrix_rank|if bool|\[[^\]]*data\(\"bool\"|\[v\d+\]|isfinite\(v\d+\)\]|!= v\d+\]"
+)
 
 
 class Compiled(ArrayAPI):

@@ -26,7 +26,9 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
 SHAPES = [(), (2,), (3,), (3,), (2, 3), (2, 3), (3, 3), (3, 2), (1, 3), (2, 2, 3), (0,), (4,), (2, 0)]
-DTYPES = ["float32"] * 8 + ["int32"] * 3 + ["bool", "uint8", "int8", "uint32", "bfloat16", "float16", "complex64", "int16"]
+DTYPES = (
+    ["float32"] * 8 + ["int32"] * 3 + ["bool", "uint8", "int8", "uint32", "bfloat16", "float16", "complex64", "int16"]
+)
 INPUT = re.compile(r"(v\d+) = (data|number)\(")
 
 
@@ -88,11 +90,7 @@ class Drawing:
         return f'data("{dtype}", {shape}, {self.rng.randrange(10**5)})'
 
     def find(self, kinds: str = "fiubcV", where: Callable[[Any], bool] = lambda x: True) -> str:
-        fit = [
-            n
-            for n, x in self.arrays.items()
-            if kind(x) in kinds and where(x) and x.size <= 100 and x.ndim < 5
-        ]
+        fit = [n for n, x in self.arrays.items() if kind(x) in kinds and where(x) and x.size <= 100 and x.ndim < 5]
         if not fit:
             raise Retry
         return fit[-1] if self.maybe(0.3) else self.rng.choice(fit)
@@ -136,7 +134,10 @@ class Drawing:
         elif k == "b":
             forms += [lambda: f"({sub()} {self.one('&', '|', '^')} {self.captured(a, x, sub)})", lambda: f"(~{sub()})"]
         else:
-            forms += [lambda: f"({sub()} {self.one('+', '-', '*')} {self.captured(a, x, sub)})", lambda: f"jnp.conj({sub()})"]
+            forms += [
+                lambda: f"({sub()} {self.one('+', '-', '*')} {self.captured(a, x, sub)})",
+                lambda: f"jnp.conj({sub()})",
+            ]
         if x.ndim and k != "c":
             ax = self.axis(x)
             forms += [
@@ -153,7 +154,11 @@ class Drawing:
                 ]
             if x.shape[0]:
                 forms.append(lambda: self.mapped(sub, x, depth))
-        forms += [lambda: self.cond(sub, x, depth), lambda: self.loop(sub, x, depth), lambda: self.called(sub, x, depth)]
+        forms += [
+            lambda: self.cond(sub, x, depth),
+            lambda: self.loop(sub, x, depth),
+            lambda: self.called(sub, x, depth),
+        ]
         return self.rng.choice(forms)()
 
     def captured(self, a: str, x: Any, sub: Callable[[], str]) -> str:
@@ -202,7 +207,7 @@ class Drawing:
         return f"{self.one('jax.jit', 'jax.checkpoint')}(lambda {b}: {self.body(b, x, depth - 1)})({sub()})"
 
 
-SMOOTH = "sin cos tanh arctan square abs sinh exp2 cbrt expm1 floor sign round".split()
+SMOOTH = ["sin", "cos", "tanh", "arctan", "square", "abs", "sinh", "exp2", "cbrt", "expm1", "floor", "sign", "round"]
 
 
 def kind(x: Any) -> str:
@@ -228,7 +233,14 @@ def templates(kinds: str, where: Callable[[Any], bool], *forms: str) -> Statemen
         n = d.find(kinds, where)
         x = d.arrays[n]
         form = d.rng.choice(forms)
-        said = {"n": n, "c": d.num(kind(x)), "a": d.axis(x) if "{a}" in form else 0, "k": d.one(1, 2), "t": d.rng.choice(DTYPES), "s": d.rng.randrange(1000)}
+        said = {
+            "n": n,
+            "c": d.num(kind(x)),
+            "a": d.axis(x) if "{a}" in form else 0,
+            "k": d.one(1, 2),
+            "t": d.rng.choice(DTYPES),
+            "s": d.rng.randrange(1000),
+        }
         if "{m}" in form:
             said["m"] = d.find(where=lambda y: y.dtype == x.dtype and y.shape == x.shape)
         return form.format(**said)
@@ -243,9 +255,9 @@ SQUARE = lambda x: x.ndim == 2 and x.shape[0] == x.shape[1] and x.size > 0 and x
 
 UNARY = templates(
     "f", ANY,
-    *(f"jnp.{f}({{n}})" for f in "sin cos tan tanh exp log1p sqrt arctan arcsinh floor ceil rint square sign abs expm1 exp2 cbrt isfinite trunc reciprocal sinc deg2rad i0 spacing frexp".split() if f not in ("frexp", "spacing")),
-    *(f"jax.nn.{f}({{n}})" for f in "relu gelu sigmoid softplus silu elu leaky_relu log_sigmoid relu6 celu selu hard_tanh soft_sign mish".split()),
-    *(f"lax.{f}({{n}})" for f in "erf erf_inv lgamma digamma rsqrt logistic is_finite neg".split()),
+    *(f"jnp.{f}({{n}})" for f in ["sin", "cos", "tan", "tanh", "exp", "log1p", "sqrt", "arctan", "arcsinh", "floor", "ceil", "rint", "square", "sign", "abs", "expm1", "exp2", "cbrt", "isfinite", "trunc", "reciprocal", "sinc", "deg2rad", "i0", "spacing", "frexp"] if f not in ("frexp", "spacing")),
+    *(f"jax.nn.{f}({{n}})" for f in ["relu", "gelu", "sigmoid", "softplus", "silu", "elu", "leaky_relu", "log_sigmoid", "relu6", "celu", "selu", "hard_tanh", "soft_sign", "mish"]),
+    *(f"lax.{f}({{n}})" for f in ["erf", "erf_inv", "lgamma", "digamma", "rsqrt", "logistic", "is_finite", "neg"]),
     "jax.scipy.special.erfc({n})", "jax.scipy.special.gammaln({n})", "jax.scipy.special.xlogy({n}, {n})", "lax.reduce_precision({n}, 5, 7)", "jnp.nan_to_num({n} / 0)", "jnp.frexp({n})[0]", "jnp.modf({n})[0]",
 )  # fmt: skip
 INTEGERS = templates(
@@ -254,7 +266,7 @@ INTEGERS = templates(
 CONVERTED = templates("fiubc", lambda x: True, "{n}.astype(jnp.{t})", "lax.convert_element_type({n}, jnp.{t})", "jnp.asarray({n}, jnp.{t})", "({n} * 1).astype(jnp.{t})", "{n}.view({n}.dtype)")  # fmt: skip
 BITS = templates("iu", lambda x: np.dtype(x.dtype).itemsize in (1, 2, 4), "lax.bitcast_convert_type(jnp.nan_to_num({n}), jnp.uint8)", "lax.bitcast_convert_type(jnp.nan_to_num({n}), {{1: jnp.int8, 2: jnp.int16, 4: jnp.int32}}[{n}.dtype.itemsize])")  # fmt: skip
 REDUCED = templates(
-    "fiu", FULL, *(f"jnp.{f}({{n}}, axis={{a}})" for f in "sum max min prod argmax argmin cumsum cumprod mean var std median ptp sort argsort any all flip count_nonzero nansum nanmax nanmean cummax".split() if hasattr(jnp, f)),
+    "fiu", FULL, *(f"jnp.{f}({{n}}, axis={{a}})" for f in ["sum", "max", "min", "prod", "argmax", "argmin", "cumsum", "cumprod", "mean", "var", "std", "median", "ptp", "sort", "argsort", "any", "all", "flip", "count_nonzero", "nansum", "nanmax", "nanmean", "cummax"] if hasattr(jnp, f)),
     "{n}.sum()", "{n}.max(keepdims=True)", "jnp.mean({n}, {a}, keepdims=True)", "jax.nn.logsumexp({n}, axis={a})", "jax.nn.softmax({n}, {a})", "jax.nn.log_softmax({n}, {a})", "jnp.linalg.norm({n}.ravel())", "jnp.quantile({n}, 0.3, axis={a})",
     "lax.cummax({n}, axis={n}.ndim - 1)", "lax.cumlogsumexp({n} * 1.0, axis=0)", "lax.top_k({n}, 1)[1]", "lax.argmax({n}, 0, jnp.int32)", "lax.reduce({n}, {n}.dtype.type(0), lax.add, (0,))", "lax.reduce_max({n}, (0,))", "jnp.average({n}, axis={a})", "lax.associative_scan(jnp.add, {n}, axis={a})", "lax.associative_scan(jnp.multiply, {n}, axis={a}, reverse=True)", "jnp.diff({n}, axis={a})", "jnp.trapezoid({n}, axis={a})", "jnp.digitize({n}.ravel(), jnp.array([0, 1], {n}.dtype))", "jnp.argpartition({n}, 0, axis={a})[..., :1] * 0", "jax.nn.standardize({n}, axis={a})", "jnp.unique({n}, size=3)", "jnp.nonzero({n}, size=3)[0]", "jnp.bincount(jnp.abs({n}).astype(int).ravel(), length=4)", "jnp.histogram({n}, bins=3, range=(-2, 2))[0]", "jnp.lexsort(({n},), axis={a})",
 )  # fmt: skip
@@ -272,7 +284,7 @@ LINALG = templates(
 )  # fmt: skip
 COMPLEX = templates("c", ANY, "jnp.abs({n})", "jnp.angle({n})", "{n}.real", "{n}.imag", "jnp.conj({n})", "jnp.exp({n})", "{n} * {c}", "jnp.sin({n})", "jnp.sum({n})", "lax.complex({n}.real, {n}.imag)", "jnp.sqrt({n})", "{n} == {c}", "jnp.square({n})")  # fmt: skip
 RANDOM = templates(
-    "fiub", ANY, *(f"jax.random.{f}(jax.random.key({{s}}), {{n}}.shape)" for f in "uniform normal exponential bernoulli gumbel laplace rademacher logistic cauchy".split()),
+    "fiub", ANY, *(f"jax.random.{f}(jax.random.key({{s}}), {{n}}.shape)" for f in ["uniform", "normal", "exponential", "bernoulli", "gumbel", "laplace", "rademacher", "logistic", "cauchy"]),
     "jax.random.randint(jax.random.key({s}), (3,), 0, 9)", "jax.random.permutation(jax.random.key({s}), 4)", "jax.random.bits(jax.random.fold_in(jax.random.key({s}), {k}), (2,))", "jax.random.choice(jax.random.PRNGKey({s}), 5, (3,))", "jax.random.key_data(jax.random.split(jax.random.key({s}), 2))", "jax.random.categorical(jax.random.key({s}), jnp.zeros((2, 3)))", "jax.random.truncated_normal(jax.random.key({s}), -1, 1, (3,))", "jax.vmap(lambda k: jax.random.uniform(k))(jax.random.split(jax.random.key({s}), 3))", "jax.random.gamma(jax.random.key({s}), 2.0, (2,))",
 )  # fmt: skip
 TREES = templates(
@@ -306,7 +318,7 @@ def combined(d: Drawing) -> str:
     if d.maybe(0.2) and kind(x) in "iu" and (m not in d.arrays or kind(d.arrays[m]) in "iu"):
         return f"{n} {d.one('//', '%')} ({m} | 1)"  # XLA's compiler divides constants on the host, and is killed by 0
     if d.maybe(0.7):
-        return f"{n} {d.rng.choice(('+ - * / == < >= !=' if kind(x) in 'iu' else '+ - * / // % == < >= !=').split() if kind(x) != 'c' else '+ - * == !='.split())} {m}"
+        return f"{n} {d.rng.choice(('+ - * / == < >= !=' if kind(x) in 'iu' else '+ - * / // % == < >= !=').split() if kind(x) != 'c' else ['+', '-', '*', '==', '!='])} {m}"
     return f"jnp.{d.one('maximum', 'minimum', 'arctan2', 'logaddexp', 'hypot', 'power', 'fmod' if kind(x) == 'f' else 'minimum', 'heaviside', 'nextafter', 'float_power', 'floor_divide' if kind(x) == 'f' else 'maximum')}({n}, {m})"
 
 
@@ -374,39 +386,6 @@ class Jax(Kind):
             backends = [registry.get("numpy"), *map(Rounding, range(times))]
             return [self.by_operations(f, given, xp) for xp in backends]
 
-    def names(self, subject: str) -> dict[str, Any]:
-        made = lambda *args: jnp.asarray(data(*args))  # noqa: E731
-        return {**MODULES, "data": made, "number": number}
-
-    def statement(self, rng: random.Random, names: dict[str, Any]) -> str:
-        d = Drawing(rng, names)
-        if len(d.arrays) < 2:
-            return f"v{d.next} = {d.new()}"
-        while True:
-            f = rng.choices([f for _, f in STATEMENTS], [w for w, _ in STATEMENTS])[0]
-            try:
-                return f"v{d.next} = {f(d)}"
-            except Retry:
-                continue
-
-    def draw(self, seed: int) -> Program:
-        drawn: list[Program] = []
-        draw = super().draw
-
-        def traced() -> int:
-            drawn.append(draw(seed))
-            return 0
-
-        with jax.enable_x64(seed % 8 == 0):
-            jax.make_jaxpr(traced)()
-        program = drawn[0]
-        if seed % 8 == 0:
-            program = Program(self.name, ("x64 = True", *program.statements), seed)
-        return program
-
-    raising = 0.0
-    shakes = 3
-
     def function(self, program: Program) -> tuple[Callable[..., Any], list[Any]]:
         """The program as a function of its data, and the data."""
         names: dict[str, Any] = {**MODULES}
@@ -414,7 +393,7 @@ class Jax(Kind):
         given = []
         for text in program.statements:
             target = text.split(" = ")[0]
-            if found := INPUT.match(text):
+            if INPUT.match(text):
                 inputs.append(target)
                 given.append(eval(text.split(" = ", 1)[1], {"data": data, "number": number}))
             elif target != "x64":
@@ -422,7 +401,11 @@ class Jax(Kind):
             if target[0] == "v" and " = number(" not in text:
                 results.append(target)
         # a name that a shrunken program has lost is not returned
-        said = [f"def program({', '.join(inputs)}):", *body, f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}"]
+        said = [
+            f"def program({', '.join(inputs)}):",
+            *body,
+            f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}",
+        ]
         exec(compile("\n".join(said), "<program>", "exec"), names)
         return names["program"], given
 
@@ -463,7 +446,9 @@ class Jax(Kind):
         """As a grafted function is computed where TensorFlow cannot compile it: without the seconds that XLA takes."""
         closed, shape = jax.make_jaxpr(f, return_shape=True)(*given)
         with xp.scope():
-            found = plan(closed)(xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)])
+            found = plan(closed)(
+                xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)]
+            )
             leaves = [xp.to_numpy(x) for x in found]
         return {n: jax.tree.leaves(x) for n, x in jax.tree.unflatten(jax.tree.structure(shape), leaves).items()}
 
@@ -535,7 +520,9 @@ def slack(x: np.ndarray, others: list[np.ndarray]) -> np.ndarray | None:
     eps = float(jnp.finfo(x.dtype).eps)
     with np.errstate(all="ignore"):
         a = wide(x)
-        off = np.maximum.reduce([np.where((a == wide(o)) | (np.isnan(a) & np.isnan(wide(o))), 0.0, np.abs(wide(o) - a)) for o in others])
+        off = np.maximum.reduce(
+            [np.where((a == wide(o)) | (np.isnan(a) & np.isnan(wide(o))), 0.0, np.abs(wide(o) - a)) for o in others]
+        )
     off = np.where(np.isnan(off), np.inf, off)
     largest = np.max(np.abs(a[np.isfinite(a)]), initial=1.0)
     return 16 * off + eps * 64 * (np.abs(np.where(np.isfinite(a), a, 0)) + largest)

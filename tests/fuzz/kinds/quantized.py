@@ -52,7 +52,15 @@ class Quantized(Kind):
         def values(shape: tuple[int, ...], seed: int, front: str) -> Any:
             return made(chains.array_of(shape, seed), front, "float32", backend)
 
-        return {"torch": torch, "xp": xp, "Scheme": Scheme, "root": root, "write": write, "other": other, "values": values}
+        return {
+            "torch": torch,
+            "xp": xp,
+            "Scheme": Scheme,
+            "root": root,
+            "write": write,
+            "other": other,
+            "values": values,
+        }
 
     def statement(self, rng: random.Random, names: dict[str, Any]) -> str:
         draw = Seeded(rng)
@@ -104,9 +112,9 @@ class Quantized(Kind):
             ours = found.observed[n]
             if ours[:2] != (dtype, shape):
                 lines.append(f"{n}: {ours[:2]}, expected {(dtype, shape)}")
-            elif n[0] == "w" and not np.array_equal(ours[2], values):
-                lines.append(f"{n}: {ours[2].ravel()[:4]}, expected {values.ravel()[:4]}")
-            elif n[0] == "p" and not np.allclose(ours[2], values, 1e-4, 1e-5 * max(1, np.abs(values).max(initial=0))):
+            elif (n[0] == "w" and not np.array_equal(ours[2], values)) or (
+                n[0] == "p" and not np.allclose(ours[2], values, 1e-4, 1e-5 * max(1, np.abs(values).max(initial=0)))
+            ):
                 lines.append(f"{n}: {ours[2].ravel()[:4]}, expected {values.ravel()[:4]}")
         return lines
 

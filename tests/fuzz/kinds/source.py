@@ -16,7 +16,7 @@ from tensorgraft.codegen.calls import CannotBeSaidError
 
 # docs/differences.md: derivatives by rule, random numbers, indices out of range, floats beyond the integers they become
 EXCLUDED = re.compile(
-    r"clipped|scaled|random|array\(\[(\[0, 1\], )?\[?(0, 7|7|9|5)|dynamic_|\.at\[jnp\.array|view\(|bitcast|nan_to_num"
+    r"number|clipped|scaled|random|array\(\[(\[0, 1\], )?\[?(0, 7|7|9|5)|dynamic_|\.at\[jnp\.array|view\(|bitcast|nan_to_num"
     r"|astype\((jnp\.)?u?int|element_type\([^,]*, jnp\.u?int|asarray\([^,]*, jnp\.u?int|bincount|one_hot|\(u?int\)|astype\(int"
     r"|digitize|top_k|reduce_precision|int8|int16|uint|// |% |div|rem\("
 )
@@ -30,7 +30,9 @@ class Source(Jax):
     def statement(self, rng: Any, names: dict[str, Any]) -> str:
         while True:
             text = super().statement(rng, names)
-            if "data(" in text and any(t in text for t in ("16", "int8", "uint", "complex")):
+            if "data(" in text and any(
+                t in text for t in ("float16", "int16", "int8", "uint", "complex", ", 0)", "(0,")
+            ):
                 continue
             if "data(" in text or not EXCLUDED.search(text):
                 return text
@@ -56,6 +58,8 @@ class Source(Jax):
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
         if found.raised.get(0) == "CannotBeSaidError":
             return f"{subject} has no words"
+        if "'UInt" in found.raised.get(0, ""):
+            return "PyTorch has little arithmetic of unsigned integers"  # docs/source.md
         return super().excuse(program, subject, expected, found)
 
     def differences(self, expected: Outcome, found: Outcome, program: Program) -> list[str]:

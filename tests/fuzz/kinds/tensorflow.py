@@ -84,10 +84,10 @@ ROWS = lambda x: x.ndim > 1 and x.size > 0  # noqa: E731
 SQUARE = lambda x: x.ndim == 2 and x.shape[0] == x.shape[1] and x.size > 0  # noqa: E731
 
 FORMS = [
-    (3, templates("f", ANY, *(f"tf.{f}({{n}})" for f in "sin cos tanh exp sqrt floor round sign abs square sigmoid negative nn.relu nn.gelu nn.elu nn.selu nn.softplus nn.swish nn.relu6 nn.leaky_relu math.erf math.lgamma math.digamma math.expm1 math.log1p math.rsqrt math.reciprocal math.is_finite math.is_nan math.ceil math.rint math.softsign math.sinh math.asinh math.atan math.bessel_i0e math.reciprocal_no_nan math.xlogy math.squared_difference".split() if not f.endswith(("xlogy", "difference"))), "tf.math.xlogy({n}, {n})", "tf.math.divide_no_nan({n}, {n})", "tf.clip_by_value({n}, -1, 1)", "clipped({n})", "tf.stop_gradient({n}) * 2", "tf.math.pow({n}, 2)", "tf.math.atan2({n}, {n} + 1)", "{n} // {c}", "{n} % {c}", "tf.math.squared_difference({n}, {c})", "tf.math.multiply_no_nan({n}, {c})")),
+    (3, templates("f", ANY, *(f"tf.{f}({{n}})" for f in ["sin", "cos", "tanh", "exp", "sqrt", "floor", "round", "sign", "abs", "square", "sigmoid", "negative", "nn.relu", "nn.gelu", "nn.elu", "nn.selu", "nn.softplus", "nn.swish", "nn.relu6", "nn.leaky_relu", "math.erf", "math.lgamma", "math.digamma", "math.expm1", "math.log1p", "math.rsqrt", "math.reciprocal", "math.is_finite", "math.is_nan", "math.ceil", "math.rint", "math.softsign", "math.sinh", "math.asinh", "math.atan", "math.bessel_i0e", "math.reciprocal_no_nan", "math.xlogy", "math.squared_difference"] if not f.endswith(("xlogy", "difference"))), "tf.math.xlogy({n}, {n})", "tf.math.divide_no_nan({n}, {n})", "tf.clip_by_value({n}, -1, 1)", "clipped({n})", "tf.stop_gradient({n}) * 2", "tf.math.pow({n}, 2)", "tf.math.atan2({n}, {n} + 1)", "{n} // {c}", "{n} % {c}", "tf.math.squared_difference({n}, {c})", "tf.math.multiply_no_nan({n}, {c})")),
     (1.5, templates("iu", ANY, "{n} + {c}", "{n} * {c}", "{n} // {c}", "{n} % {c}", "tf.bitwise.bitwise_and({n}, {n})", "tf.bitwise.invert({n})", "tf.bitwise.left_shift({n}, tf.ones_like({n}))", "tf.abs(tf.cast({n}, tf.int32))", "{n} > {c}", "tf.minimum({n}, {c})", "tf.math.floormod({n}, {c})", "tf.square({n})", "tf.truncatediv({n}, {c})", "tf.math.mod({n}, {c})", "{n} == {c}")),
     (1.5, templates("fiubc", ANY, "tf.cast({n}, tf.{t})", "tf.zeros_like({n})", "tf.ones_like({n})", "tf.identity({n})", "tf.shape({n})", "tf.size({n})", "tf.equal({n}, {n})", "tf.where(tf.equal({n}, {n}), {n}, tf.zeros_like({n}))", "tf.fill([2], tf.size({n}))", "tf.rank({n})", "tf.broadcast_to({n}, tf.concat([[2], tf.shape({n})], 0))")),
-    (3, templates("fi", FULL, *(f"tf.{f}({{n}}, axis={{a}})" for f in "reduce_sum reduce_max reduce_min reduce_prod cumsum argmax argmin sort argsort reverse_sequence math.cumprod math.count_nonzero".split() if f != "reverse_sequence"), "tf.cumsum({n}, axis={a}, exclusive=True)", "tf.cumsum({n}, axis={a}, reverse=True)", "tf.reduce_sum({n}, {a}, keepdims=True)", "tf.reduce_max({n})", "tf.sort({n}, axis=-1, direction='DESCENDING')", "tf.math.top_k({n}, 1).values", "tf.math.top_k({n}, 1).indices", "tf.math.unsorted_segment_sum({n}, tf.zeros(tf.shape({n})[:1], tf.int32), 2)", "tf.math.segment_max({n}, tf.range(tf.shape({n})[0]) // 2)", "tf.searchsorted(tf.sort(tf.reshape({n}, [-1])), tf.reshape({m}, [-1]))", "tf.unique(tf.reshape({n}, [-1]))[1]", "tf.math.cumulative_logsumexp(tf.cast({n}, tf.float32))", "tf.reduce_mean({n}, {a})", "tf.unique_with_counts(tf.reshape({n}, [-1])).count", "tf.math.in_top_k(tf.zeros([1], tf.int32), tf.cast(tf.reshape({n}, [1, -1]), tf.float32), 1)")),
+    (3, templates("fi", FULL, *(f"tf.{f}({{n}}, axis={{a}})" for f in ["reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "cumsum", "argmax", "argmin", "sort", "argsort", "reverse_sequence", "math.cumprod", "math.count_nonzero"] if f != "reverse_sequence"), "tf.cumsum({n}, axis={a}, exclusive=True)", "tf.cumsum({n}, axis={a}, reverse=True)", "tf.reduce_sum({n}, {a}, keepdims=True)", "tf.reduce_max({n})", "tf.sort({n}, axis=-1, direction='DESCENDING')", "tf.math.top_k({n}, 1).values", "tf.math.top_k({n}, 1).indices", "tf.math.unsorted_segment_sum({n}, tf.zeros(tf.shape({n})[:1], tf.int32), 2)", "tf.math.segment_max({n}, tf.range(tf.shape({n})[0]) // 2)", "tf.searchsorted(tf.sort(tf.reshape({n}, [-1])), tf.reshape({m}, [-1]))", "tf.unique(tf.reshape({n}, [-1]))[1]", "tf.math.cumulative_logsumexp(tf.cast({n}, tf.float32))", "tf.reduce_mean({n}, {a})", "tf.unique_with_counts(tf.reshape({n}, [-1])).count", "tf.math.in_top_k(tf.zeros([1], tf.int32), tf.cast(tf.reshape({n}, [1, -1]), tf.float32), 1)")),
     (1.5, templates("f", FULL, "tf.reduce_logsumexp({n}, {a})", "tf.math.reduce_std({n}, {a})", "tf.math.reduce_variance({n})", "tf.nn.softmax({n}, axis={a})", "tf.nn.log_softmax({n}, axis={a})", "tf.norm({n})", "tf.nn.l2_loss({n})", "tf.linalg.normalize({n})[0]", "tf.nn.l2_normalize({n}, {a})", "tf.nn.softmax_cross_entropy_with_logits(tf.nn.softmax({n}), {m})", "tf.nn.sigmoid_cross_entropy_with_logits(tf.sigmoid({n}), {m})", "tf.nn.moments({n}, [0])[1]", "tf.clip_by_norm({n}, 1.0)", "tf.clip_by_global_norm([{n}, {m}], 1.0)[0][0]", "tf.math.is_inf({n} / 0)", "tf.histogram_fixed_width({n}, tf.cast([-2, 2], {n}.dtype), 3)")),
     (4, templates("fiubc", FULL, "tf.transpose({n})", "tf.reshape({n}, [-1])", "tf.expand_dims({n}, {a})", "tf.reverse({n}, [{a}])", "tf.roll({n}, {k}, {a})", "tf.repeat({n}, 2, {a})", "tf.concat([{n}, {m}], {a})", "tf.stack([{n}, {m}], {a})", "{n}[..., 0]", "{n}[::-1]", "{n}[-1]", "{n}[..., tf.newaxis]", "{n}[1:]", "{n}[..., ::2]", "{n}[:-1, ...]", "tf.gather({n}, [0, 0], axis={a})", "tf.gather_nd({n}, [[0], [0]])", "tf.split({n}, 1, {a})[0]", "tf.unstack({n}, axis={a})[0]", "tf.squeeze({n}[tf.newaxis], 0)", "tf.tile({n}, tf.ones_like(tf.shape({n})) * 2)", "tf.boolean_mask({n}, tf.range(tf.shape({n})[0]) > 0)", "tf.tensor_scatter_nd_update({n}, [[0]], {m}[:1])", "tf.where(tf.equal({n}, {m}), {n}, {m})", "tf.slice({n}, tf.zeros_like(tf.shape({n})), tf.ones_like(tf.shape({n})))", "tf.strided_slice({n}, [0], [1], [1])", "tf.dynamic_partition({n}, tf.range(tf.shape({n})[0]) % 2, 2)[1]", "tf.dynamic_stitch([[1], [0]], [{n}[:1], {m}[:1]])", "tf.where(tf.not_equal({n}, tf.zeros_like({n})))", "tf.one_hot(tf.cast(tf.reshape({n}, [-1]), tf.int32), 3) if not {n}.dtype.is_complex and {n}.dtype != tf.bool else {n}", "tf.parallel_stack([{n}, {m}]) if False else {n}", "tf.meshgrid(tf.reshape({n}, [-1]), tf.reshape({m}, [-1]))[0]", "tf.scatter_nd([[1], [0]], tf.stack([{n}[0], {m}[0]]), tf.concat([[2], tf.shape({n})[1:]], 0))")),
     (1, templates("fi", FULL, "tf.pad({n}, [[1, 0]] * {n}.shape.rank)", "tf.tensor_scatter_nd_add({n}, [[0], [0]], tf.concat([{m}[:1], {m}[:1]], 0))", "tf.tensor_scatter_nd_max({n}, [[0]], {m}[:1])", "tf.pad({n}, [[0, 1]] * {n}.shape.rank, constant_values=2)", "tf.linalg.diag({n})", "tf.math.reduce_any({n} > {c})", "tf.math.bincount(tf.abs(tf.cast(tf.reshape({n}, [-1]), tf.int32)), minlength=3)", "tf.pad({n}, [[0, 1]] * {n}.shape.rank, 'SYMMETRIC')", "tf.reduce_sum(tf.RaggedTensor.from_row_lengths({n}, [1, tf.shape({n}, tf.int64)[0] - 1]), axis=1)", "tf.RaggedTensor.from_row_lengths({n}, [0, tf.shape({n}, tf.int64)[0]]).to_tensor()", "tf.sparse.to_dense(tf.sparse.from_dense({n}))", "tf.convert_to_tensor(tf.IndexedSlices({n}, tf.range(tf.shape({n})[0]), tf.shape({n})))")),
@@ -133,18 +133,22 @@ class TensorFlow(Kind):
         if what == "write":
             if not variables:
                 raise Retry
-            everything, d.arrays = d.arrays, variables
+            d.arrays = variables
             return WRITES(d)
         if what == "binary":
             n = d.find("fiuc")
             x = d.arrays[n]
             m = d.find(where=lambda y: y.dtype == x.dtype and fits(x, y)) if d.maybe(0.7) else "2"
-            sign = d.one(*(["+", "-", "*", "=="] if x.dtype.kind == "c" else ["+", "-", "*", "/", "//", "%", "<", ">=", "!="]))
+            sign = d.one(
+                *(["+", "-", "*", "=="] if x.dtype.kind == "c" else ["+", "-", "*", "/", "//", "%", "<", ">=", "!="])
+            )
             return f"v{d.next} = {n} {sign} {m}"
         f = d.rng.choices([f for _, f in FORMS], [w for w, _ in FORMS])[0]
         return f"v{d.next} = {f(d)}"
 
-    def function(self, program: Program, rng: np.random.Generator | None = None) -> tuple[Any, list[Any], dict[str, Any]]:
+    def function(
+        self, program: Program, rng: np.random.Generator | None = None
+    ) -> tuple[Any, list[Any], dict[str, Any]]:
         """(the program as a function of its data, the data, its variables); shaken by the generator."""
 
         def made(*args: Any) -> np.ndarray:
@@ -166,7 +170,11 @@ class TensorFlow(Kind):
                 body.append(f"    {text}")
                 if target[0] == "v" and " = " in text:
                     results.append(target)
-        said = [f"def program({', '.join(inputs)}):", *body, f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}"]
+        said = [
+            f"def program({', '.join(inputs)}):",
+            *body,
+            f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}",
+        ]
         exec(compile("\n".join(said), "<program>", "exec"), names)
         return names["program"], given, variables
 

@@ -195,6 +195,7 @@ class JaxElementwise:
     integer_floor_divide = operation(_binary(jnp.floor_divide))
 
     device: Any
+    for_cpu: bool
 
     def divide(self, x: Array, y: Array, /) -> Array:
         # elsewhere the reciprocal is what other frameworks take too, and a barrier would keep kernels apart

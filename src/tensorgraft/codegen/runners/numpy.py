@@ -26,7 +26,7 @@ def main() -> None:
         data = np.load(path)
         arrays = [data[f"a{i}"] for i in range(sum(k[0] == "a" for k in data))]
         if "key" in data:
-            arrays[-1] = SameNumbers() if "numbers" in data else np.random.default_rng(arrays[-1])
+            arrays[-1] = SameGenerator() if "numbers" in data else np.random.default_rng(arrays[-1])
         with np.errstate(all="ignore"):
             out = flat(getattr(module, function)(*state, *arrays))
         found = {f"o:{k}": widened(x) for k, x in out.items() if hasattr(x, "dtype")}
@@ -43,7 +43,7 @@ def normal(shape):
     return 2 * np.cos(6 * uniform(shape))
 
 
-class SameNumbers:
+class SameGenerator:
     """A generator whose numbers are those that were drawn for the program that results are compared with."""
 
     def random(self, shape=(), dtype=np.float32):

@@ -47,6 +47,8 @@ def main() -> None:
                 )
         elif isinstance(program, type):
             program = program()
+        if "key" in data:
+            arrays[-1] = tf.cast(arrays[-1], tf.int32)
         with tf.GradientTape() as tape:
             result = program(*arrays)
             result = (result,) if "buffers" in data else result

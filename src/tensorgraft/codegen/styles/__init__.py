@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ class Definition:
     def docstring(self, indent: str = "    ") -> list[str]:
         if not self.doc:
             return []
-        lines = self.doc.split("\n")
+        width = 99 - len(indent)
+        lines = [w for line in self.doc.split("\n") for w in (textwrap.wrap(line, width) if line else [""])]
         if len(lines) == 1 and len(lines[0]) < 88:
             return [f'{indent}"""{lines[0]}"""']
         return [f'{indent}"""{lines[0]}', *(indent + line if line else "" for line in lines[1:]), f'{indent}"""']

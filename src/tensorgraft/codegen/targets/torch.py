@@ -221,6 +221,8 @@ def _full_like(w: Writing, x: Var, value: Any) -> ast.expr:
 
 
 def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
+    if dtype in (dtypes.uint16, dtypes.uint32):
+        return w.fill("torch.arange(n).to(dtype)", n=n, dtype=dtype)
     return w.fill("torch.arange(n, dtype=dtype)", n=n, dtype=None if dtype == dtypes.int64 else dtype)
 
 
@@ -664,7 +666,7 @@ WORDS: dict[str, Rule] = {
     "bessel_i1e": "torch.special.i1e(x)",
     "softplus": _softplus,
     "angle": "torch.angle(x)",
-    "fmod": "torch.fmod(x, y)",
+    "fmod": _tensors("torch.fmod(x, y)"),
     **{name: _tensors(f"torch.{name}(x, y)") for name in ("atan2", "copysign", "hypot", "logaddexp")},
     "nextafter": _tensors("torch.nextafter(x, y)"),
     "igamma": _tensors("torch.special.gammainc(x, y)"),
@@ -833,6 +835,42 @@ WORDS: dict[str, Rule] = {
     "einsum": worded.einsum("torch.einsum"),
     "split_key": lambda w, key: w((key, key)),
 }  # fmt: skip
+
+# ---- unsigned integers ----------------------------------------------------------------------------------------------
+
+_UNSIGNED = (dtypes.uint16, dtypes.uint32)
+_IN_INT64 = {
+    **{name: f"x {sign} y" for name, sign in rules.INFIX.items()},
+    "negative": "-x", "bitwise_invert": "~x", "bitwise_left_shift": "x << y", "bitwise_right_shift": "x >> y",
+    "integer_floor_divide": "x // y", "floor_divide": "x // y", "remainder": "x % y", "fmod": "x % y",
+    "square": "torch.square(x)", "clip": "x.clamp(min=low, max=high)", "maximum": "torch.maximum(x, y)",
+    "minimum": "torch.minimum(x, y)",
+}  # fmt: skip
+
+
+def _through_int64(template: str, rule: Rule) -> Rule:
+    """PyTorch has few kernels of unsigned integers of 16 and 32 bits: int64 has room for them, and what is more than
+    they hold is lost on the way back."""
+
+    def wide(w: Writing, **arguments: Any) -> ast.expr:
+        if not any(v.dtype in _UNSIGNED for v in rules.arrays(arguments)):
+            told = rules.told(arguments)
+            return w.fill(rule, **told) if isinstance(rule, str) else rule(w, **arguments)
+        said = template
+        if template.startswith("torch.m") and not all(isinstance(v, Var) for v in arguments.values()):
+            x, y = sorted(arguments.values(), key=lambda v: not isinstance(v, Var))
+            said = f"x.clamp({'min' if 'maximum' in template else 'max'}=y)"
+            arguments = {"x": x, "y": y}
+        y = w.fill(said, **{k: w.fill("x.long()", x=v) if isinstance(v, Var) else v for k, v in arguments.items()})
+        outcome = w.call_outcome()
+        return w.fill("y.to(dtype)", y=y, dtype=outcome.dtype) if outcome.dtype in _UNSIGNED else y
+
+    return wide
+
+
+for _name, _template in _IN_INT64.items():
+    if _name in WORDS:
+        WORDS[_name] = _through_int64(_template, WORDS[_name])
 
 TARGET = Target(
     name="torch",

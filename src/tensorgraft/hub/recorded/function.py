@@ -149,7 +149,8 @@ class Function:
             weights = encoding.arrays_beside(file, data, "weights")
             constants = encoding.arrays_beside(file, data, "constants")
             programs = dict(_decoded(entry, weights, constants) for entry in data["signatures"])
-        return cls(xp, str(data["name"]), weights, programs)
+            name = str(data["name"])
+        return cls(xp, name, weights, programs)
 
 
 def _decoded(
@@ -162,6 +163,9 @@ def _decoded(
     seeded = bool(entry["seeded"])
     specs = inputs[len(weights) : len(inputs) - seeded]
     arguments, results = from_json(entry["arguments"]), from_json(entry["results"])
+    kind, args, kwargs = arguments
+    if (kind, args[0], kwargs[0]) != ("tuple", "tuple", "dict"):
+        raise ValueError("arguments are a tuple and a dictionary")
     _check(arguments, len(specs))
     _check(results, len(program.outputs))
     return CallSignature(arguments, tuple(specs), seeded), Recorded(program, results)

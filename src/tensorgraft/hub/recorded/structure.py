@@ -60,7 +60,9 @@ def together(template: Template, arrays: Sequence[Array] | Iterator[Array]) -> A
 
     def build(t: Template) -> Any:
         if t == _ARRAY:
-            return next(remaining)
+            for array in remaining:
+                return array
+            raise ValueError("there are fewer arrays than places for them")  # StopIteration would end `map`
         kind, *parts = t
         if kind == "tuple":
             return tuple(map(build, parts))

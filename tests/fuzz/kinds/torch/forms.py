@@ -61,7 +61,7 @@ def view(pool: Pool, rng: random.Random) -> str:
         f".reshape({[-1, *t.shape[:1]]})", f".unfold({a}, {rng.randint(1, 3)}, {rng.randint(1, 2)})",
         f".diagonal({rng.randint(-1, 1)}, {a}, {b})", f".unbind({a})", f".split({rng.randint(1, 2)}, {a})",
         f".chunk(2, {a})", f".movedim({a}, {b})", ".detach()", ".flatten()", ".view_as_real()" if False else ".real",
-        ".imag", f".as_strided({strided(t, rng)})", f".view(torch.{pool.dtype()})", ".ravel()", ".conj()", ".t()",
+        ".imag", f".as_strided({strided(t, rng)})", f".view(torch.{'bool' if t.dtype is torch.bool else pool.dtype('bool')})", ".ravel()", ".conj()", ".t()",
         f".unflatten({a}, (-1, 1))", f".tensor_split({rng.randint(1, 3)}, {a})", f".swapaxes({a}, {b})", ".alias()" if False else "[...]",
         f".contiguous(memory_format=torch.{rng.choice(('contiguous_format', 'channels_last'))})",
         f".to(memory_format=torch.{rng.choice(('channels_last', 'preserve_format'))})", ".expand_as(" + pool.any() + ")",
@@ -223,11 +223,14 @@ MODULES: dict[str, tuple[str, tuple[int, ...]]] = {  # what makes it -> the shap
     "nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))": ("M", (2, 4)), "nn.InstanceNorm2d(2, affine=True, track_running_stats=True)": ("M", (2, 2, 3, 3)),
     "nn.RMSNorm(4)": ("M", (2, 4)), "nn.Conv3d(1, 2, 2)": ("M", (1, 1, 3, 3, 3)),
 }  # fmt: skip
+# whether they step on lists is said: PyTorch's default is another one on the CPU
 OPTIMIZERS = (
-    "SGD({p}, lr=0.1, momentum=0.9, nesterov=True)", "SGD({p}, lr=0.1, weight_decay=0.1)", "Adam({p}, lr=0.01)",
-    "AdamW({p}, lr=0.01, amsgrad=True)", "RMSprop({p}, lr=0.01, centered=True)", "Adagrad({p}, lr=0.1)", "Adadelta({p})",
-    "Adamax({p})", "NAdam({p})", "RAdam({p})", "ASGD({p})", "Rprop({p})", "Adam({p}, foreach=True)", "Adam({p}, foreach=False)",
-    "Adafactor({p})", "SGD({p}, lr=0.1, maximize=True, foreach=False)",
+    "SGD({p}, lr=0.1, momentum=0.9, nesterov=True, foreach={f})", "SGD({p}, lr=0.1, weight_decay=0.1, foreach={f})",
+    "Adam({p}, lr=0.01, foreach={f})", "AdamW({p}, lr=0.01, amsgrad=True, foreach={f})",
+    "RMSprop({p}, lr=0.01, centered=True, foreach={f})", "Adagrad({p}, lr=0.1, foreach={f})", "Adadelta({p}, foreach={f})",
+    "Adamax({p}, foreach={f})", "NAdam({p}, foreach={f})", "RAdam({p}, foreach={f})", "ASGD({p}, foreach={f})",
+    "Rprop({p}, foreach={f})", "Adafactor({p}, foreach={f})", "SGD({p}, lr=0.1, maximize=True, foreach={f})",
+    "SGD({p}, lr=0.1, momentum=0.5, dampening=0.1, foreach={f})",
 )  # fmt: skip
 
 
@@ -238,7 +241,8 @@ def module(pool: Pool, rng: random.Random, names: dict[str, Any]) -> str:
     if not modules:
         return f"m = prepared({rng.choice(list(MODULES))}, {pool.seed()}, D)"
     if not optimizers and rng.random() < 0.3:
-        return f"o = torch.optim.{rng.choice(OPTIMIZERS).format(p='m.parameters()')}"
+        made = rng.choice(OPTIMIZERS).format(p="m.parameters()", f=rng.random() < 0.5)
+        return f"o = torch.optim.{made}"
     said = names["_made"]
     shape = MODULES[said][1]
     x = pool.fresh(shape, "float32" if rng.random() < 0.95 else pool.dtype())

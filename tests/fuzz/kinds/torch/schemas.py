@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 # a part of a name between underscores, or a name -> why it is not drawn
 _WHY = {
     "unspecified values": "empty resize new_empty resize_as_",
-    "internal": "stats backward native slow thnn convolution batch_norm_ wrapper conv_tbc int_repr alias_copy lift glu_jvp log_sigmoid_forward",
+    "internal": "powsum stats backward native slow thnn convolution batch_norm_ wrapper conv_tbc int_repr alias_copy lift glu_jvp log_sigmoid_forward",
     "layouts": "sparse coo csr csc bsr bsc mkldnn nested padded smm hspmm sspaddmm crow ccol col row values indices coalesce "
     "to_dense dense_dim sparse_dim to_padded_tensor to_mkldnn",
     "dtypes": "quantize quantized fake dequantize q qscheme chalf choose segment_reduce histogramdd dequantize_self",
@@ -130,8 +130,9 @@ class Pool:
     def seed(self) -> int:
         return self.rng.randrange(1, 100)
 
-    def dtype(self) -> str:
-        return self.rng.choice(DTYPES)
+    def dtype(self, but: str = "") -> str:
+        chosen = self.rng.choice(DTYPES)
+        return chosen if chosen != but else "int8"
 
     def fresh(self, shape: Any, dtype: str | None = None) -> str:
         seed = self.seed()
@@ -236,6 +237,8 @@ def argument(name: str, kind: str, pool: Pool, this: str, t: Tensor | None) -> s
         if rng.random() < 0.25:
             return "None"
         kind = kind[9:-1]
+    if name == "dtype" and (t is None or t.dtype is torch.bool):  # bytes that are no truths are in no bool
+        return "torch.bool"
     if name in ("dtype", "out_dtype"):
         return f"torch.{pool.dtype()}"
     if name == "memory_format":

@@ -28,17 +28,20 @@ class Noise(TorchDispatchMode):
         super().__init__()
         self.drawn, self.open = torch.Generator().manual_seed(seed), ""
 
-    def noisy(self, t: Any) -> Any:
+    def noisy(self, t: Any, step: float = 0.0) -> Any:
+        """`step`: of the narrowest dtype that went in."""
         if not isinstance(t, Tensor) or t.dtype not in _STEP or t.numel() == 0:
             return t
+        step = max(step, _STEP[t.dtype])
         real = torch.float64 if t.dtype in (torch.float64, torch.complex128) else torch.float32
         noise = torch.rand(t.shape, generator=self.drawn, dtype=real) * 2 - 1
-        return (t * (1 + _STEP[t.dtype] * noise)).to(t.dtype)
+        return (t * (1 + step * noise)).to(t.dtype)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.open = self.open or unspecified(func, args, kwargs)
         schema = func._schema
+        step = max([_STEP.get(t.dtype, 0.0) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)], default=0.0)
         aliased = any(a.alias_info is not None for a in schema.arguments)
         moves = func.namespace != "aten" or func.is_view or torch.Tag.view_copy in func.tags
         if moves or func.name() in (
@@ -59,7 +62,7 @@ class Noise(TorchDispatchMode):
             result = func(*args, **kwargs)
             for t in tree_leaves(result):
                 if isinstance(t, Tensor) and t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
-                    t.copy_(self.noisy(t))
+                    t.copy_(self.noisy(t, step))
             if any(0 < n < t.untyped_storage().nbytes() for n, t in zip(before, outs, strict=True)):
                 self.open = self.open or "a tensor that grows beyond its storage, which others see"
             return result
@@ -71,7 +74,7 @@ class Noise(TorchDispatchMode):
                 other = result
             for t, o in zip(tree_leaves(result), tree_leaves(other), strict=True):
                 if isinstance(t, Tensor) and t.dtype in _STEP and t.shape == o.shape:
-                    t.copy_(self.noisy(o))
+                    t.copy_(self.noisy(o, step))
             return result
         return func(*tree_map(self.noisy, args), **kwargs)
 
@@ -96,8 +99,14 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
     if name == "linalg_cholesky_ex" and bool(torch.linalg.cholesky_ex(args[0])[1].any()):
         return "the columns of a factorisation that failed"
     complex_ones = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_complex()]
-    if torch.Tag.pointwise in func.tags and any(not torch.isfinite(torch.view_as_real(t.resolve_conj())).all() for t in complex_ones):
+    if torch.Tag.pointwise in func.tags and any(
+        not torch.isfinite(torch.view_as_real(t.resolve_conj())).all() for t in complex_ones
+    ):
         return "complex arithmetic with infinities and NaN"
+    if name == "copy_" and args[0] is not args[1] and _one_memory(args[0], args[1]):
+        return "a copy onto memory that it reads"
+    if name.startswith("grid_sampler") and not torch.isfinite(args[1]).all():
+        return "places of a grid that are not finite"
     if name.startswith(("polygamma", "special_zeta")):
         x = next(t for t in tree_leaves(args) if isinstance(t, Tensor)).double()
         if bool((~torch.isfinite(x) | ((x <= 0) & (x == x.floor())) | (x.abs() > 1e15)).any()):

@@ -141,17 +141,17 @@ def digamma(x: np.ndarray) -> np.ndarray:
 
 
 def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    exps = np.exp(x - np.max(x, axis=axis, keepdims=True))
+    exps = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
     return exps / np.sum(exps, axis=axis, keepdims=True)
 
 
 def log_softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    shifted = x - np.max(x, axis=axis, keepdims=True)
+    shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
 def logsumexp(x: np.ndarray, axis: Any = None, keepdims: bool = False) -> np.ndarray:
-    high = np.max(x, axis=axis, keepdims=True)
+    high = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     high = np.where(np.isfinite(high), high, 0)
     out = np.log(np.sum(np.exp(x - high), axis=axis, keepdims=True)) + high
     return out if keepdims else np.squeeze(out, axis=tuple(range(x.ndim)) if axis is None else axis)

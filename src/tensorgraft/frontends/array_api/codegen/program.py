@@ -97,6 +97,8 @@ class ArrayFunctionProgram:
     def evaluate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
     ) -> Evaluation:
+        if same_numbers:
+            return Evaluation({}, {}, {}, "results are not compared: each framework has random numbers of its own")
         own = mapped(lambda x: _like(host(x).copy(), x) if is_array(x) else x, (args, kwargs))  # it may write them
         outputs = {k: host(x) for k, x in by_path(self.fn(*own[0], **own[1])).items() if is_array(x)}
         held = {p: x for n, tree in self.bound(args, kwargs) if is_held(n, tree) for p, x in by_path(tree).items()}

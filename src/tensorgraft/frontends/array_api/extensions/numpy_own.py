@@ -298,7 +298,7 @@ def divmod_(x1: Any, x2: Any) -> tuple[Array, Array]:
 
 
 def scaled(factor: float) -> Callable[[Array], Array]:
-    return lambda x: xp.multiply(*accepted("fc", x), factor)
+    return lambda x: xp.multiply(accepted("fc", x)[0], factor)
 
 
 # NumPy's name -> the function. The last ones show, or put away, values: they are asked for on the host.

@@ -80,9 +80,10 @@ class FunctionProgram:
             return _evaluated(closed, {id(x): parameters[n] for n, x in around.items()}, operands)
 
         results = run(trained)
-        tree, written = apart.results(list(range(len(results))))  # type: ignore[arg-type]
+        places: list[Any] = [_Place(k) for k in range(len(results))]
+        tree, written = apart.results(places)
         numbers = by_path(tree)
-        outputs = {n: results[k] for n, k in numbers.items() if type(k) is int}
+        outputs = {n: results[k] for n, k in numbers.items() if type(k) is _Place}
         outputs = {n: x for n, x in outputs.items() if hasattr(x, "dtype")}
         buffers = {n: apart.inputs.values[i] for n, i in apart.inputs.buffers.items()}
         buffers |= {n: results[k] for n, k in written.items()}  # type: ignore[call-overload]
@@ -100,6 +101,10 @@ class FunctionProgram:
             {n: host(jnp.conj(x)) for n, x in pulled.items()},  # the direction, as other frameworks have it
             {n: host(x) for n, x in buffers.items()},
         )
+
+
+class _Place(int):
+    """Of an array among the results: a program may return numbers, too."""
 
 
 def _is_inexact(x: Any) -> bool:

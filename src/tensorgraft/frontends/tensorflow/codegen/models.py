@@ -119,7 +119,8 @@ def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
     for name, x in [] if own else list(vars(layer).items()):  # of its classes names are those of layers
         if not name.startswith("_"):
             yield from one(name, x)
-    for x in getattr(layer, "layers", None) or getattr(layer, "_layers", ()):
+    inner: Any = getattr(layer, "layers", None) or getattr(layer, "_layers", ())
+    for x in inner:
         name, kind = x.name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", type(x).__name__).lower()
         if id(x) not in seen and re.fullmatch(rf"{kind}(_\d+)?", name):  # Keras counts layers of the process
             name = f"{kind}_{counts[kind]}" if counts[kind] else kind

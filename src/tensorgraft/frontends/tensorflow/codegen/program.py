@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,9 +40,7 @@ class GraphFunctionProgram:
         said = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
         library = f"TensorFlow {tf.__version__}"
         if hasattr(fn, "weights"):
-            import keras
-
-            library = f"Keras {keras.__version__} on {library}"
+            library = f"Keras {sys.modules['keras'].__version__} on {library}"
         self.origin = f"{said.removeprefix('__main__.').removeprefix('keras.src.')} of {library}"
 
     # ---- arguments -------------------------------------------------------------------------------------------------
@@ -249,9 +248,8 @@ def _filled(tree: Any, became: Any) -> Any:
 
 
 def _library_layers() -> set[str]:
-    import keras
-
-    return {n for n in vars(keras.layers) if n[:1].isupper()}
+    keras = sys.modules.get("keras")
+    return set() if keras is None else {n for n in vars(keras.layers) if n[:1].isupper()}
 
 
 def _results(tree: Any) -> Any:

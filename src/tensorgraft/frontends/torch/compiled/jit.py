@@ -54,6 +54,7 @@ from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import When
 from tensorgraft.importing import uncollected
+from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
@@ -140,7 +141,8 @@ class Compiled(TracedFunction):
         if self.programs >= MOST_TRACES:
             raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, why, program_place()))
         try:
-            with one_at_a_time:
+            # an interrupt waits: of one that comes while C++ asks for a stream PyTorch aborts the process
+            with one_at_a_time, held_back():
                 for trace in known:  # which another thread may have made
                     if trace.guards.hold(leaves):
                         break
@@ -389,9 +391,9 @@ class Compiled(TracedFunction):
                 cell = cell_of(o)
                 if id(cell) in number:
                     claimed.add(number[id(cell)])
-                    results.append(Result(survivor=number[id(cell)], metadata=Metadata.of(o)))
+                    results.append(Result(survivor=number[id(cell)], metadata=Metadata.whole(o)))
                 elif id(cell) in argument_of:
-                    results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.of(o)))
+                    results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.whole(o)))
                 else:
                     results.append(Result(value=o))
             elif on_host(o):
@@ -411,7 +413,7 @@ class Compiled(TracedFunction):
                 k = number.get(id(cell_of(after)))
                 if k is not None:
                     claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.of(after), anew=reset))
+                    gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=reset))
                     if leaf.before is not None:
                         tensor.grad = leaf.before  # which the first call reads, too
             elif after is None and (reset or leaf.before is not None):

@@ -74,6 +74,8 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
     devices.register(new, slot)
     old_codes, new_codes = quantizing(old), quantizing(new)
     for x in gc.get_objects():
+        if type(x) in _KINDS and not hasattr(x, "backend"):  # an exception came as it was made
+            continue
         if type(x) is Storage and x.backend is old_codes:
             array = None if x.array is None else _converted(x.array, convert)
             if array is not None or x.array is None:

@@ -182,7 +182,7 @@ class Trace:
             elif result.argument is not None:
                 argument = leaves[result.argument]
                 m = result.metadata
-                flat.append(argument if m is None else argument.detach().as_strided(m.size, m.stride, m.offset))
+                flat.append(argument if m is None else m.view(argument.detach()))
             elif result.host is not None:
                 flat.append(result.host())
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ class Metadata:
     nbytes: int  # of the storage
     kind: Any = None  # of a storage that is quantised (`codes.kind_of`)
     placement: Placement | None = None  # of a storage that is kept over a mesh
+    conj: bool = False  # a conjugation that is still to be done, where that is noted here
+    neg: bool = False
 
     @staticmethod
     def of(t: Tensor) -> Metadata:
@@ -34,29 +36,48 @@ class Metadata:
         geometry = tuple(t.size()), t.stride(), int(t.storage_offset())
         return Metadata(t.dtype, *geometry, t.untyped_storage().nbytes(), codes.kind_of(cell), cell.placement)
 
+    @staticmethod
+    def whole(t: Tensor) -> Metadata:
+        """With what is still to be done of a lazy conjugate or negative."""
+        return replace(Metadata.of(t), conj=t.is_conj(), neg=t.is_neg())
+
+    def lazily(self, t: Tensor) -> Tensor:
+        t = torch._conj(t) if self.conj else t
+        return torch._neg_view(t) if self.neg else t
+
+    def view(self, base: Tensor) -> Tensor:
+        """A tensor on the storage of another one, of which it is a view where PyTorch has such a view."""
+        base = torch._conj(base) if base.is_conj() else base
+        base = torch._neg_view(base) if base.is_neg() else base
+        if base.is_complex() and self.dtype is base.dtype.to_real():
+            base = torch.view_as_real(base)
+        if base.dtype is not self.dtype:
+            return self.beside(base)
+        return self.lazily(base.as_strided(self.size, self.stride, self.offset))
+
     def beside(self, t: Tensor) -> Tensor:
         """A tensor on the storage of another."""
         cell = cell_of(t)
         slot = slot_of_backend(codes.plain(cell.backend))
         new = attach(cell, slot, self.dtype, (0,), (1,), 0)
-        return set_storage(new, t.untyped_storage(), self.offset, self.size, self.stride)
+        return self.lazily(set_storage(new, t.untyped_storage(), self.offset, self.size, self.stride))
 
     def on(self, cell: Storage) -> Tensor:
         slot = slot_of_backend(codes.plain(cell.backend))
         if self.placement is not None:
             pin(cell, cell.array, self.placement)
-        return attach(cell, slot, self.dtype, self.size, self.stride, self.nbytes, self.offset)
+        return self.lazily(attach(cell, slot, self.dtype, self.size, self.stride, self.nbytes, self.offset))
 
     def maker(self, backend: Backend) -> Callable[[Any], Tensor]:
         """What makes tensors that look so at new arrays, from their beginning on."""
         make = maker(slot_of_backend(backend), self.dtype, self.size, self.stride, self.nbytes)
         placement = self.placement
         if placement is None:
-            return make
+            return (lambda array: self.lazily(make(array))) if self.conj or self.neg else make
 
         def make_placed(array: Any) -> Tensor:
             tensor = make(array)
             pin(cell_of(tensor), array, placement)
-            return tensor
+            return self.lazily(tensor)
 
         return make_placed

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import io
 import os
 import pickle
 import re
@@ -79,12 +80,15 @@ def exchange(original: Callable[..., Any]) -> Callable[..., Any]:
 def _files_of(metadata: Path) -> set[str]:
     if not metadata.exists():
         return set()
-    with metadata.open("rb") as file:
-        names = {info.relative_path for info in _Metadata(file).load().storage_data.values()}
+    try:
+        infos = _Metadata(io.BytesIO(metadata.read_bytes())).load().storage_data.values()
+        names = {str(info.relative_path) for info in infos}
+    except Exception as error:  # whatever a pickle can do that is none
+        raise ValueError(f"{metadata} is broken, or of no checkpoint of PyTorch's: {error}") from error
     return {name for name in names if Path(name).name == name}  # no other is in the folder
 
 
-class _Metadata(pickle.Unpickler):
+class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objects as a file says that it has
     """Reads what PyTorch writes there, and runs nothing: a checkpoint may be anybody's."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -96,9 +100,7 @@ class _Metadata(pickle.Unpickler):
                 return found
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
-        raise pickle.UnpicklingError(
-            f".metadata of a checkpoint names {module}.{name}, which none of PyTorch's does: it is not read"
-        )
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which none of PyTorch's does")
 
 
 _HARMLESS = {

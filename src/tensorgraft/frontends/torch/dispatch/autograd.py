@@ -21,6 +21,7 @@ from tensorgraft import warned
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch_entry.device import raised
+from tensorgraft.interrupts import held_back
 
 _library = Library("aten", "IMPL")
 
@@ -55,7 +56,8 @@ def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 _double_backward()
             if state.now.capture is not None and kwargs.get("accumulate_grad", True):
                 state.now.capture.note_leaves(t_outputs)
-            with disabled(False):
+            # an interrupt waits: PyTorch aborts the process where one comes as C++ asks for the device's stream
+            with disabled(False), held_back():
                 try:
                     return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
                 except SystemError:

@@ -33,7 +33,7 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
     elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
 
     def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        if _met_again(written, [*args, *kwargs.values()], elementwise):
+        if not all(map(_plain, written)) or _met_again(written, [*args, *kwargs.values()], elementwise):
             return singly(written, *args, **kwargs)
         result = at_once(written, *args, **kwargs)
         counted = [t for t in written if not t.is_inference()]
@@ -42,6 +42,11 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
         return result
 
     return call
+
+
+def _plain(t: torch.Tensor) -> bool:
+    """It takes any result of floats, and has no place twice: nothing that PyTorch would refuse for this one alone."""
+    return t.is_floating_point() and torch._debug_has_internal_overlap(t) != 1
 
 
 def _met_again(written: list[torch.Tensor], args: list[Any], elementwise: bool) -> bool:

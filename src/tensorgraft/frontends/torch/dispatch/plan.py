@@ -17,13 +17,13 @@ from tensorgraft.anywhere import Form
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
-from tensorgraft.frontends.torch.core.tensors import cell_of, maker
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, maker
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, abstract_call, describe
 from tensorgraft.frontends.torch.dispatch.outline import Outline, make_outline, outline_key, pointwise
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.program import make_program
-from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out_dtypes
+from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out_dtypes
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -118,6 +118,9 @@ def _make_plan(
             outline.made = results[0][0]
             if _elementwise(outline, everything) != results:  # what it does with other sizes is not known
                 outline.made = None
+    if operator.kind == "inplace" and operator.spec.promotion is not None:
+        made = outline.dtype if outline.rounded is None else outline.rounded
+        check_in_place(operator, args, kwargs, FROM_NUMPY[made])
     xp = computing or backend_of(ours, slot)
     plan = Plan(None, slot, tuple([leaf.index for leaf in outline.targets]), results, structure, prepare)
     plan.familiar = familiar and not xp.compiles

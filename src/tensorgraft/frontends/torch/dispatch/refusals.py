@@ -92,6 +92,19 @@ def check_dtypes(
             operator.accepted.add(key)
 
 
+def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.dtype) -> None:
+    """Raises where what an elementwise operator makes does not fit into what it writes: by its dtype (`result`), or its
+    shape. Some of PyTorch's meta functions let it pass."""
+    bound = operator.signature.bind(args, kwargs)
+    target = tensors_in([bound[operator.writes[0]]], {})[0]
+    everything = tensors_in(args, kwargs)
+    larger = any(t.dim() > target.dim() for t in everything) or any(
+        n not in (1, m) for t in everything for n, m in zip(reversed(t.size()), reversed(target.size()), strict=False)
+    )
+    if larger or not torch.can_cast(result, target.dtype):
+        refuse(operator, args, kwargs, "output with shape", *ABOUT_DTYPES)
+
+
 def check_out_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises where PyTorch refuses `out=` tensors of another dtype than the results: elementwise operators cast, most
     others do not, and meta functions that are written in Python cast always."""

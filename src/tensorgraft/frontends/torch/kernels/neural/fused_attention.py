@@ -74,10 +74,10 @@ def attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     if query.dim() == key.dim() == value.dim() == 3 and _free() and _of_the_cpu().one_sample:
-        lifted = [x.unsqueeze(0) for x in (query, key, value)]
+        q, k, v = (x.unsqueeze(0) for x in (query, key, value))
         mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-        if _is_fused(*lifted, mask, dropout_p, is_causal, enable_gqa):
-            return attention(*lifted, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
+        if _is_fused(q, k, v, mask, dropout_p, is_causal, enable_gqa):
+            return attention(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
     if not _is_fused(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
         return _whole.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     with suspended():

@@ -1,0 +1,150 @@
+"""`tensorgraft doctor --drift`: what a framework has that is new, gone or changed since the version that was tested.
+
+A snapshot (`tested.json.gz`) has for each framework its version and, for each kind of thing that we build on, names
+with eight digits of a hash of what each is: its signature, or its text where that is what counts. It is written anew,
+of the frameworks that are installed, by `python -m tensorgraft.cli.drift`. Each framework is asked in a process of its
+own (`python -m tensorgraft.cli.drift torch`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from tensorgraft import files, private
+
+SNAPSHOT = Path(__file__).with_name("tested.json.gz")
+FRAMEWORKS = ("torch", "jax", "tensorflow", "numpy")
+_LIMIT = 300  # seconds that a framework has
+_SHOWN = 6
+
+Kinds = dict[str, dict[str, str]]  # kind -> name -> hash
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What differs in one kind of things."""
+
+    kind: str
+    new: list[str]
+    gone: list[str]
+    changed: list[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.gone or self.changed)
+
+
+def hashed(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def differences(tested: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[str, str]]) -> list[Drift]:
+    """By kind; kinds that only one of the two knows are of another tensorgraft, and left out."""
+    return [
+        Drift(
+            kind,
+            sorted(here[kind].keys() - tested[kind].keys()),
+            sorted(tested[kind].keys() - here[kind].keys()),
+            sorted(name for name, said in here[kind].items() if tested[kind].get(name, said) != said),
+        )
+        for kind in tested
+        if kind in here
+    ]
+
+
+def read_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
+    """{framework: {"version": ..., "kinds": {kind: {name: hash}}}}"""
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def write_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
+    """Of the frameworks that are installed; of others what it had stays. The same frameworks give the same bytes."""
+    kept = read_snapshot(path) if path.exists() else {}
+    for name in FRAMEWORKS:
+        if importlib.util.find_spec(name) is not None:
+            kept[name] = asked(name)
+            kept[name].pop("missing", None)
+    files.write(path, gzip.compress(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode(), mtime=0))
+    return kept
+
+
+def asked(framework: str) -> dict[str, Any]:
+    """What a framework has, of a process of its own: version, kinds, and private names that it lacks. Raises
+    RuntimeError where it cannot be told."""
+    environment = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "JAX_PLATFORMS": "cpu",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    }
+    command = [sys.executable, "-W", "ignore", "-m", __name__, framework]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_LIMIT, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["the process ended without a word"])[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def collected(framework: str) -> dict[str, Any]:
+    """In this process."""
+    module = importlib.import_module(f"{__name__}.{framework}")
+    version = importlib.import_module(framework).__version__
+    missing = [
+        name
+        for names in private.TABLES
+        if names.package == framework
+        for feature in names.features
+        for name in feature.every_name()
+        if private.absent(name, importing=True)
+    ]
+    return {"version": version, "kinds": module.kinds(), "missing": sorted(set(missing))}
+
+
+def print_drift(path: Path = SNAPSHOT) -> int:
+    """Print a table; returns 1 where something differs from what was tested, or cannot be told."""
+    console, drifted = Console(), False
+    tested = read_snapshot(path)
+    table = Table(
+        "framework", "tested", "here", "kind", *(Column(n, justify="right") for n in ("new", "gone", "changed"))
+    )
+    details: list[str] = []
+    for name in FRAMEWORKS:
+        if importlib.util.find_spec(name) is None or name not in tested:
+            continue
+        try:
+            here = asked(name)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            drifted = True
+            table.add_row(name, tested[name]["version"], "[red]cannot be told[/red]", escape(str(error)))
+            continue
+        versions = [name, tested[name]["version"], here["version"]]
+        rows = differences(tested[name]["kinds"], here["kinds"])
+        if here["missing"]:
+            rows.append(Drift("private names", [], here["missing"], []))
+        for row in rows:
+            counts = [f"[red]{len(x)}[/red]" if x else "0" for x in (row.new, row.gone, row.changed)]
+            table.add_row(*versions, row.kind, *counts)
+            versions = ["", "", ""]
+            for what, names in (("new", row.new), ("gone", row.gone), ("changed", row.changed)):
+                if names:
+                    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                    details.append(f"{name}, {row.kind}, {what}: {', '.join(names[:_SHOWN])}{more}")
+            drifted |= bool(row)
+    console.print(table)
+    for line in details:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not drifted:
+        console.print("no drift: what is installed has what was tested", highlight=False)
+    return int(drifted)

@@ -1,0 +1,27 @@
+"""What JAX has: primitives of jaxprs, with the parameters that the rules of their lowering take."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import jax  # noqa: F401
+from jax._src.interpreters import mlir
+
+from tensorgraft.cli.drift import Kinds, hashed
+
+
+def kinds() -> Kinds:
+    rules: dict[Any, Any] = dict(mlir._lowerings)
+    for platform in mlir._platform_specific_lowerings.values():
+        rules = {**platform, **rules}
+    return {"primitives": {str(primitive): hashed(_parameters(rule)) for primitive, rule in rules.items()}}
+
+
+def _parameters(rule: Any) -> str:
+    """Names alone: annotations and defaults are printed in other ways by other versions of Python."""
+    rule = getattr(rule, "rule", rule)  # with what is cached of it
+    try:
+        return " ".join(inspect.signature(rule).parameters)
+    except (TypeError, ValueError):
+        return ""

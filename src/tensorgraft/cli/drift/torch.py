@@ -1,0 +1,52 @@
+"""What PyTorch has: schemas of operators, decompositions, meta functions, kernels of autocast."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._decomp
+import torch._meta_registrations
+
+from tensorgraft.cli.drift import Kinds, hashed
+
+_AUTOCAST = ("AutocastCPU", "AutocastCUDA")
+
+
+def kinds() -> Kinds:
+    schemas = {_name(s): str(s) for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return {
+        "operators": {name: hashed(text) for name, text in schemas.items()},
+        "decompositions": _functions(torch._decomp.decomposition_table),
+        "meta functions": _functions(torch._decomp.global_decomposition_table["meta"]),
+        "autocast": {
+            f"{key} {name}": ""
+            for name in schemas
+            for key in _AUTOCAST
+            if _registered(name) and has(f"aten::{name}", key)
+        },
+    }
+
+
+def _name(schema: Any) -> str:
+    name = schema.name.removeprefix("aten::")
+    return f"{name}.{schema.overload_name}" if schema.overload_name else name
+
+
+def _registered(name: str) -> bool:
+    return torch._C._dispatch_has_kernel(f"aten::{name}")
+
+
+def _functions(table: dict[Any, Callable[..., Any]]) -> dict[str, str]:
+    """By operator a hash of the function's text."""
+    return {str(op): hashed(_text(function)) for op, function in table.items() if str(op).startswith("aten")}
+
+
+def _text(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError):  # made by another function
+        return getattr(function, "__qualname__", type(function).__qualname__)
