@@ -23,12 +23,14 @@ OUT = ROOT / "out" / "versions"
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.versions", description=__doc__)
-    parser.add_argument("--only", nargs="+", default=[], help="cells whose names contain one of these")
+    parser.add_argument("--only", nargs="+", default=[], help="these cells, or those whose names contain this")
     parser.add_argument("--list", action="store_true", help="print the cells")
     parser.add_argument("--keep", action="store_true", help="leave environments and the cache of packages")
     parser.add_argument("--folder", type=Path, default=OUT, help="where they are made; one at a time takes 10 GB")
     args = parser.parse_args()
-    chosen = [cell for cell in cells() if not args.only or any(part in cell.name for part in args.only)]
+    names = {cell.name for cell in cells()}
+    wanted = [name for part in args.only or [""] for name in ([part] if part in names else names) if part in name]
+    chosen = [cell for cell in cells() if cell.name in wanted]
     if args.list:
         for cell in chosen:
             print(cell.name, "on Python", cell.python, cell.pins)

@@ -6,6 +6,7 @@ from tests.versions.cells import FRAMEWORKS, ROOT, cells
 from tests.versions.ran import Outcome
 
 PAGE = ROOT / "docs" / "versions.md"
+SHOWN = 10  # failures of a cell
 HEADER = """# Versions
 
 A sample of the tests in a fresh environment for each row, where the wheel is installed with its extras: each Python
@@ -25,13 +26,15 @@ def markdown(outcomes: dict[str, Outcome]) -> str:
         versions = outcome.get("installed") or cell.pins
         shown = [versions[name].partition("+")[0] for name in FRAMEWORKS]
         rows.append(f"| {' | '.join((cell.name, cell.python, *shown, said(outcome)))} |")
-        notes += [f"- {cell.name}: {failure}" for failure in outcome.get("failed", ())]
+        failures = [" ".join(failure.split())[:160] for failure in outcome.get("failed", ())]
+        notes += [f"- {cell.name}: {failure}" for failure in failures[:SHOWN]]
+        notes += [f"- {cell.name}: {len(failures) - SHOWN} more"] if len(failures) > SHOWN else []
     return HEADER + "\n".join(rows) + "\n" + ("\n" + "\n".join(notes) + "\n" if notes else "")
 
 
 def said(outcome: Outcome) -> str:
     """One cell of the table."""
     if "reason" in outcome:
-        return str(outcome["reason"]).replace("|", "/")
+        return " ".join(str(outcome["reason"]).split()).replace("|", "/")
     passed, failed = outcome["passed"], len(outcome["failed"])
     return f"{passed} passed" if not failed else f"{failed} of {passed + failed} failed"

@@ -9,7 +9,7 @@ for name in tg.backends():
     model = torch.nn.Linear(8, 1).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-1)
     for _ in range(5):
-        x = torch.randn(32, 8, device=device)
+        x = torch.randn(32, 8).to(device)
         loss = torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True))
         optimizer.zero_grad()
         loss.backward()

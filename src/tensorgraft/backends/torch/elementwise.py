@@ -169,7 +169,8 @@ class TorchElementwise:
     integer_floor_divide = _binary("integer_floor_divide", _integer_floor_divide)
 
     def where(self, condition: Array, x: Array, y: Array, /) -> Array:
-        return torch.where(condition, *pair(x, y))
+        x, y = pair(x, y)
+        return from_bits(torch.where(condition, as_bits(x), as_bits(y)), x.dtype)  # of unsigned ones it has few
 
     def complex(self, real: Array, imag: Array, /) -> Array:
         return torch.complex(*torch.broadcast_tensors(*pair(real, imag)))
