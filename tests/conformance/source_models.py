@@ -235,7 +235,7 @@ def page() -> str:
     for onto, found in every.items():
         median = found["lines"][len(found["lines"]) // 2] if found["lines"] else "-"
         good = f"{found['passed']} ({found['passed'] / max(found['run'], 1):.0%})"
-        compared = [f"{found[what][0]} of {sum(found[what])}" for what in _COMPARED]
+        compared = [f"{found[what][0]} of {sum(found[what])}" if any(found[what]) else "-" for what in _COMPARED]
         cells = [found["run"], found["there"], good, found["converted"], *compared, median]
         lines.append(f"| {onto} | {' | '.join(map(str, cells))} |")
     for onto, found in every.items():
