@@ -33,7 +33,7 @@ def _ours(device: Any) -> torch.device | None:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """What safetensors does not take, and extents that PyTorch or the device do not, as errors that say of which file."""
+    """What safetensors does not take, and extents that PyTorch or the device do not, with the file's name."""
     try:
         yield
     except (safetensors.SafetensorError, TypeError, ValueError, OverflowError) as error:
