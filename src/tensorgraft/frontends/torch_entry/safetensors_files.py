@@ -33,11 +33,12 @@ def _ours(device: Any) -> torch.device | None:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """What safetensors does not take, and extents that PyTorch or the device do not, as errors that say of which file."""
+    """What safetensors does not take, and extents that PyTorch or the device do not, with the file's name."""
     try:
         yield
-    except (safetensors.SafetensorError, TypeError, ValueError, OverflowError) as error:
-        raise type(error)(f"{name}: {str(error).partition(chr(10))[0]}") from error
+    except (safetensors.SafetensorError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        kind = safetensors.SafetensorError if isinstance(error, UnicodeError) else type(error)
+        raise kind(f"{name}: {str(error).partition(chr(10))[0]}") from error
 
 
 class _ReaderType(type):
