@@ -72,7 +72,9 @@ LAYERS = {
     "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
     "frontends.tensorflow": "errors interrupts hub precision compiled codegen",
-    "codegen.api": "files codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen",
+    "codegen.api": (
+        "files codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen"
+    ),
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",

@@ -248,6 +248,26 @@ def test_an_attribute_that_is_read_and_given_another_tensor_is_refused(device):
     assert module(x).tolist() == [2, 2]
 
 
+def test_what_was_given_another_tensor_is_as_before_where_the_function_is_refused(device):
+    class Plain:
+        of_the_class = torch.zeros(2, device=device)
+
+    plain = Plain()
+    plain.own = torch.zeros(2, device=device)
+
+    def run(x, name):
+        plain.new = x + 1
+        setattr(plain, name, getattr(plain, name) + x)
+        return getattr(plain, name)
+
+    for name in ("own", "of_the_class"):
+        for _ in range(2):
+            with pytest.raises(tg.TracedValueError, match=rf"reads Plain\.{name} and makes it another tensor"):
+                tg.jit(run)(torch.ones(2, device=device), name)
+        assert getattr(plain, name).tolist() == [0, 0]
+    assert list(vars(plain)) == ["own"]
+
+
 def test_an_attribute_that_is_only_written_has_the_value_of_the_call(device):
     module = Rebinding(reads=False).to(device)
     run = tg.jit(module)

@@ -311,6 +311,7 @@ class Compiled(TracedFunction):
                     ) from error
                 raise
             if values.missing:
+                reads.restore()
                 capture.restore_gradients()
                 capture.restore()
                 return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
@@ -324,6 +325,7 @@ class Compiled(TracedFunction):
                     )
             trace = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
         except BaseException:
+            reads.restore()
             capture.restore_gradients()
             raise
         finally:

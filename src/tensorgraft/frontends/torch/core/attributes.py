@@ -36,11 +36,30 @@ class Reads:
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
         self._tensors: dict[int, dict[str, torch.Tensor]] = {}  # of the owners, when they were first read
+        self._before: dict[int, tuple[Any, list[dict[str, Any]]]] = {}  # objects, and all that they had themselves
 
     def meet(self, owner: Any) -> None:
         """Note the tensors that an owner has before the function changes it."""
         self.owners[id(owner)] = owner
         self._tensors[id(owner)] = _tensors_of(owner)
+        self.keep(owner)
+
+    def keep(self, owner: Any) -> None:
+        """Note what an object has, before the function runs."""
+        if id(owner) not in self._before:
+            self._before[id(owner)] = owner, [dict(table) for table in _tables_of(owner)]
+
+    def restore(self) -> None:
+        """Of a trace that failed: attributes that the function has given tensors of the trace are as they were."""
+        for owner, tables in self._before.values():
+            for now, before in zip(_tables_of(owner), tables, strict=False):
+                for name, value in list(now.items()):
+                    if not isinstance(value, torch.Tensor) or before.get(name) is value:
+                        continue
+                    if name in before:
+                        now[name] = before[name]
+                    else:
+                        del now[name]
 
     def rebound(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
         """(an attribute, its tensor before, its tensor now) where the function has given it another tensor."""
@@ -69,9 +88,14 @@ class Reads:
 
 
 def _tensors_of(owner: Any) -> dict[str, torch.Tensor]:
-    held = vars(owner) if hasattr(owner, "__dict__") else {}
-    tables = (held, held.get("_buffers") or {}, held.get("_parameters") or {})
+    """Those of its classes, too, in whose place it may put its own."""
+    tables = (*(vars(cls) for cls in reversed(type(owner).__mro__)), *_tables_of(owner))
     return {name: t for table in tables for name, t in table.items() if isinstance(t, torch.Tensor)}
+
+
+def _tables_of(owner: Any) -> tuple[dict[str, Any], ...]:
+    held = vars(owner) if hasattr(owner, "__dict__") and not isinstance(owner, type) else {}
+    return held, held.get("_buffers") or {}, held.get("_parameters") or {}
 
 
 def _computed(owner: Any, name: str) -> bool:
@@ -106,6 +130,7 @@ def noting(reads: Reads, *owners: Any) -> Iterator[None]:
     watch_class(torch.nn.Module)
     try:
         for owner in owners:
+            reads.keep(owner)
             watch_class(type(owner))
         yield
     finally:
