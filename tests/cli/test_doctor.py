@@ -62,7 +62,7 @@ def test_a_framework_that_is_too_old_says_so(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     doctor.print_report()
     shown = capsys.readouterr().out
-    assert "torch 2.1.0, needs 2.9" in shown and 'pip install "tensorgraft[torch]"' in shown and "jax 99.0 " in shown
+    assert "torch 2.1.0, needs 2.10" in shown and 'pip install "tensorgraft[torch]"' in shown and "jax 99.0 " in shown
 
 
 @pytest.mark.parametrize("command", [("--help",), ("--version",), ("run", "--help"), ("doctor",), ("run", "no.py")])

@@ -44,7 +44,7 @@ def writes(x: Any, y: Any) -> Any:
     rows *= 2
     out[0, ...] += x[0, ...]
     flat = xp.reshape(out, (-1,))
-    return {"out": out, "last": xp.cumulative_sum(flat)[-1], "order": xp.argsort(out, axis=0)}
+    return {"out": out, "last": xp.cumulative_sum(flat)[-1], "order": xp.argsort(out, axis=0, stable=True)}
 
 
 def normalised(x: Any, scale: Any) -> Any:

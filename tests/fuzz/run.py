@@ -30,6 +30,8 @@ from typing import Any
 from tests.fuzz.program import Kind, Program
 from tests.fuzz.shrink import shrink
 
+import tensorgraft as tg
+
 ROOT = Path(__file__).parents[2]
 _CHUNK = 2000
 OUT = ROOT / "out" / "fuzz"
@@ -47,6 +49,9 @@ def kind_named(name: str) -> Kind:
     made = importlib.import_module(f"tests.fuzz.kinds.{name}").KIND
     assert isinstance(made, Kind)
     return made
+
+
+POLICY = "cpu"  # of autocast: CPU PyTorch is the reference
 
 
 class _Hangs(Exception):
@@ -123,6 +128,7 @@ def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> I
 
 
 def _play(there: Connection, name: str, seeds: range, subjects: tuple[str, ...]) -> None:
+    tg.autocast_policy(POLICY)
     kind = kind_named(name)
     for seed in seeds:
         there.send(seed)
@@ -155,6 +161,7 @@ def main() -> int:
     args = parser.parse_args()
     first = args.seed if args.seed is not None else int(time.time()) % 10**8 * 1000
     kinds = KINDS if args.kind == "all" else [args.kind]
+    tg.autocast_policy(POLICY)
     return max(_run(kind_named(name), first, args) for name in kinds)
 
 

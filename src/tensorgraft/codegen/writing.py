@@ -318,7 +318,9 @@ class FunctionWriter:
             raise _Again(v)
         at = self.names.get(v)
         if at is None or self.holder.get(at) is not v:
-            raise AssertionError(f"{self.function.name}: {v} has no name any more")
+            if v in self.held:
+                raise AssertionError(f"{self.function.name}: {v} has no name any more")
+            raise _Again(v, hold=True)  # a body of a loop in a loop looks at it
         self.refs.add(v)
         return ast.Name(at)
 

@@ -52,31 +52,42 @@ def absent(name: str, *, importing: bool) -> bool:
     otherwise it passes for present, as an attribute that only objects have (`~`) does."""
     if name.startswith("~"):
         return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deprecated names, which the code that uses them tells of
-        parts = name.split(".")
-        owner: Any = sys.modules.get(parts[0])
-        if owner is None:
-            return False
-        for n, part in enumerate(parts[1:], 2):
-            inside = vars(owner) if isinstance(owner, ModuleType) else {}
-            if part in inside:
-                owner = inside[part]
-                continue
-            full = ".".join(parts[:n])
-            if isinstance(owner, ModuleType) and full not in sys.modules and _is_module(full):
-                if not importing:
-                    return False
-                importlib.import_module(full)
-            if full in sys.modules:
-                owner = sys.modules[full]
-                continue
-            shadowed = sys.modules.get(".".join(parts[: n - 1]))  # a module under the name of a function that it has
-            holder = next((x for x in (owner, shadowed) if hasattr(x, part)), None)
-            if holder is None:
-                return True
-            owner = getattr(holder, part)
+    parts = name.split(".")
+    owner: Any = sys.modules.get(parts[0])
+    if owner is None:
+        return False
+    for n, part in enumerate(parts[1:], 2):
+        inside = vars(owner) if isinstance(owner, ModuleType) else {}
+        if part in inside:
+            owner = inside[part]
+            continue
+        full = ".".join(parts[:n])
+        if isinstance(owner, ModuleType) and full not in sys.modules and _is_module(full):
+            if not importing:
+                return False
+            importlib.import_module(full)
+        if full in sys.modules:
+            owner = sys.modules[full]
+            continue
+        shadowed = sys.modules.get(".".join(parts[: n - 1]))  # a module under the name of a function that it has
+        found = [x for x in (_held(holder, part) for holder in (owner, shadowed)) if x is not _ABSENT]
+        if not found:
+            return True
+        owner = found[0]
     return False
+
+
+_ABSENT = object()
+
+
+def _held(owner: Any, name: str) -> Any:
+    """An attribute, or `_ABSENT`."""
+    if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
+        return getattr(owner, name, _ABSENT)
+    # of deprecated names, which the code that uses them tells of. Python forgets here what warnings it has shown
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(owner, name, _ABSENT)
 
 
 def _is_module(name: str) -> bool:

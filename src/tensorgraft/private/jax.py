@@ -17,12 +17,14 @@ NAMES = Names(
             """,
             """
             jax._src.array: ArrayImpl
+            jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex reset_cache
             jax._src.core: EvalTrace Tracer Var eval_trace top_axis_env trace_state_clean
             jax._src.core.Primitive: bind
             jax._src.core.trace_ctx: axis_env is_top_level trace
             jax._src.dispatch: needs_check_special
             jax._src.interpreters.pxla: ExecuteReplicated
             jax._src.lax.lax: optimization_barrier_p
+            jax._src.lru_cache: LRUCache
             jax._src.lib._jax: batched_block_until_ready batched_device_put
               buffer_to_dlpack_managed_tensor
             jax._src.xla_bridge: _at_fork_handler_installed _backends

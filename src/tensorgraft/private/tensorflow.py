@@ -51,14 +51,19 @@ NAMES = Names(
             frontends.tensorflow
             """,
             """
+            tensorflow.python.autograph.core.ag_ctx: ControlStatusCtx
+            tensorflow.python.autograph.core.ag_ctx.Status: ENABLED
             tensorflow.python.eager.context: context eager_mode
             tensorflow.python.eager.execute: execute
+            tensorflow.python.eager.polymorphic_function.polymorphic_function.Function: __call__
             tensorflow.python.framework.function_def_to_graph: function_def_to_graph
             tensorflow.python.framework.ops.EagerTensor: _shape_tuple
+            tensorflow.python.framework.ops.gradient_registry: lookup
             tensorflow.python.pywrap_tfe: TFE_FromDlpackCapsule TFE_ToDlpackCapsule
             ~tensorflow.Tensor: _handle_data
             ~tensorflow.python.eager.polymorphic_function.concrete_function.ConcreteFunction:
               _inference_function
+            ~tensorflow.python.eager.polymorphic_function.polymorphic_function.Function: _autograph
             """,
         ),
         Feature(

@@ -33,7 +33,8 @@ NAMES = Names(
             frontends.torch
             """,
             """
-            torch: _conj _debug_has_internal_overlap _functionalize_unsafe_set _neg_view _safe_softmax
+            torch: _conj _debug_has_internal_overlap _functionalize_unsafe_set _fused_sdp_choice _neg_view
+              _safe_softmax
             torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks
               _use_count
             torch.UntypedStorage: _byteswap _cdata _set_from_file _write_file
@@ -46,7 +47,7 @@ NAMES = Names(
               _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing _jit_get_all_schemas
               _len_torch_dispatch_stack _len_torch_function_stack _set_throw_on_mutable_data_ptr
               _swap_tensor_impl _to_dlpack
-            torch._C.DispatchKey: AutocastCPU CPU CompositeImplicitAutograd
+            torch._C.DispatchKey: AutocastCPU CPU CompositeExplicitAutograd CompositeImplicitAutograd
             torch._C._acc: create_empty_tensor
             torch._C._autograd: SavedTensor _make_saved_tensor
             torch._C._functorch: get_unwrapped is_functorch_wrapped_tensor peek_interpreter_stack
@@ -213,6 +214,7 @@ NAMES = Names(
             torch._C.DispatchKey: CompositeImplicitAutograd
             torch.library.Library: _destroy
             torch.utils._device: _device_constructors
+            torch.utils._python_dispatch: TorchDispatchMode
             torch.utils._pytree: tree_flatten tree_map tree_unflatten
             ~torch._ops.OpOverload: _op_dk
             ~torch.nn.Module: _forward_hooks _forward_pre_hooks _non_persistent_buffers_set

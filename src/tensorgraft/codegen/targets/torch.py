@@ -367,8 +367,9 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 
 
 def _one_hot(w: Writing, indices: Var, n: Any, dtype: np.dtype) -> ast.expr:
-    hot = w.fill("F.one_hot(i, n)", i=_int64(w, indices), n=n)
-    return hot if dtype == dtypes.int64 else w.fill("x.to(dtype)", x=hot, dtype=dtype)
+    # what lies outside is a row of zeros, which F.one_hot refuses
+    hot = w.fill("i[..., None] == torch.arange(n)", i=indices, n=n)
+    return hot if dtype == dtypes.bool_ else w.fill("x.to(dtype)", x=hot, dtype=dtype)
 
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:

@@ -18,6 +18,7 @@ not compressed, and whatever is wrong with a program is a ValueError that names 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -77,8 +78,10 @@ def _read_array(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
         if head[:8] != b"\x93NUMPY\x01\x00" or match is None:
             raise ValueError(f"the array {name!r} has not the header that is written")
         found = tuple(int(n) for n in match["shape"].replace(b",", b" ").split())
-        if match["descr"].decode() != stored.str or found != shape:
-            raise ValueError(f"the array {name!r} is {match['descr'].decode()}{list(found)}, not {dtype}{list(shape)}")
+        if (said := match["descr"].decode()) != stored.str or found != shape:
+            with contextlib.suppress(TypeError):
+                said = np.dtype(said).name
+            raise ValueError(f"the array {name!r} is {said}{list(found)}, not {dtype}{list(shape)}")
         if info.file_size - member.tell() != size:
             raise ValueError(f"the array {name!r} has {info.file_size - member.tell()} bytes, not {size}")
         data = member.read(size)  # as much as there is

@@ -46,7 +46,6 @@ class Torch(Kind):
 
     def __init__(self) -> None:
         super().__init__()
-        tg.autocast_policy("cpu")
         torch.set_num_threads(1)
 
     def names(self, subject: str) -> dict[str, Any]:

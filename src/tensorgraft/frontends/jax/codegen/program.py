@@ -57,9 +57,13 @@ class FunctionProgram:
         return [apart[i][0][k] for i, k in places], rebuild
 
     def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
+        before = x.shape
         for axis, n in enumerate(shape):
             if x.shape[axis] != n:
                 x = jnp.take(x, np.arange(n) % x.shape[axis], axis=axis)
+        if len(shape) == 2 and len({*before}) == len({*shape}) == 1 and _is_inexact(x):
+            block = np.arange(shape[0]) // before[0]  # along the diagonal: what has an inverse, or a root, keeps it
+            x = jnp.where(block[:, None] == block, x, 0)
         return x
 
     def numpy(self, x: Any) -> np.ndarray:

@@ -123,6 +123,7 @@ class _Probe(Compiled):
             traced = self._trace(backend, leaves, structure, on_device)
         finally:
             if hasattr(self, "capture"):
+                self.capture.undos.clear()  # inputs are named by the state that the optimizers now have
                 self.capture.restore_gradients()
         self.donated = traced.donated
         self.results = len(traced.results)
