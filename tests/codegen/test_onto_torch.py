@@ -51,3 +51,22 @@ def test_arithmetic_of_unsigned_integers(tmp_path: Any) -> None:
         for g, w in zip(got, mixed(x, y), strict=True):
             assert g.numpy().dtype == w.dtype
             np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.slow
+def test_loops_in_loops_keep_the_names_that_they_read() -> None:
+    lineax = pytest.importorskip("lineax")
+    rng = np.random.default_rng(1)
+    matrix = jnp.asarray(rng.standard_normal((6, 6)) + 6 * np.eye(6), jnp.float32)
+
+    def solved(a: Any, b: Any) -> Any:
+        solver = lineax.GMRES(rtol=1e-5, atol=1e-5)
+        return lineax.linear_solve(lineax.MatrixLinearOperator(a), b, solver).value
+
+    written = tg.source(solved, matrix, jnp.asarray(rng.standard_normal(6), jnp.float32), onto="torch", dynamic=False)
+    assert written.report.ok, written.report
+
+
+def test_a_class_outside_is_a_row_of_zeros() -> None:
+    written = tg.source(lambda i: jax.nn.one_hot(i, 3), jnp.array([0, 2, 3, -1]), onto="torch")
+    assert written.report.ok, written.report

@@ -98,6 +98,7 @@ class FunctionWriter:
         self.refs: set[Var] = set()  # what the expression that is being written looks at
         self.remaining: Counter[Var] = Counter()
         self.current: SourceStep | None = None
+        self.read_from_outside: set[str] = set()  # in bodies of loops: names that stay those of the function around
         self.used_labels: dict[str, tuple[Var, int]] = {}
         self.reserved = {*style.taken, *function.statics}
         self.never = _RESERVED | style.roots_of(function) | ({"key"} if style.trace.key is not None else set())
@@ -155,7 +156,7 @@ class FunctionWriter:
     # ---- names -----------------------------------------------------------------------------------------------------
 
     def free(self, candidate: str) -> bool:
-        if candidate in self.reserved or candidate in self.never:
+        if candidate in self.reserved or candidate in self.never or candidate in self.read_from_outside:
             return False
         v = self.holder.get(candidate)
         return v is None or (
@@ -400,6 +401,9 @@ class FunctionWriter:
         self.reserved.add(title)
         outer, self.statements = self.statements, []
         refs, self.refs = self.refs, set()
+        around = self.read_from_outside
+        read = [u for v in variables(block) for u in (self.pending[v][1] if v in self.pending else (v,))]
+        self.read_from_outside = around | {self.names[v] for v in read if v in self.names}
         arguments: list[str] = []
         for call in block.calls:
             for v in variables([call.args, call.kwargs]):
@@ -421,7 +425,7 @@ class FunctionWriter:
                 call if isinstance(call, SourceStep) else SourceStep(call.method, call.args, call.kwargs, call.outcome)
             )
         self.emit(ast.Return(self(block.result)))
-        inner, self.statements, self.refs = self.statements, outer, refs
+        inner, self.statements, self.refs, self.read_from_outside = self.statements, outer, refs, around
         definition = ast.FunctionDef(
             title,
             ast.arguments([], [ast.arg(a) for a in arguments], None, [], [], None, []),
