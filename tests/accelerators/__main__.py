@@ -42,7 +42,7 @@ computes is compared with PyTorch on the CPU. {machine}
 WITHOUT = """
 ## What is checked without one
 
-Each operation of the hub, in every dtype, and a network with its gradient are traced as they would be there, and
+Each operation of the hub, in a dtype, and a network with its gradient are traced as they would be there, and
 lowered for CUDA and for TPUs (`tests/backends/test_lowered.py`; all dtypes with `--slow`). So are decisions that are
 for CPUs alone: nothing takes the host's memory as it is, lends arrays to another backend, or asks for 64-byte
 alignment. Products ask for full precision (no TF32, no passes of bfloat16) unless `jax.default_matmul_precision` says

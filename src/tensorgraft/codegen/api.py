@@ -184,6 +184,7 @@ def source(
             random=random,
             key=trace.key is not None,
             epsilon=checking.epsilon_of(trace),
+            spelled={formed.spelled(path): path for path in trace.parameters},
         )
         report.rows = result.checked.rows
         report.notes += result.checked.notes

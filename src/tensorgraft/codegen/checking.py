@@ -70,12 +70,14 @@ def check(
     random: bool,
     key: bool = False,
     epsilon: float = 0.0,
+    spelled: Mapping[str, str] | None = None,
 ) -> Checked:
     """A row for the results at each of the `examples`, and for the gradients of the first. Of an example there may be
     several sizes: the first is taken at which the program itself runs.
 
     `epsilon` is that of the narrowest float that the program computes with: results that went through bfloat16 are as
-    far apart as its roundings, whatever their own dtype is.
+    far apart as its roundings, whatever their own dtype is. `spelled`: names that parameters have in the file -> the
+    program's.
 
     Raises RuntimeError with what the file printed, where it does not run.
     """
@@ -122,7 +124,8 @@ def check(
                 data |= {f"{k}/g:{n}": v for n, v in expected[k].gradients.items()}
                 rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
                 if expected[k].gradients:
-                    gradients = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
+                    own = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
+                    gradients = {(spelled or {}).get(n, n): v for n, v in own.items()}
                     for n, g in expected[k].gradients.items():  # a parameter that no result depends on is not there
                         gradients.setdefault(n, np.zeros_like(g))
                     top = max((float(np.abs(g).max(initial=0)) for g in expected[k].gradients.values()), default=0.0)

@@ -71,6 +71,10 @@ class Style:
         """Those that have a text of their own."""
         return functions
 
+    def spelled(self, path: str) -> str:
+        """The name that a parameter has in the file."""
+        return path
+
     def static(self, writer: FunctionWriter, value: Static) -> ast.expr:
         """An argument that is no array."""
         return ast.Name(value.name)

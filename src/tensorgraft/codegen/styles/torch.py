@@ -111,7 +111,7 @@ class TorchModules(Classes):
             return [text(fill("x.register_buffer(k, v)", x=owner, k=literal(key), v=self.initial(node, None)))]
         return super().declared(at, node)
 
-    def in_state(self, path: str) -> str:
+    def spelled(self, path: str) -> str:
         """The name in a state_dict: keywords of Python and names that `nn.Module` has are no attributes."""
         return ".".join(part if part.isdigit() else self.attribute(part) for part in path.split("."))
 
@@ -120,7 +120,7 @@ class TorchModules(Classes):
             return []
         model = self.functions[-1].name
         ties, instead, unused = self.names()
-        there = {path: self.in_state(path) for path in trace.weights if path not in (*instead, *unused)}
+        there = {path: self.spelled(path) for path in trace.weights if path not in (*instead, *unused)}
         instead |= {path: name for path, name in there.items() if name != path}
         if not (ties or instead or unused):
             load, save = ["    model.load_state_dict(load_file(path))"], ["    save_file(model.state_dict(), path)"]
