@@ -50,6 +50,7 @@ HARMLESS = {
     "os.scandir",
     "os.walk",
     "ctypes.addressof",
+    "ctypes.create_string_buffer",
     "ctypes.get_errno",
     "ctypes.cdata",
     "ctypes.cdata/buffer",
