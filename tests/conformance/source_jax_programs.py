@@ -330,7 +330,7 @@ def haiku_resnet() -> Any:
             5,
             bottleneck=False,
             channels_per_group=(8, 8, 16, 16),
-            use_projection=(True, False, True, True),
+            use_projection=(True, True, True, True),
         )(x, is_training=False, test_local_stats=True)
 
     model = hk.without_apply_rng(hk.transform_with_state(net))
