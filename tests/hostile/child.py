@@ -86,7 +86,8 @@ class Watch:
             return package in PACKAGES or package in sys.stdlib_module_names or _imports()
         if event == "exec" and arguments[0].co_filename.startswith(OWN_CODE):
             return True
-        if event == "compile" and str(arguments[1]).startswith(OWN_CODE):
+        # "<unknown>": a traceback parses the line that it shows
+        if event == "compile" and (str(arguments[1]) == "<unknown>" or str(arguments[1]).startswith(OWN_CODE)):
             return True
         if event == "open" and not isinstance(arguments[0], int):
             path, mode, flags = os.path.realpath(os.fsdecode(arguments[0])), arguments[1] or "", arguments[2] or 0
