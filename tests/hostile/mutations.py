@@ -6,6 +6,7 @@ which may have been changed before, no longer has it.
 
 from __future__ import annotations
 
+import copy
 import functools
 import io
 import json
@@ -113,12 +114,12 @@ def edit_json(rng: Random, tree: Any) -> Any:
     for _ in range(rng.choice((1, 1, 2, 3))):
         places = _places(tree, [])
         if not places:
-            return rng.choice(VALUES)
+            return copy.deepcopy(rng.choice(VALUES))
         holder, key = rng.choice(places)
         before = holder[key]
         kind = rng.randrange(10)
         if kind < 3:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = copy.deepcopy(rng.choice(VALUES))
         elif kind == 3 and isinstance(before, int):
             holder[key] = rng.choice((before + 1, before - 1, -before, before * 2**40, before * 10**20, float(before)))
         elif kind == 4:
@@ -138,7 +139,7 @@ def edit_json(rng: Random, tree: Any) -> Any:
         elif kind == 9 and isinstance(before, str):
             holder[key] = rng.choice((before + "x", before[:-1], before.upper(), before * 100))
         else:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = copy.deepcopy(rng.choice(VALUES))
     return tree
 
 
