@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import jax
 from jax.extend import core
 
 from tensorgraft.codegen.framing import Called
+from tensorgraft.codegen.watching import ProgramWatch, named_arguments
 
 _TAG = "tensorgraft:"
 _OURS = f"{Path(__file__).parents[3]}/"
@@ -32,14 +32,8 @@ _HALF = ("equinox", "flax", "haiku")
 
 
 @dataclass
-class CallWatch:
+class CallWatch(ProgramWatch):
     """What was seen."""
-
-    called: list[Called] = field(default_factory=list)
-    names: dict[core.Var, dict[int, str]] = field(
-        default_factory=dict
-    )  # -> in which call (its number, -1: none) -> name
-    _around: list[int] = field(default_factory=list)
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -55,52 +49,18 @@ class CallWatch:
             self._around.pop()
             called.model = None
 
-    def around(self) -> Called | None:
-        """The call that is going on."""
-        return self.called[self._around[-1]] if self._around else None
-
     def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call by name, tracers as the variables that they are."""
-        try:
-            signature = inspect.signature(fn).bind(*args, **kwargs).arguments
-        except (TypeError, ValueError):
-            return []
-        flat: list[tuple[str, Any]] = []
-        for name, value in signature.items():
-            if name == "kwargs" and isinstance(value, dict):
-                flat.extend(value.items())
-            else:
-                flat.append((name, value))
+        flat = named_arguments(fn, args, kwargs)
         return [(name, jax.tree.map(lambda x: variable_of(x) or x, value)) for name, value in flat]
 
     # ---- names -----------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def of_variables(self) -> Iterator[None]:
-        """Looks at the variables of the user's functions."""
-        before = sys.gettrace()
-        sys.settrace(self._entered)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
+    def is_users(self, path: str) -> bool:
+        return is_users(path)
 
-    def _entered(self, frame: Any, event: str, arg: Any) -> Any:
-        if not is_users(frame.f_code.co_filename):
-            return None
-        seen = {name: id(x) for name, x in frame.f_locals.items()}
-
-        def line(frame: Any, event: str, arg: Any) -> Any:
-            for name, x in frame.f_locals.items():
-                if seen.get(name) != id(x):
-                    seen[name] = id(x)
-                    variable = variable_of(x) if isinstance(x, jax.core.Tracer) else None
-                    if variable is not None and not name.startswith((".", "__")):
-                        here = self._around[-1] if self._around else -1
-                        self.names.setdefault(variable, {}).setdefault(here, name)
-            return line
-
-        return line
+    def key_of(self, name: str, x: Any) -> Any:
+        return variable_of(x) if isinstance(x, jax.core.Tracer) else None
 
 
 @functools.cache

@@ -20,6 +20,7 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from tensorgraft.codegen.framing import Called
+from tensorgraft.codegen.watching import ProgramWatch, named_arguments
 
 _OURS = f"{Path(__file__).parents[3]}/"
 _LIBRARIES = ("/tensorflow/", "/keras/", "/tf_keras/", "/numpy/", "/tensorgraft/", "/optree/")
@@ -40,13 +41,10 @@ class TensorKey:
 
 
 @dataclass
-class GraphWatch:
+class GraphWatch(ProgramWatch):
     """What was seen."""
 
-    called: list[Called] = field(default_factory=list)
-    names: dict[TensorKey, dict[int, str]] = field(default_factory=dict)  # -> in which call (-1: none) -> name
     ranges: dict[Any, list[tuple[int, int, int]]] = field(default_factory=dict)  # graph -> (first, end, number)
-    _around: list[int] = field(default_factory=list)
     _functions: dict[int, Any] = field(default_factory=dict)
 
     # ---- calls -----------------------------------------------------------------------------------------------------
@@ -64,10 +62,6 @@ class GraphWatch:
             called.model = None
             self.ranges.setdefault(graph, []).append((first, len(graph.get_operations()), number))
 
-    def around(self) -> Called | None:
-        """The call that is going on."""
-        return self.called[self._around[-1]] if self._around else None
-
     def scopes(self, graph: Any) -> dict[str, tuple[int, ...]]:
         """Name of an operation of a graph -> the numbers of the calls around it, from outside."""
         ranges = sorted(self.ranges.get(graph, ()), key=lambda r: r[2])
@@ -78,42 +72,16 @@ class GraphWatch:
 
     def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call by name, tensors as their keys."""
-        try:
-            named = inspect.signature(fn).bind(*args, **kwargs).arguments
-        except (TypeError, ValueError):
-            return []
-        flat: list[tuple[str, Any]] = []
-        for name, value in named.items():
-            flat.extend(value.items() if name == "kwargs" and isinstance(value, dict) else [(name, value)])
+        flat = named_arguments(fn, args, kwargs)
         return [(name, mapped(lambda t: TensorKey.of(t) if _is_symbolic(t) else t, x)) for name, x in flat]
 
     # ---- names -----------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def of_variables(self) -> Iterator[None]:
-        """Looks at the variables of the user's functions."""
-        before = sys.gettrace()
-        sys.settrace(self._entered)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
+    def is_users(self, path: str) -> bool:
+        return is_users(path)
 
-    def _entered(self, frame: Any, event: str, arg: Any) -> Any:
-        if not is_users(frame.f_code.co_filename):
-            return None
-        seen = {name: id(x) for name, x in frame.f_locals.items()}
-
-        def line(frame: Any, event: str, arg: Any) -> Any:
-            for name, x in frame.f_locals.items():
-                if seen.get(name) != id(x):
-                    seen[name] = id(x)
-                    if name not in _OF_AUTOGRAPH and not name.startswith((".", "__")) and _is_symbolic(x):
-                        here = self._around[-1] if self._around else -1
-                        self.names.setdefault(TensorKey.of(x), {}).setdefault(here, name)
-            return line
-
-        return line
+    def key_of(self, name: str, x: Any) -> Any:
+        return TensorKey.of(x) if name not in _OF_AUTOGRAPH and _is_symbolic(x) else None
 
     # ---- what is called --------------------------------------------------------------------------------------------
 
