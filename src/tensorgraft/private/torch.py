@@ -20,10 +20,19 @@ NAMES = Names(
             torch._C._acc: DeviceGuard
             torch._C._autograd.DeviceType: PrivateUse1
             torch._ops: _OpNamespace
-            torch.distributed.ProcessGroup: _set_sequence_number_for_group
-            torch.distributed.distributed_c10d: _create_process_group_wrapper
             torch.nn.parameter.UninitializedTensorMixin: _allowed_methods
             torch.utils.backend_registration: _setup_privateuseone_for_python_backend
+            """,
+        ),
+        Feature(
+            "process groups",
+            '`init_process_group("graft")`',
+            """
+            frontends.torch_entry.process_groups
+            """,
+            """
+            torch._C._distributed_c10d.Backend: _set_sequence_number_for_group
+            torch.distributed.distributed_c10d: _create_process_group_wrapper
             """,
         ),
         Feature(

@@ -21,7 +21,7 @@ def _wide(xp: Any, x: Array) -> Array:
 
 @kernel("_softmax")
 def _softmax(xp: Any, x: Array, dim: int, half_to_float: bool) -> Array:
-    if not xp.size(x):  # of any dtype
+    if not xp.size(x):  # of any dtype: integers have no minus infinity to begin with
         return x
     return xp.reshape(xp.softmax(_wide(xp, x), dim), xp.shape(x))
 
