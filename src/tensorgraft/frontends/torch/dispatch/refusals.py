@@ -117,8 +117,8 @@ def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, 
 
 def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]) -> None:
     """Raises where PyTorch refuses `out=` tensors: of another dtype than the results (elementwise operators cast, most
-    others do not, and meta functions that are written in Python cast always), of another shape where they are read, too.
-    Of large tensors (`everything`: the call's) only the dtypes are looked at."""
+    others do not, and meta functions that are written in Python cast always), of another shape where they are read,
+    too. Of large tensors (`everything`: the call's) only the dtypes are looked at."""
     if operator.kind != "out":
         return
     if operator.base is None:
