@@ -131,6 +131,8 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
                 return "an operator that is not elementwise reads what it writes"
             if _crosses(t, other):
                 return "an operator reads elements that it has written"
+    if func.name() == "aten::huber_loss.out" and written[0].numel() > 1:  # its kernel computes there
+        return "what lies beside a result in the memory of out="
     return ""
 
 
@@ -157,14 +159,14 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "special functions of NaN"
     if plain == "gelu" and any(t.isinf().any() for t in floats):
         return "GELU of infinities"
-    if plain in ("native_layer_norm", "native_group_norm") and float(args[0].abs().nan_to_num(torch.inf).max()) > 1e18:
-        return "moments of numbers whose squares overflow"
+    if plain in ("native_layer_norm", "native_group_norm") and any(bool((~(t.abs() < 1e18)).any()) for t in floats):
+        return "moments of numbers whose squares overflow, and infinite weights"
     if "scaled_dot_product" in name and not all(map(_finite, floats)):
         return "attention to what is not finite"
     if plain == "convolution" and not (_finite(args[1]) and (_finite(args[0]) or args[0].element_size() > 2)):
         return "a convolution by what is not finite"
-    if plain == "pow" and not isinstance(args[1], Tensor) and args[1] in (0.5, -0.5) and floats:
-        if bool((floats[0].isinf() | (floats[0] == 0)).any()):
+    if plain in ("pow", "_foreach_pow") and floats and 0.5 in [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)]:
+        if any(bool((t.isinf() | (t == 0)).any()) for t in floats):
             return "roots of infinities and of -0 as powers"
     return ""
 
