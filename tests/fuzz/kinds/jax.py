@@ -371,21 +371,25 @@ class Jax(Kind):
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
         if "JaxRuntimeError" in expected.raised.values():
             return "XLA refuses"
-        if not self.differences(self.play(program, f"{REFERENCE} eagerly"), found, program):
+        if not self.differences(self.play(program, f"{self.reference(subject)} eagerly"), found, program):
             return "XLA's optimisations decide"
-        exact, *others = self.by_other_roundings(program, 20)
+        exact, *others = self.by_other_roundings(program, self.reference(subject), 20)
         loose = Outcome(expected.raised)
         for n, leaves in expected.observed.items():
             moved = [slack(x, [o[n][i] for o in others]) for i, x in enumerate(exact[n])]
             loose.observed[n] = [Seen(seen.value, m) for seen, m in zip(leaves, moved, strict=True)]
         return None if self.differences(loose, found, program) else "rounding decides"
 
-    def by_other_roundings(self, program: Program, times: int) -> list[dict[str, list[np.ndarray]]]:
+    def by_other_roundings(self, program: Program, judge: str, times: int) -> list[dict[str, list[np.ndarray]]]:
         """As NumPy rounds, and so many times otherwise."""
         with jax.enable_x64(program.statements[0] == "x64 = True"):
-            f, given = self.function(program)
+            f, given = self.asked(program, judge)
             backends = [registry.get("numpy"), *map(Rounding, range(times))]
             return [self.by_operations(f, given, xp) for xp in backends]
+
+    def asked(self, program: Program, judge: str) -> tuple[Callable[..., Any], list[Any]]:
+        """What is asked of a judge: the program itself, or what is derived from it; and its data."""
+        return self.function(program)
 
     @staticmethod
     @functools.lru_cache(maxsize=1)
@@ -415,16 +419,12 @@ class Jax(Kind):
     def play(self, program: Program, subject: str) -> Outcome:
         outcome = Outcome()
         with jax.enable_x64(program.statements[0] == "x64 = True"):
-            f, given = self.function(program)
             try:
-                if subject == "tensorflow operations":
-                    outcome.observed = self.by_operations(f, given, registry.get("tensorflow"))
-                    return outcome
                 if not subject.startswith(REFERENCE):
-                    found = tg.graft(f, onto=subject)(*[native(x, subject) for x in given])
-                    outcome.observed = {n: flat(x) for n, x in found.items()}
+                    outcome.observed = self.on(program, subject)
                     return outcome
-                with jax.disable_jit(subject != REFERENCE):
+                f, given = self.asked(program, subject.removesuffix(" eagerly"))
+                with jax.disable_jit(subject.endswith(" eagerly")):
                     runs = self.rounded(f, given, self.shakes)
             except Exception as error:
                 outcome.raised[0] = type(error).__name__
@@ -432,6 +432,13 @@ class Jax(Kind):
         for n, leaves in runs[0].items():
             outcome.observed[n] = [Seen(x, slack(x, [r[n][i] for r in runs[1:]])) for i, x in enumerate(leaves)]
         return outcome
+
+    def on(self, program: Program, subject: str) -> dict[str, list[np.ndarray]]:
+        f, given = self.function(program)
+        if subject == "tensorflow operations":
+            return self.by_operations(f, given, registry.get("tensorflow"))
+        found = tg.graft(f, onto=subject)(*[native(x, subject) for x in given])
+        return {n: flat(x) for n, x in found.items()}
 
     def rounded(self, f: Callable[..., Any], given: list[Any], shakes: int) -> list[dict[str, list[np.ndarray]]]:
         """Of the data, and of what is a few eps off."""
@@ -495,11 +502,13 @@ def host(x: Any) -> np.ndarray:
 
 
 def native(x: Any, subject: str) -> Any:
-    if not isinstance(x, np.ndarray) or x.dtype == jnp.bfloat16:
+    if not isinstance(x, np.ndarray):
         return x
     if subject == "torch":
         import torch
 
+        if x.dtype == jnp.bfloat16:
+            return torch.from_numpy(x.view(np.int16).copy()).view(torch.bfloat16)
         return torch.from_numpy(x.copy())
     if subject == "tensorflow":
         import tensorflow as tf
