@@ -7,6 +7,7 @@ further runs, and what then moves is compared only so far.
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Callable
@@ -386,7 +387,9 @@ class Jax(Kind):
             backends = [registry.get("numpy"), *map(Rounding, range(times))]
             return [self.by_operations(f, given, xp) for xp in backends]
 
-    def function(self, program: Program) -> tuple[Callable[..., Any], list[Any]]:
+    @staticmethod
+    @functools.lru_cache(maxsize=1)
+    def function(program: Program) -> tuple[Callable[..., Any], list[Any]]:
         """The program as a function of its data, and the data."""
         names: dict[str, Any] = {**MODULES}
         inputs, body, results = [], [], []
@@ -435,8 +438,8 @@ class Jax(Kind):
         shaken = [[moved(x, np.random.default_rng(seed)) for x in given] for seed in range(shakes)]
         if jax.config.jax_disable_jit:
             return [{n: flat(x) for n, x in f(*map(jnp.asarray, data)).items()} for data in ([*given], *shaken)]
-        options: dict[str, Any] = {"xla_backend_optimization_level": 0}
-        lowered = jax.jit(f).lower(*given)
+        options: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
+        lowered = traced(f, *given).lower()
         if "stablehlo.reverse" in lowered.as_text():  # a check of XLA's simplifier there ends the process
             options["xla_disable_hlo_passes"] = "algsimp"
         compiled: Callable[..., Any] = lowered.compile(options)
@@ -444,13 +447,13 @@ class Jax(Kind):
 
     def by_operations(self, f: Callable[..., Any], given: list[Any], xp: Backend) -> dict[str, list[np.ndarray]]:
         """As a grafted function is computed where TensorFlow cannot compile it: without the seconds that XLA takes."""
-        closed, shape = jax.make_jaxpr(f, return_shape=True)(*given)
+        seen = traced(f, *given)
         with xp.scope():
-            found = plan(closed)(
-                xp, *[xp.asarray(np.asarray(x, v.aval.dtype)) for x, v in zip(given, closed.jaxpr.invars, strict=True)]
+            found = plan(seen.jaxpr)(
+                xp, *[xp.asarray(np.asarray(x, a.dtype)) for x, a in zip(given, seen.jaxpr.in_avals, strict=True)]
             )
             leaves = [xp.to_numpy(x) for x in found]
-        return {n: jax.tree.leaves(x) for n, x in jax.tree.unflatten(jax.tree.structure(shape), leaves).items()}
+        return {n: jax.tree.leaves(x) for n, x in jax.tree.unflatten(seen.out_tree, leaves).items()}
 
     def observe(self, names: dict[str, Any]) -> dict[str, Any]:
         raise NotImplementedError
@@ -470,6 +473,10 @@ class Jax(Kind):
                 if line := differs(seen, x):
                     lines.append(f"{n}: {line}")
         return lines
+
+
+def traced(f: Callable[..., Any], *given: Any) -> Any:
+    return jax.jit(f, keep_unused=True).trace(*given)  # which JAX keeps for a function
 
 
 def flat(x: Any) -> list[np.ndarray]:

@@ -122,7 +122,7 @@ def _iterated(operator: Operator, outcome: Tensor, operands: list[Tensor]) -> Te
         return outcome
     shape = tuple(outcome.shape)
     strides = result_strides(shape, operands)
-    if strides is None or same_strides(shape, strides, outcome.stride()):
+    if strides is None or (operator.kind != "out" and same_strides(shape, strides, outcome.stride())):
         return outcome
     return strided(outcome, strides)
 
@@ -157,14 +157,15 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn
             " release outputs will not be resized unless they have zero elements. You can explicitly reuse an out"
             " tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
+    offset = int(out.storage_offset())
     if has_room(out, size, stride):
-        set_storage(out, out.untyped_storage(), int(out.storage_offset()), size, stride)
+        set_storage(out, out.untyped_storage(), offset, size, stride)
         return
     slot = slot_at(out.device.index)
     with slot.backend.scope():
-        array = slot.backend.zeros((math.prod(size),), numpy_dtype(out.dtype))
+        array = slot.backend.zeros((offset + math.prod(size),), numpy_dtype(out.dtype))
     fresh = from_array(array, slot)
-    set_storage(out, fresh.untyped_storage(), 0, size, stride)
+    set_storage(out, fresh.untyped_storage(), offset, size, stride)
 
 
 def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
