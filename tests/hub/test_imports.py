@@ -58,7 +58,7 @@ LAYERS = {
     "arrays": "hub",
     "compiled": "errors hub arrays",
     "quantization": "warned hub storage views",
-    "codegen": "errors files hub",
+    "codegen": "errors files importing hub",
     "frontends()": "private",
     "frontends.torch_entry": "errors private warned importing interrupts hub",
     **TORCH,
