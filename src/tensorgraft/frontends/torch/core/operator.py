@@ -49,4 +49,6 @@ class Operator:
             and torch.Tag.pointwise in self.op.tags
             and self.signature.returns == ("Tensor",)
         )
-        self.dtype_of_out = known and "dtype" not in self.signature.names  # the kernel's `dtype` is that of `out=`
+        # the kernel's `dtype` is that of `out=`: where no other can be said, and where the CPU computes in it
+        self.dtype_of_out = known and "dtype" not in self.signature.names
+        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in ("sum", "prod", "cumsum", "cumprod", "any", "all")

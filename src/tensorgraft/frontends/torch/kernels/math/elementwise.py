@@ -255,6 +255,18 @@ kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncom
 )
 
 
+@kernel("logit")
+def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
+    """In the dtype of `x` throughout, as the CPU: in bfloat16 1 - 1e-5 is 1, the logit of which is infinite."""
+    x = x if _inexact(xp, x) else xp.astype(x, dtypes.float32)
+    one = xp.full_like(x, 1)
+    if eps is not None and eps >= 0:
+        low = xp.full_like(x, eps)
+        high = xp.subtract(one, low)
+        x = xp.where(xp.less(x, low), low, xp.where(xp.greater(x, high), high, x))
+    return xp.log(xp.divide(x, xp.subtract(one, x)))
+
+
 @kernel("nan_to_num")
 def _nan_to_num(
     xp: Any, x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
