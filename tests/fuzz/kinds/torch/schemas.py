@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS
+
 import torch
 
 Tensor = torch.Tensor
@@ -77,6 +79,8 @@ def operators() -> dict[str, list[Operator]]:
 
 
 def _operator(name: str, schema: Any) -> Operator | None:
+    if f"{name}.{schema.overload_name}" in OUT_OF_BOUNDS:
+        return None
     if (
         name in LEFT_OUT
         or not LEFT_OUT.keys().isdisjoint(name.split("_"))

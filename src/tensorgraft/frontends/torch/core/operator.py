@@ -11,6 +11,8 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.spec import Spec
 
 INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
+# whose kernels for the CPU write beyond an `out=` whose matrices do not follow each other: nobody calls them
+OUT_OF_BOUNDS = frozenset({"triu.out", "tril.out"})
 all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
 
 
@@ -51,4 +53,11 @@ class Operator:
         )
         # the kernel's `dtype` is that of `out=`: where no other can be said, and where the CPU computes in it
         self.dtype_of_out = known and "dtype" not in self.signature.names
-        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in ("sum", "prod", "cumsum", "cumprod", "any", "all")
+        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in (
+            "sum",
+            "prod",
+            "cumsum",
+            "cumprod",
+            "any",
+            "all",
+        )

@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.core.devices import slot_at
 from tensorgraft.frontends.torch.core.iteration import result_strides
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS, strided
 from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
-from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.dispatch.asking import heard
 from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
@@ -59,7 +59,7 @@ def abstract_call(
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
-        if refusal is not None and final(refusal):
+        if refusal is not None and final(operator, refusal):
             raise refusal
         return None, None
     if not tensors_in(args, kwargs) and "device" in sig.names:
@@ -73,7 +73,7 @@ def abstract_call(
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     else:
-        if refusal is not None and final(refusal):
+        if refusal is not None and final(operator, refusal):
             raise refusal
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None
@@ -108,7 +108,8 @@ def _resized_on_the_cpu(
     silent = not any(
         t.numel() for t in tensors_in([operator.signature.bind(args, kwargs)[n] for n in operator.writes], {})
     )
-    if _is_large(args, kwargs) or (silent and is_large(operator, [t.size() for t in tensors_in(args, kwargs)])):
+    unasked = operator.name in OUT_OF_BOUNDS or _is_large(args, kwargs)
+    if unasked or (silent and is_large(operator, [t.size() for t in tensors_in(args, kwargs)])):
         return None, {}
     zeros, named = to_meta(args, kwargs, "cpu")
     try:
