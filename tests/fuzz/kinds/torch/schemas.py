@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS
-
 import torch
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS
 
 Tensor = torch.Tensor
 
