@@ -82,6 +82,8 @@ class Noise(TorchDispatchMode):
 def unspecified(func: Any, args: Any, kwargs: Any) -> str:
     """What PyTorch leaves open about this call, if it does."""
     name = func.name().partition("::")[2].partition(".")[0]
+    if name == "as_strided" and _extent(*args[1:4]) > _extent_of(args[0] if args[0]._base is None else args[0]._base):
+        return "room that a kernel has left behind its result"
     if name in ("_to_copy", "copy_", "to", "fill_", "copy", "_copy_from"):
         source = args[1] if name in ("copy_", "copy") else args[0]
         target = args[0].dtype if name in ("copy_", "copy") else kwargs.get("dtype", source.dtype) or source.dtype
@@ -212,6 +214,14 @@ def _root(func: Any, args: Any, kwargs: Any) -> float:
     said = {a.name: t for a, t in zip(func._schema.arguments, args, strict=False)} | kwargs
     p = [said[name] for name in ("p", "ord") if isinstance(said.get(name), int | float)]
     return min([1.0, *(max(abs(float(v)), 1e-9) for v in p if v)])
+
+
+def _extent(size: Any, stride: Any, offset: Any = None) -> int:
+    return 0 if 0 in size else 1 + (offset or 0) + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+
+
+def _extent_of(t: Tensor) -> int:
+    return _extent(t.shape, t.stride(), t.storage_offset())
 
 
 def _one_memory(a: Any, b: Any) -> bool:
