@@ -46,7 +46,11 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     try:
         heard(ask, host, named)
     except Exception as refusal:
-        if not (any(words in str(refusal) for words in about) if about else final(operator, refusal)):
+        if not (
+            any(words in str(refusal) for words in about)
+            if about
+            else final(operator, refusal, tensors_in(args, kwargs))
+        ):
             return False
         said = refusal
     else:
@@ -71,9 +75,11 @@ _OF_ZEROS = ("ZeroDivision", "singular")  # refused for their values
 _COUNTS = ("pivots", "lengths", "offsets", "batch_sizes")  # in names of arguments that may not be zero
 
 
-def final(operator: Operator, refusal: Exception) -> bool:
+def final(operator: Operator, refusal: Exception, tensors: Sequence[Tensor]) -> bool:
     """What the CPU's kernel says of zeros it says of all values: nothing of a matrix that it cannot factor, of lengths,
-    nor of a kernel that it lacks, which a backend may have."""
+    of masks that are indices, nor of a kernel that it lacks, which a backend may have. `tensors`: the call's."""
+    if operator.takes_indices and any(t.dtype in (torch.bool, torch.uint8) for t in tensors):
+        return False
     if any(word in name for name in operator.signature.names for word in _COUNTS):
         return False
     words = (NO_KERNEL, "does not support complex", "not supported", *_OF_ZEROS)
