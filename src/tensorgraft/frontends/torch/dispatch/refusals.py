@@ -72,7 +72,7 @@ ABOUT_DTYPES = (
 )
 NO_KERNEL = "not implemented for '"
 _OF_ZEROS = ("ZeroDivision", "singular")  # refused for their values
-_COUNTS = ("pivots", "lengths", "offsets", "batch_sizes")  # in names of arguments that may not be zero
+_COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "check_errors")  # in names of arguments where zeros fail
 
 
 def final(operator: Operator, refusal: Exception, tensors: Sequence[Tensor]) -> bool:
