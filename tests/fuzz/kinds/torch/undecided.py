@@ -61,11 +61,11 @@ class Noise(TorchDispatchMode):
             if torch.Tag.pointwise in func.tags:  # they are read, too
                 for t in written.values():
                     if t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
-                        t.copy_(self.noisy(t))
+                        _overwrite(t, self.noisy(t))
             result = func(*args, **kwargs)
             for t in tree_leaves(result):
                 if isinstance(t, Tensor) and t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
-                    t.copy_(self.noisy(t, step))
+                    _overwrite(t, self.noisy(t, step))
             if any(n < t.untyped_storage().nbytes() for n, t in zip(before, outs, strict=True)):
                 self.open = self.open or "a tensor that grows beyond its storage, which others see"
             return result
@@ -77,9 +77,15 @@ class Noise(TorchDispatchMode):
                 other = result
             for t, o in zip(tree_leaves(result), tree_leaves(other), strict=True):
                 if isinstance(t, Tensor) and t.dtype in _STEP and t.shape == o.shape:
-                    t.copy_(self.noisy(o, step))
+                    _overwrite(t, self.noisy(o, step))
             return result
         return func(*tree_map(self.noisy, args), **kwargs)
+
+
+def _overwrite(t: Tensor, new: Tensor) -> None:
+    """What rounding would have left there: no write of the program's, by the version."""
+    with torch.autograd._unsafe_preserve_version_counter(() if t.is_inference() else t):
+        t.copy_(new)
 
 
 def unspecified(func: Any, args: Any, kwargs: Any) -> str:
