@@ -96,8 +96,12 @@ class Kind(ABC):
                 exec(compile(text, f"<{program.kind} {i}>", "exec"), names)
             except Exception as error:
                 outcome.raised[i] = type(error).__name__
+            self.played(names)
         outcome.observed = self.observe(names)
         return outcome
+
+    def played(self, names: dict[str, Any]) -> None:
+        """Called after each statement, for what can be seen only then."""
 
     def draw(self, seed: int) -> Program:
         """The program of a seed. Statements are drawn on the live values of the reference; most of those that it

@@ -47,8 +47,28 @@ def _valid(t: Tensor) -> bool:
         return False
 
 
+def born(names: dict[str, Any]) -> None:
+    """Notes how often new tensors have been written: what makes a result may write into it, or not."""
+    births = names.setdefault(_BIRTHS, {})
+    for name, value in list(names.items()):
+        if name[0] == "v" and name[1:].isdigit():
+            for said, t in leaves(name, value):
+                if _valid(t):
+                    births.setdefault((said, 0), _version(t))
+                    if t.is_leaf and t.requires_grad and t.grad is not None:
+                        births.setdefault((f"{said}.grad", t.grad._cdata), _version(t.grad))
+
+
+_BIRTHS = "_births"
+
+
+def _version(t: Tensor) -> int:
+    return -1 if t.is_inference() else t._version
+
+
 def observe(names: dict[str, Any]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
+    births = names.get(_BIRTHS, {})
     storages: dict[int, str] = {}
     for name, value in list(names.items()):
         if name[0] == "v" and name[1:].isdigit():
@@ -59,8 +79,11 @@ def observe(names: dict[str, Any]) -> dict[str, Any]:
                     seen[said] = Seen({"valid": False}, torch.zeros(0))
                     continue
                 seen[said] = _seen(said, t, storages)
+                seen[said].exact["version"] -= births.get((said, 0), 0)
                 if (t.is_leaf or t.retains_grad) and t.requires_grad:
                     seen[f"{said}.grad"] = None if t.grad is None else _seen(f"{said}.grad", t.grad, storages)
+                    if t.grad is not None:
+                        seen[f"{said}.grad"].exact["version"] -= births.get((f"{said}.grad", t.grad._cdata), 0)
         elif isinstance(value, torch.nn.Module):
             for key, p in [*value.named_parameters(), *value.named_buffers()]:
                 seen[f"{name}.{key}"] = _written(_seen(f"{name}.{key}", p, storages))
@@ -91,7 +114,7 @@ def _seen(name: str, t: Tensor, storages: dict[int, str]) -> Seen:
         "requires_grad": t.requires_grad,
         "is_leaf": t.is_leaf,
         "inference": t.is_inference(),
-        "version": -1 if t.is_inference() else t._version,
+        "version": _version(t),
         "conj": t.is_conj(),
         "neg": t.is_neg(),
     }

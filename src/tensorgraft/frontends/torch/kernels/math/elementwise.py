@@ -385,6 +385,8 @@ for _name, _kinds in ELEMENTWISE.items():
     _promotion = BOOL if _name in PREDICATES or _name in COMPARISONS else FLOAT
     if ("i" in _kinds and _promotion is FLOAT) or _name in _REFUSES_INTEGERS:
         _promotion = DEFAULT
+    if _name == "nextafter":  # of the dtype itself
+        _promotion = PROMOTION.NO_OPMATH
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names
         _several = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}
