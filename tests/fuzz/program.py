@@ -100,7 +100,7 @@ class Kind(ABC):
         outcome.observed = self.observe(names)
         return outcome
 
-    def played(self, names: dict[str, Any]) -> None:
+    def played(self, names: dict[str, Any]) -> None:  # noqa: B027 (most kinds have nothing to note)
         """Called after each statement, for what can be seen only then."""
 
     def draw(self, seed: int) -> Program:

@@ -98,9 +98,9 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
     reason = _of_memory(func, args, kwargs, numbers) or _of_numbers(name, args, numbers, floats)
     if reason:
         return reason
-    if "linalg" in name or "cholesky" in name or "triangular" in name or "lu_" in name or name == "inverse":
-        if not all(map(_finite, floats)):
-            return "a factorisation of a matrix that is not finite"
+    factors = name == "inverse" or any(part in name for part in ("linalg", "cholesky", "triangular", "lu_"))
+    if factors and not all(map(_finite, floats)):
+        return "a factorisation of a matrix that is not finite"
     if name == "linalg_cholesky_ex" and bool(torch.linalg.cholesky_ex(args[0])[1].any()):
         return "the columns of a factorisation that failed"
     complex_ones = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_complex()]
@@ -142,16 +142,18 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
 def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor]) -> str:
     """Numbers for which PyTorch's own kernels differ: by dtype, size, layout, or the library that computes."""
     plain = name.rstrip("_")
-    if name == "view" and isinstance(args[1], torch.dtype):
-        if any(t.is_floating_point() and t.isnan().any() for t in (args[0], args[0].view(args[1]))):
-            return "the bits of NaN"
+    seen = (args[0], args[0].view(args[1])) if name == "view" and isinstance(args[1], torch.dtype) else ()
+    if any(t.is_floating_point() and t.isnan().any() for t in seen):
+        return "the bits of NaN"
     if plain == "put" and args[1].numel() > args[1].unique().numel() and (len(args) < 4 or not args[3]):
         return "several values are put at one place"
     if plain in ("unique_dim", "_unique2", "_unique") and any(int(t.isnan().sum()) > 1 for t in floats):
         return "the order of several NaN"
-    if plain in ("remainder", "fmod", "floor_divide", "div") and name != plain and len(numbers) > 1 and not floats:
-        if bool((numbers[1] == 0).any()):
-            return "what a division of integers by zero leaves behind"
+    divides = (
+        plain in ("remainder", "fmod", "floor_divide", "div") and name != plain and len(numbers) > 1 and not floats
+    )
+    if divides and bool((numbers[1] == 0).any()):
+        return "what a division of integers by zero leaves behind"
     if plain == "multilabel_margin_loss_forward" and args[0].shape != args[1].shape:
         return "a target of another shape"
     if plain in ("linalg_matrix_exp", "matrix_exp") and args[0].dtype in (torch.float16, torch.bfloat16):
@@ -168,13 +170,9 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "attention to what is not finite"
     if plain == "convolution" and not (_finite(args[1]) and (_finite(args[0]) or args[0].element_size() > 2)):
         return "a convolution by what is not finite"
-    if (
-        plain in ("pow", "_foreach_pow")
-        and floats
-        and 0.5 in [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)]
-    ):
-        if any(bool((t.isinf() | (t == 0)).any()) for t in floats):
-            return "roots of infinities and of -0 as powers"
+    exponents = [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)] if "pow" in plain else []
+    if 0.5 in exponents and any(bool((t.isinf() | (t == 0)).any()) for t in floats):
+        return "roots of infinities and of -0 as powers"
     return ""
 
 

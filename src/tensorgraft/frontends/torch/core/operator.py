@@ -14,6 +14,9 @@ INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
 all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
 
 
+_COMPUTE_IN_OUT = {"sum", "prod", "cumsum", "cumprod", "any", "all"}
+
+
 @dataclass
 class Operator:
     """`kind` says how the kernel serves the overload.
@@ -51,11 +54,4 @@ class Operator:
         )
         # the kernel's `dtype` is that of `out=`: where no other can be said, and where the CPU computes in it
         self.dtype_of_out = known and "dtype" not in self.signature.names
-        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in (
-            "sum",
-            "prod",
-            "cumsum",
-            "cumprod",
-            "any",
-            "all",
-        )
+        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in _COMPUTE_IN_OUT
