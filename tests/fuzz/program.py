@@ -79,6 +79,10 @@ class Kind(ABC):
     def observe(self, names: dict[str, Any]) -> dict[str, Any]:
         """What is to be equal: by name, values, dtypes, strides, aliasing, ... as plain data (NumPy arrays)."""
 
+    def follow(self, names: dict[str, Any]) -> None:
+        """After each statement, what is to be observed of its passing."""
+        return
+
     @abstractmethod
     def differences(self, expected: Outcome, found: Outcome, program: Program) -> list[str]:
         """A line for each thing that differs; empty where the subject did as the reference."""
@@ -96,12 +100,9 @@ class Kind(ABC):
                 exec(compile(text, f"<{program.kind} {i}>", "exec"), names)
             except Exception as error:
                 outcome.raised[i] = type(error).__name__
-            self.played(names)
+            self.follow(names)
         outcome.observed = self.observe(names)
         return outcome
-
-    def played(self, names: dict[str, Any]) -> None:  # noqa: B027 (most kinds have nothing to note)
-        """Called after each statement, for what can be seen only then."""
 
     def draw(self, seed: int) -> Program:
         """The program of a seed. Statements are drawn on the live values of the reference; most of those that it

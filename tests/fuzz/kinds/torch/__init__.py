@@ -149,8 +149,8 @@ class Torch(Kind):
                         return super().play(program, subject)
                 return super().play(program, subject)
 
-    def played(self, names: dict[str, Any]) -> None:
-        observed.born(names)
+    def follow(self, names: dict[str, Any]) -> None:
+        observed.follow(names)
 
     def observe(self, names: dict[str, Any]) -> dict[str, Any]:
         return observed.observe(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ class Seen:
 
     exact: dict[str, Any]
     values: Tensor
+    name: str = ""
 
 
 def leaves(name: str, value: Any, deep: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -47,28 +49,27 @@ def _valid(t: Tensor) -> bool:
         return False
 
 
-def born(names: dict[str, Any]) -> None:
-    """Notes how often new tensors have been written: what makes a result may write into it, or not."""
-    births = names.setdefault(_BIRTHS, {})
+def follow(names: dict[str, Any]) -> None:
+    """Count the statements that raise a tensor's version. That it is another one is what autograd sees: by how much, and
+    at which one a tensor begins, is how often an operator writes what it makes."""
+    counted = names.setdefault("_versions", {})
     for name, value in list(names.items()):
         if name[0] == "v" and name[1:].isdigit():
             for said, t in leaves(name, value):
-                if _valid(t):
-                    births.setdefault((said, 0), _version(t))
-                    if t.is_leaf and t.requires_grad and t.grad is not None:
-                        births.setdefault((f"{said}.grad", t.grad._cdata), _version(t.grad))
-
-
-_BIRTHS = "_births"
-
-
-def _version(t: Tensor) -> int:
-    return -1 if t.is_inference() else t._version
+                if not _valid(t):
+                    continue
+                grad = t.grad if t.is_leaf or t.retains_grad else None
+                for key, held in ((said, t), (f"{said}.grad", grad)):
+                    if held is None or held.is_inference():
+                        continue
+                    which, version, count = counted.get(key, (None, 0, 0))
+                    again = which is not None and which() is held
+                    count = count + (version != held._version) if again else 0
+                    counted[key] = weakref.ref(held), held._version, count
 
 
 def observe(names: dict[str, Any]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
-    births = names.get(_BIRTHS, {})
     storages: dict[int, str] = {}
     for name, value in list(names.items()):
         if name[0] == "v" and name[1:].isdigit():
@@ -78,12 +79,10 @@ def observe(names: dict[str, Any]) -> dict[str, Any]:
                 if not _valid(t):
                     seen[said] = Seen({"valid": False}, torch.zeros(0))
                     continue
-                seen[said] = _seen(said, t, storages)
-                seen[said].exact["version"] -= births.get((said, 0), 0)
+                seen[said] = _counted(_seen(said, t, storages), names)
                 if (t.is_leaf or t.retains_grad) and t.requires_grad:
-                    seen[f"{said}.grad"] = None if t.grad is None else _seen(f"{said}.grad", t.grad, storages)
-                    if t.grad is not None:
-                        seen[f"{said}.grad"].exact["version"] -= births.get((f"{said}.grad", t.grad._cdata), 0)
+                    grad = None if t.grad is None else _counted(_seen(f"{said}.grad", t.grad, storages), names)
+                    seen[f"{said}.grad"] = grad
         elif isinstance(value, torch.nn.Module):
             for key, p in [*value.named_parameters(), *value.named_buffers()]:
                 seen[f"{name}.{key}"] = _written(_seen(f"{name}.{key}", p, storages))
@@ -94,6 +93,12 @@ def observe(names: dict[str, Any]) -> dict[str, Any]:
                 for key, part in state.items():
                     if isinstance(part, Tensor):
                         seen[f"{name}.{i}.{key}"] = _written(_seen(f"{name}.{i}.{key}", part, storages))
+    return seen
+
+
+def _counted(seen: Seen, names: dict[str, Any]) -> Seen:
+    if seen.exact["version"] > 0:
+        seen.exact["version"] = names.get("_versions", {}).get(seen.name, (None, 0, 0))[2]
     return seen
 
 
@@ -114,11 +119,11 @@ def _seen(name: str, t: Tensor, storages: dict[int, str]) -> Seen:
         "requires_grad": t.requires_grad,
         "is_leaf": t.is_leaf,
         "inference": t.is_inference(),
-        "version": _version(t),
+        "version": -1 if t.is_inference() else t._version,
         "conj": t.is_conj(),
         "neg": t.is_neg(),
     }
-    return Seen(exact, plain(t).clone())
+    return Seen(exact, plain(t).clone(), name)
 
 
 def differences(expected: Outcome, found: Outcome, program: Program) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS
 
 Tensor = torch.Tensor
 
@@ -77,6 +78,8 @@ def operators() -> dict[str, list[Operator]]:
 
 
 def _operator(name: str, schema: Any) -> Operator | None:
+    if f"{name}.{schema.overload_name}" in OUT_OF_BOUNDS:
+        return None
     if (
         name in LEFT_OUT
         or not LEFT_OUT.keys().isdisjoint(name.split("_"))

@@ -239,6 +239,12 @@ def reason(kind: Any, program: Program, subject: str, expected: Outcome, found: 
     judge = kind.reference(subject)
     if _grows(kind, program):
         return "a tensor that grows beyond its storage, which others see"
+    if any(
+        line.endswith("requires_grad False, the CPU: True")
+        and not _differentiable(expected.observed[name].exact["dtype"])
+        for name, line in observed.unequal(expected.observed, found.observed)
+    ):
+        return "integers that require a gradient"
     others = []
     for seed in range(RUNS):
         with Noise(seed) as noise:
@@ -253,6 +259,10 @@ def reason(kind: Any, program: Program, subject: str, expected: Outcome, found: 
         if not _varies(name, line, expected, found, others):
             return None
     return "rounding decides"
+
+
+def _differentiable(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _grows(kind: Any, program: Program) -> bool:

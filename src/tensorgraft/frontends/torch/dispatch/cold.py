@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.headers import header, imported
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
@@ -111,7 +111,7 @@ class ColdOperator:
     def _on_cpu(self) -> bool:
         """Asked at the first call: what PyTorch registers may come later than our kernels."""
         known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
-        return known and not self._operator.spec.random and self.name not in _PROGRAMMED
+        return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
     def __call__(
         self,

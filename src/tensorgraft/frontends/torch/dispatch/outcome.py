@@ -14,12 +14,12 @@ from tensorgraft.frontends.torch.core.devices import slot_at
 from tensorgraft.frontends.torch.core.iteration import result_strides
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS, strided
 from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
-from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.dispatch.asking import heard
 from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
 from tensorgraft.frontends.torch.dispatch.refusals import final
-from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, rehearse
+from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, is_large, rehearse
 from tensorgraft.storage import contiguous_strides, is_dense, same_strides
 
 Tensor = torch.Tensor
@@ -59,7 +59,7 @@ def abstract_call(
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
-        if refusal is not None and final(refusal):
+        if refusal is not None and final(operator, refusal):
             raise refusal
         return None, None
     if not tensors_in(args, kwargs) and "device" in sig.names:
@@ -73,7 +73,7 @@ def abstract_call(
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     else:
-        if refusal is not None and final(refusal):
+        if refusal is not None and final(operator, refusal):
             raise refusal
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None
@@ -86,9 +86,8 @@ def abstract_call(
             sizes[name] = (tuple(after.size()), _iterated(operator, after, operands).stride())
     if not sizes:
         return outcome, None
-    bound = sig.bind(args, kwargs)
-    # nothing is said of a tensor without elements
-    said = _said_of_resizing(operator, args, kwargs) if any(bound[name].numel() for name in sizes) else []
+    said, made = _resized_on_the_cpu(operator, args, kwargs)
+    sizes = {name: made.get(name, size) for name, size in sizes.items()}
 
     def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         outs = sig.bind(args, kwargs)
@@ -101,17 +100,25 @@ def abstract_call(
     return outcome, resize
 
 
-def _said_of_resizing(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str] | None:
-    """The warnings of the CPU's kernel for `out=` tensors of these sizes: some kernels warn, some do not, some in other
-    words. None: it cannot be asked."""
-    if _is_large(args, kwargs):
-        return None
+def _resized_on_the_cpu(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[str] | None, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """What the CPU's kernel makes of `out=` tensors of these sizes: its warnings (some kernels warn, some do not, some
+    in other words), None where it cannot be asked; the sizes and strides by name."""
+    silent = not any(
+        t.numel() for t in tensors_in([operator.signature.bind(args, kwargs)[n] for n in operator.writes], {})
+    )
+    unasked = operator.name in OUT_OF_BOUNDS or _is_large(args, kwargs)
+    if unasked or (silent and is_large(operator, [t.size() for t in tensors_in(args, kwargs)])):
+        return None, {}
     zeros, named = to_meta(args, kwargs, "cpu")
     try:
         _, said = heard(operator.op, zeros, named)
     except Exception:  # zeros may be no valid input
-        return None
-    return [text for text in said if "resized" in text]
+        return None, {}
+    bound = operator.signature.bind(tuple(zeros), named)
+    made = {name: (tuple(bound[name].size()), bound[name].stride()) for name in operator.signature.written}
+    return [text for text in said if "resized" in text], made
 
 
 def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], outcome: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
-from tensorgraft.frontends.torch.core.operator import INDICES, Operator
+from tensorgraft.frontends.torch.core.operator import INDICES, OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch import rehearsal
 from tensorgraft.frontends.torch.dispatch.asking import heard
 
@@ -23,7 +23,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
-    if sum(sizes.values()) > _LARGEST:
+    if sum(sizes.values()) > _LARGEST or operator.name in OUT_OF_BOUNDS:
         return False
 
     def zeros(a: Any) -> Any:
@@ -46,7 +46,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     try:
         heard(ask, host, named)
     except Exception as refusal:
-        if not (any(words in str(refusal) for words in about) if about else final(refusal)):
+        if not (any(words in str(refusal) for words in about) if about else final(operator, refusal)):
             return False
         said = refusal
     else:
@@ -68,12 +68,17 @@ ABOUT_DTYPES = (
 )
 NO_KERNEL = "not implemented for '"
 _OF_ZEROS = ("ZeroDivision", "singular")  # refused for their values
+_COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats")  # in names of arguments that may not be zero
 
 
-def final(refusal: Exception) -> bool:
-    """What the CPU's kernel says of zeros it says of all values: nothing of a matrix that it cannot factor, nor of a
-    kernel that it lacks, which a backend may have."""
+def final(operator: Operator, refusal: Exception) -> bool:
+    """What the CPU's kernel says of zeros it says of all values: nothing of a matrix that it cannot factor, of lengths,
+    of masks (which take as many elements as are true), nor of a kernel that it lacks, which a backend may have."""
+    if any(word in name for name in operator.signature.names for word in _COUNTS):
+        return False
     words = (NO_KERNEL, "does not support complex", "not supported", *_OF_ZEROS)
+    if operator.takes_indices or "mask" in operator.signature.names:
+        words = (*words, "shape", "size", "elements", "broadcast")
     unlike = NotImplementedError, torch.linalg.LinAlgError
     return not isinstance(refusal, unlike) and not any(said in str(refusal) for said in words)
 
@@ -117,8 +122,8 @@ def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, 
 
 def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]) -> None:
     """Raises where PyTorch refuses `out=` tensors: of another dtype than the results (elementwise operators cast, most
-    others do not, and meta functions that are written in Python cast always), of another shape where they are read, too.
-    Of large tensors (`everything`: the call's) only the dtypes are looked at."""
+    others do not, and meta functions that are written in Python cast always), of another shape where they are read,
+    too. Of large tensors (`everything`: the call's) only the dtypes are looked at."""
     if operator.kind != "out":
         return
     if operator.base is None:

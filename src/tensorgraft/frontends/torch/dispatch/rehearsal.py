@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warned
-from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 
 Tensor = torch.Tensor
 
@@ -68,7 +68,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def asks(operator: Operator) -> bool:
     """The CPU's kernel can say what it refuses."""
-    if operator.spec.random or torch.Tag.nondeterministic_seeded in operator.op.tags:
+    if operator.name in OUT_OF_BOUNDS or operator.spec.random or torch.Tag.nondeterministic_seeded in operator.op.tags:
         return False
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU"))
 
