@@ -256,7 +256,8 @@ def argument(name: str, kind: str, pool: Pool, this: str, t: Tensor | None) -> s
             (f"[I((2,), {n}, {pool.seed()})]", f"[None, I((3,), 2, {pool.seed()})]", f"[{pool.any()} > 0]")
         )
     if kind == "bool":
-        return rng.choice(("True", "False"))
+        chosen = rng.choice(("True", "False"))
+        return "False" if name == "sparse_grad" else chosen  # a layout
     if kind == "int":
         return _int(name, rank, rng)
     if kind == "number":

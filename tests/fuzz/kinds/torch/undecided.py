@@ -60,11 +60,11 @@ class Noise(TorchDispatchMode):
             if torch.Tag.pointwise in func.tags:  # they are read, too
                 for t in written.values():
                     if t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
-                        t.copy_(self.noisy(t))
+                        _overwrite(t, self.noisy(t))
             result = func(*args, **kwargs)
             for t in tree_leaves(result):
                 if isinstance(t, Tensor) and t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
-                    t.copy_(self.noisy(t, step))
+                    _overwrite(t, self.noisy(t, step))
             return result
         result = func(*args, **kwargs)
         if any(isinstance(t, Tensor) and t.dtype in _STEP for t in tree_leaves(result)):
@@ -74,9 +74,15 @@ class Noise(TorchDispatchMode):
                 other = result
             for t, o in zip(tree_leaves(result), tree_leaves(other), strict=True):
                 if isinstance(t, Tensor) and t.dtype in _STEP and t.shape == o.shape:
-                    t.copy_(self.noisy(o, step))
+                    _overwrite(t, self.noisy(o, step))
             return result
         return func(*tree_map(self.noisy, args), **kwargs)
+
+
+def _overwrite(t: Tensor, new: Tensor) -> None:
+    """What rounding would have left there: no write of the program's, by the version."""
+    with torch.autograd._unsafe_preserve_version_counter(() if t.is_inference() else t):
+        t.copy_(new)
 
 
 def unspecified(func: Any, args: Any, kwargs: Any) -> str:
@@ -94,9 +100,9 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
     reason = _of_memory(func, args, kwargs, numbers) or _of_numbers(name, args, numbers, floats)
     if reason:
         return reason
-    if "linalg" in name or "cholesky" in name or "triangular" in name or "lu_" in name or name == "inverse":
-        if not all(map(_finite, floats)):
-            return "a factorisation of a matrix that is not finite"
+    factors = name == "inverse" or any(part in name for part in ("linalg", "cholesky", "triangular", "lu_"))
+    if factors and not all(map(_finite, floats)):
+        return "a factorisation of a matrix that is not finite"
     if name == "linalg_cholesky_ex" and bool(torch.linalg.cholesky_ex(args[0])[1].any()):
         return "the columns of a factorisation that failed"
     complex_ones = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_complex()]
@@ -138,16 +144,18 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
 def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor]) -> str:
     """Numbers for which PyTorch's own kernels differ: by dtype, size, layout, or the library that computes."""
     plain = name.rstrip("_")
-    if name == "view" and isinstance(args[1], torch.dtype):
-        if any(t.is_floating_point() and t.isnan().any() for t in (args[0], args[0].view(args[1]))):
-            return "the bits of NaN"
+    seen = (args[0], args[0].view(args[1])) if name == "view" and isinstance(args[1], torch.dtype) else ()
+    if any(t.is_floating_point() and t.isnan().any() for t in seen):
+        return "the bits of NaN"
     if plain == "put" and args[1].numel() > args[1].unique().numel() and (len(args) < 4 or not args[3]):
         return "several values are put at one place"
     if plain in ("unique_dim", "_unique2", "_unique") and any(int(t.isnan().sum()) > 1 for t in floats):
         return "the order of several NaN"
-    if plain in ("remainder", "fmod", "floor_divide", "div") and name != plain and len(numbers) > 1 and not floats:
-        if bool((numbers[1] == 0).any()):
-            return "what a division of integers by zero leaves behind"
+    divides = (
+        plain in ("remainder", "fmod", "floor_divide", "div") and name != plain and len(numbers) > 1 and not floats
+    )
+    if divides and bool((numbers[1] == 0).any()):
+        return "what a division of integers by zero leaves behind"
     if plain == "multilabel_margin_loss_forward" and args[0].shape != args[1].shape:
         return "a target of another shape"
     if plain in ("linalg_matrix_exp", "matrix_exp") and args[0].dtype in (torch.float16, torch.bfloat16):
@@ -164,13 +172,9 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "attention to what is not finite"
     if plain == "convolution" and not (_finite(args[1]) and (_finite(args[0]) or args[0].element_size() > 2)):
         return "a convolution by what is not finite"
-    if (
-        plain in ("pow", "_foreach_pow")
-        and floats
-        and 0.5 in [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)]
-    ):
-        if any(bool((t.isinf() | (t == 0)).any()) for t in floats):
-            return "roots of infinities and of -0 as powers"
+    exponents = [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)] if "pow" in plain else []
+    if 0.5 in exponents and any(bool((t.isinf() | (t == 0)).any()) for t in floats):
+        return "roots of infinities and of -0 as powers"
     return ""
 
 

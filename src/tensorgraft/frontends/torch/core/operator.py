@@ -16,6 +16,9 @@ OUT_OF_BOUNDS = frozenset({"triu.out", "tril.out"})
 all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
 
 
+_COMPUTE_IN_OUT = {"sum", "prod", "cumsum", "cumprod", "any", "all"}
+
+
 @dataclass
 class Operator:
     """`kind` says how the kernel serves the overload.
@@ -53,11 +56,4 @@ class Operator:
         )
         # the kernel's `dtype` is that of `out=`: where no other can be said, and where the CPU computes in it
         self.dtype_of_out = known and "dtype" not in self.signature.names
-        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in (
-            "sum",
-            "prod",
-            "cumsum",
-            "cumprod",
-            "any",
-            "all",
-        )
+        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in _COMPUTE_IN_OUT

@@ -72,7 +72,7 @@ ABOUT_DTYPES = (
 )
 NO_KERNEL = "not implemented for '"
 _OF_ZEROS = ("ZeroDivision", "singular")  # refused for their values
-_COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "check_errors")  # in names of arguments where zeros fail
+_COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_errors")  # in names of arguments where zeros fail
 
 
 def final(operator: Operator, refusal: Exception, tensors: Sequence[Tensor]) -> bool:
@@ -83,6 +83,8 @@ def final(operator: Operator, refusal: Exception, tensors: Sequence[Tensor]) -> 
     if any(word in name for name in operator.signature.names for word in _COUNTS):
         return False
     words = (NO_KERNEL, "does not support complex", "not supported", *_OF_ZEROS)
+    if operator.takes_indices or "mask" in operator.signature.names:
+        words = (*words, "shape", "size", "elements", "broadcast")
     unlike = NotImplementedError, torch.linalg.LinAlgError
     return not isinstance(refusal, unlike) and not any(said in str(refusal) for said in words)
 
