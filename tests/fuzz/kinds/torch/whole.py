@@ -100,13 +100,11 @@ def _function(body: tuple[str, ...], inputs: dict[str, Any], names: dict[str, An
 
 
 def _transformed(fn: Callable[..., Any], inputs: list[Any], backend: str, way: str) -> Callable[[], Any]:
-    if way in ("jit", "dynamo"):
-        if backend == REFERENCE:
-            return lambda: fn(*inputs)
-        if way == "jit":
-            return lambda: tg.jit(fn, compile="first")(*inputs)
+    if way == "dynamo":  # AOTAutograd changes some programs: the judge of its backend is PyTorch's backend for it
         torch._dynamo.reset()
-        return lambda: torch.compile(fn, backend="tensorgraft")(*inputs)
+        return lambda: torch.compile(fn, backend="aot_eager" if backend == REFERENCE else "tensorgraft")(*inputs)
+    if way == "jit":
+        return lambda: fn(*inputs) if backend == REFERENCE else tg.jit(fn, compile="first")(*inputs)
 
     def floats(*args: Any) -> list[Tensor]:
         made = tree_leaves(fn(*tree_map(lambda t: t.clone(), args)))
