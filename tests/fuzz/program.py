@@ -19,6 +19,10 @@ class Undefined(Exception):
     """The reference raises it for what is left open: no program has such a statement."""
 
 
+class Unfit(Exception):
+    """A subject cannot take the program as it is made (a compiled function that needs values): it is not counted."""
+
+
 @dataclass(frozen=True)
 class Program:
     """`statements` are played in order in one namespace, which `Kind.names` has begun."""
@@ -53,6 +57,7 @@ class Kind(ABC):
 
     def __init__(self) -> None:
         self.excused: Counter[str] = Counter()  # differences that say nothing, by reason
+        self.unfit: set[str] = set()  # subjects that did not play it
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -133,9 +138,13 @@ class Kind(ABC):
         failed = {}
         for subject in subjects:
             judge = self.reference(subject)
-            if judge not in expected:
-                expected[judge] = self.play(program, judge)
-            found = self.play(program, subject)
+            try:
+                if judge not in expected:
+                    expected[judge] = self.play(program, judge)
+                found = self.play(program, subject)
+            except Unfit:
+                self.unfit.add(subject)
+                continue
             lines = self.differences(expected[judge], found, program)
             reason = self.excuse(program, subject, expected[judge], found) if lines else None
             if reason is not None:

@@ -76,6 +76,7 @@ def one(kind: Kind, seed: int, subjects: tuple[str, ...] = (), limit: int = 120)
     """The program of a seed on these subjects, or on those that the seed chooses."""
     subjects = subjects or kind.chosen(seed)
     kind.excused.clear()
+    kind.unfit.clear()
     program: Program | None = None
     before = signal.signal(signal.SIGALRM, _alarm)
     signal.alarm(limit)
@@ -88,7 +89,7 @@ def one(kind: Kind, seed: int, subjects: tuple[str, ...] = (), limit: int = 120)
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
     rows = [{"seed": seed, "subject": s, "lines": lines, "program": str(program)} for s, lines in failed.items()]
-    return Found(seed, subjects, rows, kind.excused.copy())
+    return Found(seed, tuple([s for s in subjects if s not in kind.unfit]), rows, kind.excused.copy())
 
 
 def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> Iterator[Found]:
@@ -185,7 +186,10 @@ def _run(kind: Kind, first: int, args: argparse.Namespace) -> int:
             _record(kind, first, ran, played, excused, bad)
         if len(bad) >= args.most:
             break
-    print(f"{ran} programs, {len(bad)} differences, {dict(excused)}, {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"{ran} programs, {len(bad)} differences, {dict(played)}, {dict(excused)}, {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
     if args.count:
         _record(kind, first, ran, played, excused, bad)
     return 1 if bad else 0

@@ -548,3 +548,13 @@ def test_devices_that_are_named_in_the_graph():
     same(compiled(lambda x: (x * 2).cpu())(torch.ones(3, device=device)), torch.full((3,), 2.0))
     with pytest.raises(RuntimeError, match=r"compiled for jax, but an input is on graft"):
         compiled(lambda x: x * 2, "jax")(torch.ones(3, device=device))
+
+
+def test_a_result_without_elements_is_an_out_of_any_size():
+    def fn(a, b):
+        c = a * b
+        torch.ops.aten.linalg_tensorinv.out(c, 1, out=torch.empty(0))  # Dynamo leaves it to eager PyTorch
+        return c
+
+    a, b = torch.rand(2, 2, requires_grad=True), torch.rand(2, 2, requires_grad=True)
+    same(compiled(fn, "jax")(a, b), a * b)

@@ -42,6 +42,10 @@ class Torch(Kind):
         "jax grad": 20,
         "numpy vmap": 20,
         "numpy jvp": 20,
+        "numpy vmap grad": 50,
+        "numpy jvp grad": 50,
+        "torch grad": 50,
+        "torch vmap": 50,
     }
 
     def __init__(self) -> None:
@@ -156,8 +160,6 @@ class Torch(Kind):
         return observed.observe(names)
 
     def differences(self, expected: Outcome, found: Outcome, program: Program) -> list[str]:
-        if expected.raised.get(0) == whole.REFUSED:  # PyTorch does not transform it
-            return []
         return observed.differences(expected, found, program)
 
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:

@@ -123,7 +123,7 @@ def history(pool: Pool, rng: random.Random) -> str:
         f"{{new}} = torch.autograd.grad({y}.square().sum(), {leaf}, create_graph=True)[0]",
         f"{{new}} = torch.autograd.grad({y}.exp().sum(), {leaf}, create_graph=True)[0]",
         f"{leaf}.grad = None", f"{leaf}.grad.zero_()", f"{{new}} = {leaf}.grad", f"{x}.retain_grad()",
-        f"{x}.register_hook(lambda g: g * 2)", f"{x}.register_hook(lambda g: g.clamp(-1, 1))",
+        f"{x}.grad_fn; {x}.register_hook(lambda g: g * 2)", f"{x}.grad_fn; {x}.register_hook(lambda g: g.clamp(-1, 1))",
         f"{leaf}.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5))", f"{{new}} = {x}.detach()",
         f"with torch.no_grad(): {leaf}.sub_({leaf}.grad)", f"with torch.no_grad(): {leaf}.mul_(0.5)",
         f"{{new}} = torch.utils.checkpoint.checkpoint(lambda t: t.sin() * t, {x}, use_reentrant=False)",

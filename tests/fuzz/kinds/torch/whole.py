@@ -1,101 +1,138 @@
 """Programs as one function: compiled, through Dynamo, and transformed by `torch.func`.
 
 A program's first statements make its inputs; the others are the body of a function of these, which returns the tensors
-that it has made. What raises on the CPU is left out.
+that it has made. What raises on the CPU is left out, and of transformed functions what PyTorch does not transform. A
+module is called by `functional_call` then, and its numbers are an input.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 from tests.fuzz.kinds.torch import observed
-from tests.fuzz.program import REFERENCE, Outcome, Program
+from tests.fuzz.program import REFERENCE, Outcome, Program, Unfit
 
 import tensorgraft as tg
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 Tensor = torch.Tensor
-WAYS = ("jit", "dynamo", "grad", "vmap", "jvp")
-REFUSED = "the reference refuses it"
+TRANSFORMS = ("grad", "vmap", "jvp", "vmap grad", "jvp grad")  # derivatives of each of a batch; second derivatives
+WAYS = ("jit", "dynamo", *TRANSFORMS)
 _INPUT = re.compile(r"v\d+ = T\(|[mo] = (prepared|torch\.optim)")
 _MODULE = re.compile(r"[mo] = (prepared|torch\.optim)")
-_HISTORY = re.compile(r"grad|backward|hook|detach|inference|autocast|\.data\b|\bm\b|\bo\b|checkpoint|torch\.func")
+_HISTORY = re.compile(r"requires_grad|backward|autograd|\.grad\b|retain_grad|hook|inference|\.data\b|\bo\b|deepcopy")
 
 
 def play(kind: Any, program: Program, backend: str, way: str) -> Outcome:
-    eager = kind.play(program, REFERENCE)
-    statements = [s for i, s in enumerate(program.statements) if i not in eager.raised]
-    made = [s for s in statements if _MODULE.match(s)]  # outside of the function, as programs do
-    statements = made + [s for s in statements if s not in made]
-    count = next((i for i, s in enumerate(statements) if not _INPUT.match(s)), len(statements))
+    given, body = _parts(kind, program, way)
     outcome = Outcome()
-    functional = way in ("grad", "vmap", "jvp")
-    if count == len(statements) or (functional and any(_HISTORY.search(s) for s in statements)):
-        return outcome
-    names = kind.names(f"{backend} {way}" if backend != REFERENCE else REFERENCE)
-    for text in statements[:count]:
-        exec(text, names)
-    inputs = {n: v for n, v in names.items() if n[0] == "v" and n[1:].isdigit()}
-    fn = _function(statements[count:], inputs, names)
-    transformed = _transformed(fn, list(inputs.values()), backend, way)
-    judged = backend == REFERENCE
+    call, names, inputs = _prepared(kind, given, body, backend, way)
     try:
-        result = transformed()
+        result = call()
     except Exception as error:
         if type(error).__name__ in ("TracedValueError", "ShapeError"):  # says that values are needed, and so it is
-            kind.excused["a program that needs values, in a compiled function"] += 1
-            return kind.play(program, f"{REFERENCE} {way}")
-        outcome.raised[0] = type(error).__name__ if not judged else REFUSED
+            raise Unfit from error
+        outcome.raised[0] = type(error).__name__
         return outcome
-    names.update(result if isinstance(result, dict) else {"v0": result})
+    names.update(result if way not in TRANSFORMS else {"v0": tree_leaves(result)})
     seen = _values(observed.observe(names))  # a leaf made inside comes back without its gradient: documented
     outcome.observed = {n: s for n, s in seen.items() if ".grad" not in n or n.removesuffix(".grad") in inputs}
     return outcome
 
 
-def _function(body: list[str], inputs: dict[str, Any], names: dict[str, Any]) -> Callable[..., dict[str, Any]]:
+@functools.lru_cache(8)
+def _parts(kind: Any, program: Program, way: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The statements that make inputs, and those of the function: what the reference plays in this way."""
+    eager = kind.play(program, REFERENCE)
+    statements = [s for i, s in enumerate(program.statements) if i not in eager.raised]
+    made = [s for s in statements if _MODULE.match(s)]  # outside of the function, as programs do
+    statements = made + [s for s in statements if s not in made]
+    count = next((i for i, s in enumerate(statements) if not _INPUT.match(s)), len(statements))
+    given, body = tuple(statements[:count]), statements[count:]
+    if way in TRANSFORMS:
+        body = [s for s in body if not _HISTORY.search(s)]
+    while body:
+        try:
+            _prepared(kind, given, tuple(body), REFERENCE, way)[0]()
+            return given, tuple(body)
+        except Exception as error:
+            lines = [
+                frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<program>"
+            ]
+            if not lines or lines[0] is None:
+                break
+            del body[lines[0] - _HEAD]
+    raise Unfit
+
+
+def _prepared(
+    kind: Any, given: tuple[str, ...], body: tuple[str, ...], backend: str, way: str
+) -> tuple[Callable[[], Any], dict[str, Any], dict[str, Any]]:
+    """(the call, the names that a program has, its inputs)"""
+    names = kind.names(f"{backend} {way}" if backend != REFERENCE else REFERENCE)
+    for text in given:
+        exec(text, names)
+    inputs = {n: v for n, v in names.items() if n[0] == "v" and n[1:].isdigit()}
+    module = names.get("m")
+    if way in TRANSFORMS and module is not None:
+        numbers = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        inputs["numbers"] = {n: t.detach() for n, t in numbers.items() if t.is_floating_point()}
+        names["bound"] = lambda numbers: lambda *args: torch.func.functional_call(module, numbers, args)
+    return _transformed(_function(body, inputs, names), list(inputs.values()), backend, way), names, inputs
+
+
+_HEAD = 3  # the line of a function's first statement
+
+
+def _function(body: tuple[str, ...], inputs: dict[str, Any], names: dict[str, Any]) -> Callable[..., dict[str, Any]]:
     made = sorted({m for text in body for m in re.findall(r"\b(v\d+) = ", text)} - {*inputs})
-    lines = [f"def program({', '.join(inputs)}):", *(f"    {text}" for text in body)]
+    lines = [f"def program({', '.join(inputs)}):", "    m = bound(numbers)" if "numbers" in inputs else ""]
+    lines += [f"    {text}" for text in body]
     lines.append(f"    return {{{', '.join(f'{n!r}: {n}' for n in [*inputs, *made])}}}")
-    exec("\n".join(lines), names)
+    exec(compile("\n".join(lines), "<program>", "exec"), names)
     fn: Callable[..., dict[str, Any]] = names.pop("program")
     return fn
 
 
 def _transformed(fn: Callable[..., Any], inputs: list[Any], backend: str, way: str) -> Callable[[], Any]:
-    if way in ("jit", "dynamo"):
-        if backend == REFERENCE:
-            return lambda: fn(*inputs)
-        if way == "jit":
-            return lambda: tg.jit(fn, compile="first")(*inputs)
+    if way == "dynamo":  # AOTAutograd changes some programs: the judge of its backend is PyTorch's backend for it
         torch._dynamo.reset()
-        return lambda: torch.compile(fn, backend="tensorgraft")(*inputs)
+        return lambda: torch.compile(fn, backend="aot_eager" if backend == REFERENCE else "tensorgraft")(*inputs)
+    if way == "jit":
+        return lambda: fn(*inputs) if backend == REFERENCE else tg.jit(fn, compile="first")(*inputs)
 
     def floats(*args: Any) -> list[Tensor]:
-        made = [t for _, t in observed.leaves("v", list(fn(*[a.clone() for a in args]).values()))]
+        made = tree_leaves(fn(*tree_map(lambda t: t.clone(), args)))
+        made = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in made if isinstance(t, Tensor)]
         return [t for t in made if t.is_floating_point()]
 
     def total(*args: Any) -> Tensor:
-        return sum(
-            (t.double().sum() for t in floats(*args)), torch.zeros((), dtype=torch.float64, device=inputs[0].device)
-        )
+        return sum((t.double().sum() for t in floats(*args)), torch.zeros((), dtype=torch.float64, device=device))
 
-    at = tuple([i for i, t in enumerate(inputs) if t.is_floating_point()])
+    device = next(t.device for t in tree_leaves(inputs))
+    at = tuple([i for i, t in enumerate(inputs) if isinstance(t, dict) or t.is_floating_point()])
+    if not at:
+        raise Unfit
+    transform = torch.func.grad(total, argnums=at) if "grad" in way else floats
     if way == "grad":
-        return lambda: torch.func.grad(total, argnums=at)(*inputs)
-    if way == "vmap":
-        return lambda: torch.func.vmap(floats)(*[torch.stack([t, t.flip(0) if t.ndim else t]) for t in inputs])
+        return lambda: transform(*inputs)
+    if way.startswith("vmap"):
+        several = tree_map(lambda t: torch.stack([t, t.flip(0) if t.ndim else t]), inputs)
+        return lambda: torch.func.vmap(transform)(*several)
 
-    def among(*some: Tensor) -> list[Tensor]:
+    def among(*some: Any) -> Any:
         args = list(inputs)
         for i, t in zip(at, some, strict=True):
             args[i] = t
-        return floats(*args)
+        return transform(*args)
 
     primals = tuple([inputs[i] for i in at])
-    return lambda: torch.func.jvp(among, primals, tuple([torch.ones_like(t) for t in primals]))
+    return lambda: torch.func.jvp(among, primals, tree_map(torch.ones_like, primals))
 
 
 def _values(seen: dict[str, Any]) -> dict[str, Any]:

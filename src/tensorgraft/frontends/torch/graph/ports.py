@@ -138,10 +138,20 @@ def departure(slot: Slot, device: torch.device) -> Callable[[Array], Any]:
     if device.type == TYPE:
         return lambda array: from_array(array, slot)
     if device.type == "cpu":
-        return _from_numpy if slot.backend.mutable else _from_dlpack
+        return _resizable(_from_numpy if slot.backend.mutable else _from_dlpack)
     if slot.backend.mutable:
         return lambda array: _from_numpy(array).to(device)
     return lambda array: torch.from_dlpack(array).to(device)  # which orders the streams of both sides
+
+
+def _resizable(depart: Callable[[Array], Tensor]) -> Callable[[Array], Tensor]:
+    """A result without elements has memory of PyTorch's own: as `out=` it is given a size."""
+
+    def departed(array: Array) -> Tensor:
+        t = depart(array)
+        return t if t.numel() else torch.empty_like(t)
+
+    return departed
 
 
 def _from_dlpack(array: Array) -> Tensor:
@@ -167,7 +177,11 @@ def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
 
     if dtype != base.dtype:
         look = other
-    elif result.numel() and not ahead and size == base.size and same_strides(size, stride, base.stride):
+    elif (
+        not ahead
+        and size == base.size
+        and (same_strides(size, stride, base.stride) if result.numel() else stride == base.stride)
+    ):
         look = _same
     else:
         look = lambda t: t.as_strided(size, stride, t.storage_offset() + ahead)  # noqa: E731
