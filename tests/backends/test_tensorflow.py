@@ -388,3 +388,8 @@ def test_a_number_that_is_zero_keeps_its_sign() -> None:
     one = xp.asarray(np.ones(2, np.float32))
     for zero in (0.0, -0.0, 0.0):
         assert np.array_equal(np.signbit(host(reciprocal(one, zero)[0])), np.signbit([zero, zero]))
+
+
+def test_int4_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="no arrays of int4: convert them to int8"):
+        xp.astype(xp.asarray(np.zeros(2, np.float32)), np.dtype(ml_dtypes.int4))

@@ -33,7 +33,7 @@ from tests.fuzz.shrink import shrink
 import tensorgraft as tg
 
 ROOT = Path(__file__).parents[2]
-_CHUNK = 2000
+_CHUNK = 1000
 OUT = ROOT / "out" / "fuzz"
 FOUND = Path(__file__).parent / "found"
 RUNS = Path(__file__).parent / "runs"

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,7 +17,14 @@ Array = Any
 Fn = Callable[..., Any]
 Shape = tuple[int, ...]
 
-TF = {dtype: tf.as_dtype(dtype) for dtype in (*dtypes.ALL, *dtypes.FLOAT8)}
+
+class _Dtypes(dict[np.dtype, tf.DType]):
+    def __missing__(self, dtype: np.dtype) -> NoReturn:
+        """Raises NotImplementedError for dtypes that TensorFlow has few kernels for (int4)."""
+        raise NotImplementedError(f"TensorFlow computes with no arrays of {dtype}: convert them to int8 first")
+
+
+TF = _Dtypes({dtype: tf.as_dtype(dtype) for dtype in (*dtypes.ALL, *dtypes.FLOAT8)})
 NP = {theirs: ours for ours, theirs in TF.items()}
 _OF_NUMBER = {theirs.as_datatype_enum: ours for ours, theirs in TF.items()}
 SCALARS = frozenset((bool, int, float, complex))

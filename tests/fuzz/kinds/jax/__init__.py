@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from tests.fuzz.kinds.array_api import Retry, Seen
-from tests.fuzz.kinds.jax import forms  # noqa: F401  (they register)
+from tests.fuzz.kinds.jax import control, derivatives, forms, functions, indexing  # noqa: F401  (they register)
 from tests.fuzz.kinds.jax.drawing import STATEMENTS, Drawing, kind, templates
 from tests.fuzz.kinds.jax.observed import differs, flat, host, moved, native, slack, wide
 from tests.fuzz.program import REFERENCE, Kind, Outcome, Program
@@ -24,7 +24,7 @@ from tests.fuzz.rounding import Rounding
 import jax
 import jax.numpy as jnp
 import tensorgraft as tg
-from jax import lax
+from jax import flatten_util, lax  # noqa: F401  (programs call both)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
@@ -67,7 +67,37 @@ def scaled(x: Any) -> Any:
 scaled.defvjp(lambda x: (3 * x, x), lambda x, g: (g * jnp.cos(x),))
 
 
-MODULES = {"jax": jax, "jnp": jnp, "lax": lax, "np": np, "clipped": clipped, "scaled": scaled}
+@jax.custom_jvp
+def weighed(x: Any, w: Any) -> Any:
+    return jnp.sin(x) * w
+
+
+@weighed.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    (x, w), (dx, dw) = primals, tangents
+    return weighed(x, w), 2 * jnp.cos(x) * w * dx + jnp.sin(x) * dw
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def paired(tree: Any, k: int) -> Any:
+    return tree["p"] * k, tree["p"] + tree["n"]
+
+
+paired.defvjp(
+    lambda tree, k: (paired(tree, k), tree),
+    lambda k, tree, g: ({"p": g[0] * jnp.sin(tree["p"]), "n": jnp.sum(g[1]) * jnp.ones_like(tree["n"])},),
+)
+
+MODULES = {
+    "jax": jax,
+    "jnp": jnp,
+    "lax": lax,
+    "np": np,
+    "clipped": clipped,
+    "scaled": scaled,
+    "weighed": weighed,
+    "paired": paired,
+}
 
 
 class Jax(Kind):
