@@ -151,7 +151,7 @@ class Saved(Kind):
             outcome.observed = {n: host(x) for n, x in found.items() if n[0] != "r"}
             for n, x in before.items():
                 if n[0] == "r":
-                    np.testing.assert_array_equal(host(found[n]), host(x))
+                    np.testing.assert_allclose(host(found[n]), host(x), 1e-5, 1e-6)  # logarithms of the same bits
         except Exception as error:
             outcome.raised[0] = type(error).__name__
         return outcome
@@ -160,7 +160,7 @@ class Saved(Kind):
         raise NotImplementedError
 
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
-        if "TracedValueError" in found.raised.values():
+        if found.raised.get(0) in ("TracedValueError", "ShapeError"):
             return "values that decide"
         self.shakes = 40
         try:
