@@ -158,3 +158,11 @@ def test_bad_values():
         tg.quantize(xp.ones((3, 3), dtype=xp.int64, device="numpy"), "int8_per_channel")
     with pytest.raises(TypeError, match="expected an array of tensorgraft"):
         tg.quantize(np.ones((3, 3)), "int8_per_channel")
+
+
+def test_an_array_goes_to_another_backend_as_codes():
+    q = tg.quantize(xp.asarray(np.arange(12, dtype=np.float32).reshape(3, 4), device="numpy"), "int4_per_channel")
+    there = q[1:].T.to_device("torch")
+    assert tg.quantization.is_quantized(there) and there.device == xp.asarray(1, device="torch").device
+    np.testing.assert_array_equal(np.asarray(there), np.asarray(q)[1:].T)
+    assert q.to_device(q.device) is q

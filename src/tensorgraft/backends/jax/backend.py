@@ -269,6 +269,8 @@ class JaxBackend(
         return native.narrow(dtype)
 
     def seed_words(self, key: Any, /) -> Array:
+        if not isinstance(key, jax.Array):  # of a function that was read from a file
+            return super().seed_words(key)
         words = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         return words.reshape(-1)[-2:]  # of other generators than Threefry's there may be more
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,12 +91,17 @@ def _place(xp: Backend) -> tuple[int, int] | None:
 
 
 _CPU = 1
+# of kinds of arrays that are written elsewhere (`array.kinds`): (array, backend that it goes to) -> the array there
+movers: dict[type[Backend], Callable[[Any, Backend], Array]] = {}
 
 
 def moved(x: Array, target: Backend) -> Array:
     """A copy of `x` on another backend. Two backends whose arrays are values share it where both are on one device;
     on a GPU it stays there."""
     source = x._cell.backend
+    mover = movers.get(type(source))
+    if mover is not None:
+        return mover(x, target)
     place = _place(source)
     values = not (source.mutable or target.mutable)
     if place is not None and place == _place(target) and (values or place[0] != _CPU):

@@ -12,6 +12,8 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core.array import Array, kinds
+from tensorgraft.frontends.array_api.core.exchange import moved, movers
+from tensorgraft.frontends.array_api.core.tracing import home
 from tensorgraft.frontends.array_api.transforms.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
@@ -141,6 +143,21 @@ def made_of(array: Any, xp: Any, *sources: Array) -> Array:
 
 
 kinds[QuantizingBackend] = made_of
+
+
+def _moved(x: QuantizedArray, target: Backend) -> QuantizedArray:
+    """Codes and scales on another backend; itself where they are there already."""
+    xp = x.codes._cell.backend
+    if target is xp or home(target) is xp:
+        return x
+    with xp.scope():
+        q = anew(xp, x._quantized())
+    parts = iter([moved(Array(Storage(part, xp)), target) for part in q.parts])
+    children = [None if a is None else next(parts) for a in x._children()]
+    return _unflatten((q.base, q.geometry, q.scheme), children)
+
+
+movers[QuantizingBackend] = _moved
 
 
 def of_parts(xp: Backend, q: Quantized) -> QuantizedArray:

@@ -90,6 +90,13 @@ def _branch(
             outputs = with_counts(xp, outputs, most)
             arrays = kept.arrays(side, outputs)
             carried.append(Carried(xp, [*kept.others(outputs), *(own[i].value for i in places)]))
+            shapes, others = ([xp.shape(a) for a in c.arrays] for c in (carried[0], carried[-1]))
+            if shapes != others:
+                raise TracedValueError(
+                    f"the branches of a tf.cond give arrays of the shapes {shapes} and {others}, and which one runs"
+                    " depends on values that are being traced: call the program without compiling it, or give both"
+                    " one shape"
+                )
             return [*carried[-1].arrays, *arrays]
 
         return branch

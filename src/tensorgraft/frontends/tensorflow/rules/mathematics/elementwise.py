@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
-from tensorgraft.frontends.tensorflow.values import TensorList, added, lifted
+from tensorgraft.frontends.tensorflow.values import EitherOptional, OptionalValue, TensorList, added, lifted
 from tensorgraft.frontends.tensorflow.variants import CompressedMatrix, RaggedRows
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -104,6 +104,10 @@ def zeros_like(xp: Backend, x: Any) -> Any:
         if x.items is not None:
             return TensorList(x.dtype, x.shape, (None,) * len(x.items))
         return TensorList(x.dtype, x.shape, None, xp.zeros_like(x.stack), x.length)
+    if isinstance(x, OptionalValue):
+        return OptionalValue(None if x.values is None else tuple([zeros_like(xp, v) for v in x.values]))
+    if isinstance(x, EitherOptional):
+        return EitherOptional(zeros_like(xp, x.yes), zeros_like(xp, x.no))
     return x.zeros(xp) if isinstance(x, RaggedRows) else xp.zeros_like(lifted(xp, x))
 
 
