@@ -141,8 +141,8 @@ NAMES = Names(
             frontends.torch.compiled.in_dynamo
             """,
             """
-            torch._dynamo.trace_rules: BUILTIN_INLINE_WHEN_CALLED
             torch.utils._pytree: tree_leaves
+            ~torch._dynamo.trace_rules: BUILTIN_INLINE_WHEN_CALLED
             """,
         ),
         Feature(
