@@ -6,7 +6,7 @@ import random
 from typing import Any, ClassVar
 
 import numpy as np
-from tests.fuzz.kinds.array_api import along, elementwise, made, matrices, views, writes  # noqa: F401  (they register)
+from tests.fuzz.kinds.array_api import along, derivatives, elementwise, made, matrices, views, writes  # noqa: F401  (they register)
 from tests.fuzz.kinds.array_api.drawing import DYNAMIC, STATEMENTS, Drawing, Retry, data, result
 from tests.fuzz.kinds.array_api.namespace import Namespace
 from tests.fuzz.kinds.array_api.observed import Seen, compared, family, same_scalar, slack
@@ -28,10 +28,10 @@ class ArrayAPI(Kind):
 
     def names(self, subject: str) -> dict[str, Any]:
         if subject == REFERENCE:
-            space, device = Namespace(), None
+            space, device, ways = Namespace(), None, derivatives.NUMERICAL
         else:
-            space, device = xp, subject
-        return {"xp": space, "D": device, "data": lambda *args: data(space, device, *args)}
+            space, device, ways = xp, subject, derivatives.OURS
+        return {"xp": space, "D": device, "data": lambda *args: data(space, device, *args), **ways}
 
     def statement(self, rng: random.Random, names: dict[str, Any]) -> str:
         d = Drawing(rng, names)

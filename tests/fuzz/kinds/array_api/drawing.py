@@ -17,7 +17,7 @@ FLOATS, COMPLEX = ["float32", "float64"], ["complex64", "complex128"]
 SIGNED, UNSIGNED = ["int8", "int16", "int32", "int64"], ["uint8", "uint16", "uint32", "uint64"]
 
 
-DTYPES = FLOATS * 4 + COMPLEX + SIGNED + ["int64", "int32"] + UNSIGNED + ["bool"] * 2
+DTYPES = ["float16"] + FLOATS * 4 + COMPLEX + SIGNED + ["int64", "int32"] + UNSIGNED + ["bool"] * 2
 
 
 def data(namespace: Any, device: Any, dtype: str, shape: tuple[int, ...], seed: int) -> Any:
@@ -43,9 +43,9 @@ class Drawing:
     """The live arrays of a program, and choices among them."""
 
     def __init__(self, rng: random.Random, names: dict[str, Any]) -> None:
-        self.rng = rng
+        self.rng, self.names = rng, names
         self.arrays = {n: x for n, x in names.items() if n[0] == "v" and n[1:].isdigit() and isinstance(x, np.ndarray)}
-        taken = [int(n[1:]) for n in names if n[0] in "vs" and n[1:].isdigit()]
+        taken = [int(n[1:]) for n in names if n[0] in "vsf" and n[1:].isdigit()]
         self.next = max(taken, default=-1) + 1
 
     def one(self, *items: Any) -> Any:
@@ -79,7 +79,7 @@ class Drawing:
     def dtypes_with(self, dtype: Any) -> list[str]:
         """Those that meet this one in an operation."""
         if dtype.kind in "fc":
-            return FLOATS * 3 + COMPLEX if dtype.kind == "f" else COMPLEX + FLOATS
+            return FLOATS * 3 + COMPLEX + ["float16"] if dtype.kind == "f" else COMPLEX + FLOATS
         if dtype.kind == "b":
             return ["bool"]
         if dtype == np.uint64:

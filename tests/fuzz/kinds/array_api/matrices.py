@@ -38,7 +38,7 @@ ANY = ["matrix_norm({n})", "svdvals({n})", "pinv({n})", "vector_norm({n}, axis={
 
 @statement(0.8)
 def factored(d: Drawing) -> str:
-    n = d.array("f", lambda x: x.ndim > 1 and x.size < 50 and bool(np.isfinite(x).all()))
+    n = d.array("f", lambda x: x.ndim > 1 and x.size < 50 and x.dtype.itemsize > 2 and bool(np.isfinite(x).all()))
     x = d.arrays[n]
     form = d.rng.choice(SQUARE if x.shape[-1] == x.shape[-2] else ANY)
     said = form.format(n=n, k=d.one(-1, 0, 1), size=x.shape[-1], axis=d.axes(x), ord=d.one("1", "2", "xp.inf", "0"))
@@ -47,7 +47,7 @@ def factored(d: Drawing) -> str:
 
 @statement(0.4)
 def transformed(d: Drawing) -> str:
-    n = d.array("fc", lambda x: x.ndim > 0 and x.size > 0)
+    n = d.array("fc", lambda x: x.ndim > 0 and x.size > 0 and x.dtype.itemsize > 2)
     x = d.arrays[n]
     axis = d.rng.randrange(x.ndim)
     names = ["fftshift", "fft", "ifft"] + (["rfft", "ihfft"] if x.dtype.kind == "f" else ["irfft", "hfft"])

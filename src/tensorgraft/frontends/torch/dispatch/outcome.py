@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.dispatch.asking import heard
 from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.frontends.torch.dispatch.refusals import final
 from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, rehearse
 from tensorgraft.storage import contiguous_strides, is_dense, same_strides
 
@@ -53,11 +54,13 @@ def abstract_call(
     """(the operator's result on zeros or meta tensors, None where PyTorch cannot tell; what resizes its `out=`)."""
     try:
         return rehearse(operator, args, kwargs), None
-    except Unasked:
-        pass
+    except Unasked as unasked:
+        refusal = unasked.refusal
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
+        if refusal is not None and final(refusal):
+            raise refusal
         return None, None
     if not tensors_in(args, kwargs) and "device" in sig.names:
         named["device"] = torch.device("meta")
@@ -69,6 +72,9 @@ def abstract_call(
         return None, None
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
+    else:
+        if refusal is not None and final(refusal):
+            raise refusal
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None
     sizes = {}
