@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
@@ -16,7 +17,9 @@ from benchmarks import platforms
 from hypothesis import HealthCheck, settings
 
 # XLA's optimisations are not what is tested; compiling is the time (`backends/jax/effort.py`)
-QUICK = " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+QUICK = " --xla_backend_optimization_level=0"
+if not next(metadata.Distribution.discover(name="tensorflow"), None) or metadata.version("tensorflow") < "2.22":
+    QUICK += " --xla_cpu_use_fusion_emitters=false"  # TensorFlow reads them, too, and since 2.22 ends at this one
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

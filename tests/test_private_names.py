@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.versions import ran
 
 import tensorgraft
 from tensorgraft import private
@@ -152,6 +153,12 @@ def test_the_installed_framework_has_those_of_modules_that_few_import(names):
     pytest.importorskip(names.package)
     rows = {row for feature in names.features for row in feature.every_name()}
     assert not [row for row in sorted(rows) if absent(row, importing=True)]
+
+
+@pytest.mark.parametrize("names", private.TABLES, ids=lambda names: names.package)
+def test_what_is_said_to_be_tested_has_run_without_a_failure(names):
+    clean = [row["installed"][names.package] for row in ran.kept().values() if row.get("passed") and not row["failed"]]
+    assert {*names.tested} <= {version.partition("+")[0] for version in clean}
 
 
 def run(program):

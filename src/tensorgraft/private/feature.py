@@ -16,9 +16,10 @@ class Feature:
     """What needs names: these modules of ours, without `tensorgraft.`, and those in them that no other feature has.
 
     `modules`: `package.*` is what is in a package, which itself can be imported in any case. `names` has owners and
-    their names, `torch.Tensor: _is_view _nnz`; `~` before an owner: objects get the attributes when they are made, and
-    the class does not show them. What is in a module that takes long to import is asked for once it is there;
-    `imports`: at once, since the modules of ours import it too.
+    their names, `torch.Tensor: _is_view _nnz`; `~` before an owner: not asked for, as objects get the attributes when
+    they are made, and the class does not show them, or as only some versions have them, and our code looks. What is
+    in a module that takes long to import is asked for once it is there; `imports`: at once, since the modules of ours
+    import it too.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Names:
 
 def absent(name: str, *, importing: bool) -> bool:
     """Whether a framework lacks a name. What is in a module that is not imported is asked for where `importing`;
-    otherwise it passes for present, as an attribute that only objects have (`~`) does."""
+    otherwise it passes for present, as what is not to be asked for (`~`) does."""
     if name.startswith("~"):
         return False
     parts = name.split(".")

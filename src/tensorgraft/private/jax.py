@@ -7,7 +7,7 @@ from tensorgraft.private.feature import Feature, Names
 NAMES = Names(
     "jax",
     "JAX",
-    tested=("0.9.2", "0.10.2"),
+    tested=("0.9.0", "0.9.2", "0.10.2"),
     features=(
         Feature(
             "jax backend",
@@ -18,7 +18,8 @@ NAMES = Names(
             """
             jax._src.array: ArrayImpl
             jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex reset_cache
-            jax._src.core: EvalTrace Tracer Var eval_trace top_axis_env trace_state_clean
+            jax._src.core: EvalTrace Tracer Var eval_trace get_opaque_trace_state top_axis_env
+              trace_state_clean
             jax._src.core.Primitive: bind
             jax._src.core.trace_ctx: axis_env is_top_level trace
             jax._src.dispatch: needs_check_special
@@ -67,7 +68,7 @@ NAMES = Names(
             jax._src.array: ArrayImpl
             jax._src.callback: io_callback_p pure_callback_p
             jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer eval_context eval_trace
-              internal_mutable_array_effect jaxprs_in_params ref_p set_current_trace typeof
+              internal_mutable_array_effect jaxprs_in_params set_current_trace subjaxprs typeof
             jax._src.core.trace_ctx: trace
             jax._src.debugging: debug_callback_p debug_print_p
             jax._src.debugging.debug_print_p: impl

@@ -7,7 +7,7 @@ from tensorgraft.private.feature import Feature, Names
 NAMES = Names(
     "torch",
     "PyTorch",
-    tested=("2.12.1", "2.13.0"),
+    tested=("2.10.0", "2.13.0", "2.14.1", "2.15.0"),
     features=(
         Feature(
             "import torch",
@@ -141,8 +141,8 @@ NAMES = Names(
             frontends.torch.compiled.in_dynamo
             """,
             """
-            torch._dynamo.trace_rules: BUILTIN_INLINE_WHEN_CALLED
             torch.utils._pytree: tree_leaves
+            ~torch._dynamo.trace_rules: BUILTIN_INLINE_WHEN_CALLED
             """,
         ),
         Feature(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax._src.lax import lax as internal
+from jax._src.random import prng
 from tests.frontends.jax.test_rules_structure import agree
 
 BACKENDS = ("numpy", "torch", "tensorflow")
@@ -155,6 +156,8 @@ def _drawn(data: Any, implementation: str) -> Any:
 
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg", "unsafe_rbg", "philox4x32"])
 def test_random_bits(implementation: str) -> None:
+    if implementation not in prng.prngs:
+        pytest.skip(f"JAX {jax.__version__} has none")
     words = jax.random.key(0, impl=implementation).dtype._impl.key_shape[0]
     backends = BACKENDS if implementation == "threefry2x32" else "numpy"
     agree(backends, lambda data: _drawn(data, implementation), np.arange(7, 7 + words, dtype=np.uint32))

@@ -71,6 +71,17 @@ def test_what_somebody_has_wrapped_stays(monkeypatch):
     assert torch.typename is theirs and not row.applied
 
 
+def test_a_change_whose_module_imports_what_is_off_is_left_out(monkeypatch):
+    def off(row):
+        raise tg.MissingNameError("said before")
+
+    monkeypatch.setattr(patching, "_ours", off)
+    for registers in (False, True):
+        row = patching.Patch("torch.nn.Module.half", "setup.there_is_none", "a test", registers=registers)
+        patching.apply([row])
+        assert not row.applied
+
+
 def test_documentation(capsys):
     text = (Path(__file__).parents[3] / "docs" / "differences.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import get_opaque_trace_state
+from jax._src.core import get_opaque_trace_state  # `jax.extend.core` has it since 0.10
 
 from tensorgraft.backends.jax.kept import KeptProgram
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from tensorgraft import private
+from tensorgraft.errors import MissingNameError
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.waiting import loading_first
 
@@ -57,15 +58,19 @@ def apply(rows: Iterable[Patch]) -> None:
             continue
         if private.why_off(_home(row)):
             continue  # this version of PyTorch lacks a name that it needs, which has been said
+        try:
+            ours = _ours(row)
+        except MissingNameError:  # of what its module imports, which has been said, too
+            continue
         if row.registers:
-            _ours(row)()
+            ours()
             _applied[row] = []
             continue
         owner, name = located(row.name)
         original = getattr(owner, name, _MISSING)
         if original is _MISSING and not row.adds:
             continue  # this version of PyTorch has none
-        changes = _make(row, owner, name, original)
+        changes = _make(row, ours, owner, name, original)
         if row.waits:
             _waiting[row] = changes
             continue
@@ -102,8 +107,7 @@ def _home(row: Patch) -> str:
     return f"{__package__}.{module}" if row.at == "import" else loading.module(module)
 
 
-def _make(row: Patch, owner: Any, name: str, original: Any) -> list[Change]:
-    ours = _ours(row)
+def _make(row: Patch, ours: Any, owner: Any, name: str, original: Any) -> list[Change]:
     if row.waits:
         value = loading_first(original, ours, lambda: getattr(owner, name) if row in _gone else original)
     else:

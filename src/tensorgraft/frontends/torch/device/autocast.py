@@ -240,6 +240,14 @@ def groups() -> dict[frozenset[str], list[str]]:
     return by_dtypes
 
 
+def _is_cast(name: str, policy: str) -> bool:
+    """This version of PyTorch has the operator, and its autocast has the row."""
+    if not torch._C._dispatch_has_kernel(f"aten::{name}"):
+        return False
+    key = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}.get(policy)
+    return key is None or torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key)
+
+
 def serve(policies: Iterable[str], only: bool) -> None:
     """Have kernels for these policies; with `only`, for no others."""
     wanted = set(policies)
@@ -247,10 +255,8 @@ def serve(policies: Iterable[str], only: bool) -> None:
         if wanted & having and having not in _libraries:
             _libraries[having] = library = Library("aten", "IMPL")
             for name in names:
-                if torch._C._dispatch_has_kernel(f"aten::{name}"):  # else this version of PyTorch has no such operator
-                    library.impl(
-                        name, kernel(name, {policy: POLICIES[policy][name] for policy in having}), KEY, with_keyset=True
-                    )
+                if kinds := {policy: POLICIES[policy][name] for policy in having if _is_cast(name, policy)}:
+                    library.impl(name, kernel(name, kinds), KEY, with_keyset=True)
             if having == {"cpu"}:
                 library.impl("lstm.input", _lstm, KEY, with_keyset=True)
         elif only and having in _libraries and not wanted & having:

@@ -111,7 +111,13 @@ def _encoder_layer(
     return norm_2(x + feed_forward(x))
 
 
-@kernel("_scaled_dot_product_flash_attention_for_cpu")
+def _fused_result(query: Tensor, *rest: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    """PyTorch's, but that PyTorch 2.10 has the sums of float64 in float32, which its kernel does not."""
+    out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(query, *rest, **options)
+    return out, sums.to(torch.promote_types(query.dtype, torch.float32))
+
+
+@kernel("_scaled_dot_product_flash_attention_for_cpu", meta=_fused_result)
 def _fused(
     xp: Any,
     query: Array,

@@ -92,7 +92,6 @@ class _Conditions(NamedTuple):
 
     one_sample: bool  # taken without its axis; and one head of keys for all, which is not said to be shared (2.15)
     masked_and_causal: bool  # taken; an error since 2.15
-    float64: bool  # its meta function says what it returns for these (not in 2.10)
 
 
 @functools.cache
@@ -100,14 +99,12 @@ def _of_the_cpu() -> _Conditions:
     """Those of the installed PyTorch, which tells."""
     with suspended(), _disable_current_modes(), torch.no_grad():  # a compiled function watches the CPU
         x, mask = torch.ones(1, 2, 1), torch.zeros(2, 2)
-        wide = torch.empty(1, 1, 2, 1, dtype=torch.float64, device="meta")
         one_sample = torch._fused_sdp_choice(x, x, x) == 1
-        float64 = _fused(wide, wide, wide)[1].dtype is torch.float64
         try:
             _whole(x[None], x[None], x[None], mask, 0.0, True)
         except RuntimeError:
-            return _Conditions(one_sample, False, float64)
-        return _Conditions(one_sample, True, float64)
+            return _Conditions(one_sample, False)
+        return _Conditions(one_sample, True)
 
 
 def _free() -> bool:
@@ -120,8 +117,6 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: flo
     if dropout or not _free():
         return False
     if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):
-        return False
-    if q.dtype is torch.float64 and not _of_the_cpu().float64:
         return False
     if not (q.device == k.device == v.device and all(type(x) in _TYPES for x in (q, k, v))):
         return False
