@@ -31,6 +31,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("-m", "benchmarks.run", "eager", "training_step", "models", "call_overhead"),
 }
 WITH_PLATFORM = ("pytest", "benchmarks.run")  # others take `JAX_PLATFORMS`
+RUN_ON = "Run on: "
 HEADER = """# On {what}
 
 What `make {platform}` runs on a machine with one, with `--platform {platform}`: JAX computes there, and what it
@@ -83,10 +84,15 @@ def run(what: str, platform: str) -> Result:
 
 def page(platform: str, name: str | None, results: list[Result]) -> str:
     found = {result.what: (result.said, f"{result.seconds:.0f}") for result in results}
-    machine = f"Run on: {name}." if name else "Not run: there was no such machine."
+    machine = f"{RUN_ON}{name}." if name else "Not run: there was no such machine."
     rows = [f"| {what} | {' | '.join(found.get(what, ('not run', '')))} |" for what in STEPS]
     what = {"gpu": "GPUs", "tpu": "TPUs"}[platform]
     return HEADER.format(what=what, platform=platform, machine=machine) + "\n".join(rows) + "\n" + WITHOUT
+
+
+def has_results(path: Path) -> bool:
+    """The page is of a machine that had the accelerator: one without it does not write over what was measured."""
+    return path.exists() and RUN_ON in path.read_text()
 
 
 def main() -> int:
@@ -101,10 +107,11 @@ def main() -> int:
         if args.only in what:
             results.append(run(what, args.platform))
             print(results[-1], flush=True)
-    if not args.only:
-        PAGES[args.platform].write_text(page(args.platform, name, results))
+    path = PAGES[args.platform]
     if name is None:
-        print(f"JAX finds no {args.platform} here")
+        print(f"not run: JAX finds no {args.platform} here")
+    if not args.only and (name or not has_results(path)):
+        path.write_text(page(args.platform, name, results))
     return int(any("failed" in result.said for result in results))
 
 

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+import torch
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
@@ -142,3 +143,14 @@ def test_other_conditions():
             error_if(3, pred, "never")
     with pytest.raises(RuntimeError):  # it is one
         error_if(3, True, "always")
+
+
+@pytest.mark.parametrize("device", ["cpu", "jax", "numpy"])
+def test_tensors_of_pytorch(device):
+    x = torch.ones(3, device=device if device == "cpu" else tg.device(device))
+    assert error_if(x, x > 1, "too large") is x
+    with pytest.raises(tg.CheckError, match=r"too large\n  error_if at test_error_if.py:\d+"):
+        error_if(x, x > 0, "too large")
+    if device == "jax":  # a compiled step has no value yet: an error of that, with the line
+        with pytest.raises(tg.TracedValueError, match=r"test_error_if.py:\d+"):
+            tg.jit(lambda x: error_if(x, x > 0, "too large").sum())(x)

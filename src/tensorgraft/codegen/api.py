@@ -18,7 +18,7 @@ from tensorgraft.codegen.checking import Checked, Row
 from tensorgraft.codegen.expanding import expand
 from tensorgraft.codegen.framewise import simplify
 from tensorgraft.codegen.frameworks import framework_of
-from tensorgraft.codegen.functions import functions_of
+from tensorgraft.codegen.grouping import functions_of
 from tensorgraft.codegen.merging import merge
 from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
 from tensorgraft.codegen.styles.choosing import style_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -134,3 +135,8 @@ __all__ = [
     "taken",
     "variables",
 ]
+
+
+def changed(call: SourceStep, **changes: Any) -> Any:
+    """A step with other values of some of its fields."""
+    return type(call)(**{**vars(call), **changes})

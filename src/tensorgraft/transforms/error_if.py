@@ -23,7 +23,8 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
 
     Arguments:
         x: anything; it is returned.
-        pred: a bool, or an array of any shape, of any framework: an error where any element is true.
+        pred: a bool, or an array of any shape, of any framework: an error where any element is true. A tensor of
+            PyTorch is looked at where it stands, which a compiled step cannot: check it outside.
         message: what is wrong.
 
     Raises:
@@ -48,6 +49,8 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
         xp = pred._cell.backend
         with xp.scope():
             check(xp, pred._value(), text)
-    elif np.any(np.asarray(pred)):  # of a trace of the framework's own, the framework says that there is no value
+    elif (
+        bool(pred.any()) if framework == "torch" else np.any(np.asarray(pred))
+    ):  # of a trace of the framework's own, the framework says that there is no value
         raise CheckError(text)
     return x
