@@ -151,8 +151,8 @@ def _of_arrays(x: Any) -> bool:
 
 
 def report() -> list[Any]:
-    """What the compiled functions of this process did: name, calls, traces and why they were made, seconds, operations.
-    `tg.explain` tells more, of one call. Raises nothing."""
+    """What the compiled functions of this process did, the thousand newest: name, calls, traces and why they were made,
+    seconds, operations. `tg.explain` tells more, of one call. Raises nothing."""
     from tensorgraft.frontends.torch.compiled import jit as torch_jit
 
     return list(torch_jit.reports)
