@@ -179,6 +179,37 @@ def test_pytorch_is_imported_without_a_name_that_its_device_needs():
     assert "PyTorch" in err and "tested: PyTorch" in err
 
 
+EACH = """
+import os, sys, torch, torch.distributed
+from tensorgraft import private
+from tensorgraft.frontends.torch_entry import autoload
+for feature in private.torch.NAMES.features:
+    for name in feature.every_name() if feature.name in ("import torch", "process groups") else ():
+        *path, last = name.split(".")
+        owner = torch
+        for part in path[1:]:
+            owner = getattr(owner, part)
+        if os.fork():
+            assert os.wait()[1] == 0, name
+            continue
+        delattr(owner, last)
+        autoload()
+        (torch.ones(2, requires_grad=True) * 2).sum().backward()
+        print("without", name, file=sys.stderr, flush=True)
+        os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("filters", ["default", "error"])
+def test_pytorch_is_imported_without_any_one_name_whatever_is_done_with_warnings(filters, monkeypatch):
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    done = subprocess.run([sys.executable, "-W", filters, "-c", EACH], capture_output=True, text=True, check=False)
+    rows = [f for f in private.torch.NAMES.features if f.name in ("import torch", "process groups")]
+    for name in (name for feature in rows for name in feature.every_name()):
+        assert f"lacks {name} (" in done.stderr and f"without {name}\n" in done.stderr, done.stderr
+    assert done.returncode == 0, done.stderr
+
+
 USES = """
 x = torch.ones(2, device="graft:1") + 1
 print(x.cpu())
@@ -196,6 +227,11 @@ FEATURES = [
         "torch.distributed",
         "del torch.distributed.ProcessGroup._get_backend",
         "import tensorgraft.frontends.torch.device.groups",
+    ),
+    (
+        "process groups",
+        "del torch._C._distributed_c10d.Backend._set_sequence_number_for_group",
+        "import tensorgraft.frontends.torch_entry.process_groups",
     ),
     ("tg.source", "del torch.nn.modules.conv._ConvNd", "pass"),
 ]

@@ -6,9 +6,21 @@ Frameworks are imported on first use: `import tensorgraft` loads none.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# Without SciPy it was not installed for NumPy alone (`tensorgraft[numpy]`) either.
+if not any(p in sys.modules or importlib.util.find_spec(p) for p in ("jax", "torch", "tensorflow", "scipy")):
+    warnings.warn(
+        "no tensor framework is installed: arrays of tensorgraft.array_api are NumPy's, without what needs SciPy, and"
+        ' programs of PyTorch, JAX and TensorFlow do not run. pip install "tensorgraft[torch,jax]" for the first two,'
+        ' "tensorgraft[tensorflow]", or "tensorgraft[numpy]" for NumPy alone.',
+        stacklevel=2,
+    )
 
 # public name -> module that has it
 _HOMES = {

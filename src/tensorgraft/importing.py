@@ -48,10 +48,11 @@ def entry_points(group: str) -> importlib.metadata.EntryPoints:
     return _every_entry_point().select(group=group)
 
 
-def required(package: str, by: str) -> None:
-    """Raises ModuleNotFoundError, which says what installs it, for a package that is not there."""
+def required(package: str, by: str, extra: str | None = None) -> None:
+    """Raises ModuleNotFoundError, which says what installs it (an extra, else that of its name), for a package that is
+    not there."""
     if importlib.util.find_spec(package) is None:
-        command = f'pip install "tensorgraft[{package}]"'
+        command = f'pip install "tensorgraft[{extra or package}]"'
         raise ModuleNotFoundError(f"{by} needs {package}, which is not installed: {command}", name=package)
 
 

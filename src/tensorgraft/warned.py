@@ -111,3 +111,12 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
+
+
+def told(text: str) -> None:
+    """A warning that is never an exception, whatever the filters: where those make it one, it is written to stderr.
+    For what is said while somebody imports a framework, which we do not break."""
+    try:
+        warnings.warn(text, stacklevel=2)
+    except Warning as warning:
+        print(f"{type(warning).__name__}: {warning}", file=sys.stderr)

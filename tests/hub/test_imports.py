@@ -58,7 +58,7 @@ LAYERS = {
     "arrays": "hub",
     "compiled": "errors hub arrays",
     "quantization": "warned hub storage views",
-    "codegen": "errors files hub",
+    "codegen": "errors files importing hub",
     "frontends()": "private",
     "frontends.torch_entry": "errors private warned importing interrupts hub",
     **TORCH,
@@ -73,7 +73,7 @@ LAYERS = {
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
     "frontends.tensorflow": "errors interrupts hub precision compiled codegen",
     "codegen.api": (
-        "files codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen"
+        "files importing codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen"
     ),
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",

@@ -28,6 +28,7 @@ from tensorgraft.codegen.tidying import tidy
 from tensorgraft.codegen.trace import SourceTrace, frames
 from tensorgraft.codegen.weights import write_weights
 from tensorgraft.codegen.writing import SizeError, UnsettledError
+from tensorgraft.importing import required
 
 
 @dataclass
@@ -121,8 +122,10 @@ def source(
     Raises:
         TypeError: for programs that are not known here.
         ValueError: for targets and styles that are not known.
+        ModuleNotFoundError: where ruff, which formats the file, or the target's framework is not installed.
         CannotBeSaidError: where the target has no words for what the program does, with the place in the program.
     """
+    required("ruff", by="tg.source", extra="source")
     target = target_of(onto)
     form = style_of(style, target)
     read = _program(program, (args, kwargs))

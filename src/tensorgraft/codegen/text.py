@@ -132,11 +132,9 @@ def _usual_exponents(source: str) -> str:
 
 
 def formatted(source: str) -> str:
-    """By ruff. Raises RuntimeError where it is not installed."""
-    try:
-        from ruff.__main__ import find_ruff_bin  # type: ignore[import-untyped]
-    except ImportError:
-        raise RuntimeError("tg.source formats what it writes by ruff: pip install ruff") from None
+    """By ruff."""
+    from ruff.__main__ import find_ruff_bin  # type: ignore[import-untyped]
+
     ruff = find_ruff_bin()
     # where the user's folder has a `jax/`, that would be taken for a package of the user's own
     others = ["lint.isort.known-third-party = ['equinox', 'flax', 'jax', 'keras', 'tensorflow', 'torch']"]

@@ -10,9 +10,9 @@ compares the tables with the code.
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
+from tensorgraft import warned
 from tensorgraft.errors import MissingNameError
 from tensorgraft.private import jax, tensorflow, torch
 from tensorgraft.private.feature import Feature, Names, absent
@@ -78,7 +78,7 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
         f"tensorgraft: {feature.what}: off, since {names.title} {version} lacks {shown}"
         f" (tested: {names.title} {' and '.join(names.tested)}). Install one of these versions, or another tensorgraft."
     )
-    warnings.warn(_off[key], stacklevel=2)
+    warned.told(_off[key])
     return _off[key]
 
 

@@ -66,9 +66,8 @@ NAMES = Names(
             """
             jax._src.array: ArrayImpl
             jax._src.callback: io_callback_p pure_callback_p
-            jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer empty_ref_p eval_context
+            jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer eval_context eval_trace
               internal_mutable_array_effect jaxprs_in_params ref_p set_current_trace typeof
-            jax._src.core.eval_trace: stage_value
             jax._src.core.trace_ctx: trace
             jax._src.debugging: debug_callback_p debug_print_p
             jax._src.debugging.debug_print_p: impl

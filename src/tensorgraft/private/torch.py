@@ -20,10 +20,19 @@ NAMES = Names(
             torch._C._acc: DeviceGuard
             torch._C._autograd.DeviceType: PrivateUse1
             torch._ops: _OpNamespace
-            torch.distributed.ProcessGroup: _set_sequence_number_for_group
-            torch.distributed.distributed_c10d: _create_process_group_wrapper
             torch.nn.parameter.UninitializedTensorMixin: _allowed_methods
             torch.utils.backend_registration: _setup_privateuseone_for_python_backend
+            """,
+        ),
+        Feature(
+            "process groups",
+            '`init_process_group("graft")`',
+            """
+            frontends.torch_entry.process_groups
+            """,
+            """
+            torch._C._distributed_c10d.Backend: _set_sequence_number_for_group
+            torch.distributed.distributed_c10d: _create_process_group_wrapper
             """,
         ),
         Feature(
@@ -49,7 +58,7 @@ NAMES = Names(
               _swap_tensor_impl _to_dlpack
             torch._C.DispatchKey: AutocastCPU CPU CompositeExplicitAutograd CompositeImplicitAutograd
             torch._C._acc: create_empty_tensor
-            torch._C._autograd: SavedTensor _make_saved_tensor
+            torch._C._autograd: SavedTensor
             torch._C._functorch: get_unwrapped is_functorch_wrapped_tensor peek_interpreter_stack
             torch._decomp: core_aten_decompositions decomposition_table
             torch._guards: detect_fake_mode
@@ -60,7 +69,6 @@ NAMES = Names(
             torch._utils: _rebuild_parameter
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
-            torch.autograd.graph.Node: _sequence_nr
             torch.library.Library: _destroy
             torch.ops.aten: _conj _conj_physical _convolution _ctc_loss _fused_rms_norm_backward
               _linalg_check_errors _neg_view _scaled_dot_product_flash_attention_for_cpu
@@ -75,6 +83,8 @@ NAMES = Names(
             ~torch.Tensor: _is_param
             ~torch.TypedStorage: _untyped_storage
             ~torch._ops.OpOverload: _op_dk
+            ~torch.autograd.function.FunctionCtx: _raw_saved_tensors
+            ~torch.autograd.graph.Node: _sequence_nr
             ~torch.library.Library: _op_impls
             ~torch.nn.Module: _state_dict_hooks _state_dict_pre_hooks
             ~torch.optim.Optimizer: _step_supports_amp_scaling
@@ -180,8 +190,8 @@ NAMES = Names(
             torch._C: _current_autograd_node _swap_tensor_impl
             torch._C._autograd: _unsafe_set_version_counter
             torch.autograd: _get_sequence_nr
-            torch.autograd.graph.Node: _sequence_nr
             torch.utils._pytree: tree_flatten tree_leaves tree_map
+            ~torch.autograd.graph.Node: _sequence_nr
             """,
         ),
         Feature(

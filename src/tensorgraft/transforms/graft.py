@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from tensorgraft.hub import registry
+from tensorgraft.importing import required
 
 
 def graft(program: Any, *, onto: str) -> Any:
@@ -75,6 +76,7 @@ def graft(program: Any, *, onto: str) -> Any:
         TypeError: for programs and frameworks that are not known here.
         FileNotFoundError: for a path without a SavedModel or a frozen graph.
         BackendNotAvailableError: for a backend unknown or not installed.
+        ModuleNotFoundError: for a function, where JAX is not installed.
         NotImplementedError: for an operation without a rule (of TensorFlow: from the call, before it computes).
 
     >>> import jax.numpy as jnp, tensorgraft as tg, torch
@@ -90,13 +92,14 @@ def graft(program: Any, *, onto: str) -> Any:
         from tensorgraft.frontends.tensorflow import graft_tensorflow
 
         return graft_tensorflow(program, registry.get(onto))
+    if callable(program) and not isinstance(program, type) and onto in ("jax", "torch", "tensorflow", "numpy"):
+        registry.lookup(onto)
+        required("jax", by=f"tg.graft takes a {type(program).__qualname__} for a program of JAX. It")
     if callable(program) and not isinstance(program, type) and onto == "jax":
-        registry.lookup("jax")
         from tensorgraft.frontends.jax.by_rules import ByRules
 
         return ByRules(program)
     if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
-        registry.lookup("jax")
         from tensorgraft.frontends.jax.grafted import Grafted
         from tensorgraft.frontends.jax.modules import grafted
 

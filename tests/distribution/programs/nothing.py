@@ -1,10 +1,16 @@
-"""With no framework: what is asked for says what to install."""
+"""With no framework: the import, and what is asked for, say what to install."""
 
 import subprocess
 import sys
+import warnings
 
-import tensorgraft as tg
-import tensorgraft.array_api as xp
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    import tensorgraft as tg
+(warning,) = said
+assert 'pip install "tensorgraft[torch,jax]"' in str(warning.message) and warning.filename == __file__, warning
+
+import tensorgraft.array_api as xp  # noqa: E402
 
 assert tg.backends() == ["numpy"], tg.backends()
 x = xp.zeros((3, 4))
@@ -23,6 +29,9 @@ CALLS = {
     "tg.device": lambda: tg.device("numpy"),
     "tg.torch": lambda: tg.torch,
     "tg.graft": lambda: tg.graft(lambda x: x, onto="jax"),
+    "tg.graft, of JAX": lambda: tg.graft(lambda x: x, onto="numpy"),
+    "tg.source, without ruff": lambda: tg.source(lambda x: x, x, onto="numpy"),
+    "random numbers, without SciPy": lambda: tg.random.normal(tg.random.key(0), (3,)),
 }
 for name, call in CALLS.items():
     try:
@@ -31,6 +40,7 @@ for name, call in CALLS.items():
         assert 'pip install "tensorgraft[' in str(error), f"{name}: {type(error).__name__}: {error}"
     else:
         raise AssertionError(f"{name} needs no framework")
+assert tg.transforms.report() == []
 
 for arguments, words in {("doctor",): 'tensorgraft[torch]"', ("--version",): tg.__version__}.items():
     said = subprocess.run([sys.executable, "-m", "tensorgraft", *arguments], capture_output=True, text=True)

@@ -16,7 +16,7 @@ from tests.frontends.tensorflow.samples_of_more import AREAS
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
-from tensorgraft.frontends.tensorflow.rules.by_tensorflow import BY_TENSORFLOW
+from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 from tensorgraft.hub import registry
 

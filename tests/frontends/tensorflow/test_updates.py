@@ -11,7 +11,7 @@ from tests.frontends.tensorflow.common import difference
 from tests.frontends.tensorflow.samples import numbers
 
 import tensorgraft as tg
-from tensorgraft.frontends.tensorflow.rules.optimizers import UPDATES
+from tensorgraft.frontends.tensorflow.rules.state.optimizers import UPDATES
 
 NAMES = [f"Resource{kind}{name}" for name, row in UPDATES.items() for kind in ("Apply", "SparseApply")[: 1 + row[3]]]
 NAMES += ["ResourceApplyAdam", "ResourceApplyGradientDescent"]

@@ -92,6 +92,25 @@ def compare(found, wanted):
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}, {"proj_size": 2}])
+def test_an_lstm_as_on_the_cpu(device, options):
+    """oneDNN's, whole in the region's dtype, unless there are projections."""
+    torch.manual_seed(0)
+    module = torch.nn.LSTM(4, 3, **options)
+
+    def run(where):
+        with on(where):
+            out, (h, c) = module.to(where)(drawn(2, 3, 4).to(where))
+        out.float().square().sum().backward()
+        return [out.detach().cpu(), h.detach().cpu(), c.detach().cpu(), *(p.grad.cpu() for p in module.parameters())]
+
+    with tg.autocast_policy("cpu"):
+        wanted = run("cpu")
+        module.zero_grad()
+        compare(run(device), wanted)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_on_the_cpu(device, name):
     fn, *tensors = PROGRAMS[name]

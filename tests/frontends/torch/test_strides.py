@@ -122,3 +122,22 @@ def test_gaps_are_zeros_and_values_right(device):
     assert solution.untyped_storage().nbytes() == 4 * ((3 - 1) * 1 + (2 - 1) * 6 + 1)
     solution += 1
     torch.testing.assert_close((solution - 1).cpu(), linalg.lstsq(TALL.cos(), TALL[:, :2]).solution)
+
+
+def test_out_that_grows_stays_at_its_offset(device):
+    """Exactly, also where an axis has one element."""
+
+    def lie(place):
+        flat = torch.zeros(1, 1, 3).to(place)[1:]
+        torch.eq(torch.zeros(1, 2, 1, 3).to(place), torch.zeros(2, 1, 3).to(place), out=flat)
+        windows = torch.zeros(0, 2).to(place)
+        torch.logical_or(torch.zeros(2, 2).to(place).unfold(0, 1, 1), torch.tensor(1.0).to(place), out=windows)
+        return [(t.shape, t.stride(), t.storage_offset(), t.tolist()) for t in (flat, windows)]
+
+    assert lie(device) == lie("cpu")
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (0, 3), (1, 1, 3), (2, 3)])
+def test_positions_lie_by_axis(shape, device):
+    for make in (torch.zeros, torch.ones):
+        assert make(shape, device=device).nonzero().stride() == make(shape).nonzero().stride()

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jax.experimental import checkify
 from tests.fuzz.kinds.array_api import Seen
 from tests.fuzz.kinds.jax import Jax, flat, kind, native, wide
 from tests.fuzz.program import REFERENCE, Outcome, Program
@@ -60,7 +61,15 @@ class Source(Jax):
             return f"{subject} has no words"
         if "'UInt" in found.raised.get(0, ""):
             return "PyTorch has little arithmetic of unsigned integers"  # docs/source.md
+        if "Error: " in found.raised.get(0, "") and self.reaches_beyond(program):
+            return "an index out of range"
         return super().excuse(program, subject, expected, found)
+
+    def reaches_beyond(self, program: Program) -> bool:
+        with jax.enable_x64(program.statements[0] == "x64 = True"):
+            f, given = self.function(program)
+            error, _ = checkify.checkify(jax.jit(f), errors=checkify.index_checks)(*given)
+        return error.get() is not None
 
     def differences(self, expected: Outcome, found: Outcome, program: Program) -> list[str]:
         limited = Outcome(expected.raised, {n: [self._limit(s) for s in x] for n, x in expected.observed.items()})

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgraft.hub.recorded.block import Block, Var
+from tensorgraft.importing import required
 
 
 class Writing(Protocol):
@@ -75,10 +76,12 @@ class Target:
 
 
 def target(name: str) -> Target:
-    """Raises ValueError for what is no target."""
+    """Raises ValueError for what is no target, ModuleNotFoundError where its framework is not installed."""
     known = ("jax", "torch", "tensorflow", "numpy", "array_api")
     if name not in known:
         raise ValueError(f"onto={name!r}: source is written for {', '.join(map(repr, known))}")
+    if name != "array_api":
+        required(name, by=f"tg.source(..., onto={name!r})")
     return importlib.import_module(f"tensorgraft.codegen.targets.{name}").TARGET
 
 

@@ -25,8 +25,9 @@ from tensorgraft.hub.backend import Backend
 
 Value = Any
 
-_CALLBACKS = (callback.pure_callback_p, callback.io_callback_p, debugging.debug_callback_p, debugging.debug_print_p)
-_OF_EVERY_RUN = frozenset((*_CALLBACKS, core.ref_p, core.empty_ref_p))
+_CALLBACKS = frozenset(
+    (callback.pure_callback_p, callback.io_callback_p, debugging.debug_callback_p, debugging.debug_print_p)
+)
 _BY_JAX = frozenset(("device_put", "copy", "copy_p", "stage", "sharding_constraint", "layout_constraint"))  # of places
 _LARGE = 1 << 22  # bytes in and out, from which on a compilation costs less than it saves
 _LONG = 1 << 12  # equations, those of a loop once for each step
@@ -66,7 +67,8 @@ class _Early(core.Trace):
         return getattr(self.inner, name)
 
     def stage_value(self, val: Any) -> Any:
-        return self.inner.stage_value(val) if isinstance(val, core.Tracer) else core.eval_trace.stage_value(val)
+        trace = self.inner if isinstance(val, core.Tracer) else core.eval_trace
+        return trace.stage_value(val)  # which JAX 0.9 neither has nor asks for
 
     def process_primitive(self, primitive: Any, tracers: Any, params: Any, /) -> Any:
         if _is_known(tracers) and not _is_of_every_run(primitive, params):
@@ -99,7 +101,8 @@ def _is_known(operands: Sequence[Value]) -> bool:
 
 
 def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
-    return primitive in _OF_EVERY_RUN or any(jaxpr.effects for jaxpr in core.jaxprs_in_params(params))
+    always = primitive in _CALLBACKS or primitive.ref_primitive
+    return always or any(jaxpr.effects for jaxpr in core.jaxprs_in_params(params))
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
     def plain(xp: Backend, *operands: Any) -> Any:
         if folds and host is not getattr(xp, "inner", xp) and all(is_known(x) and x.size <= _SMALL for x in operands):
             with host.scope():
-                return _known(fn(host, *operands, **named))
+                return _known(handed(fn(host, *operands, **named)))
         given = list(operands)
         for i, x in enumerate(operands):
             if is_known(x):
@@ -210,7 +210,9 @@ def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
                     given[i] = lifted(xp, x)
             elif i in asked:
                 given[i] = _number(xp, node, i, x)
-        results = fn(xp, *given, **named)
+        return handed(fn(xp, *given, **named))
+
+    def handed(results: Any) -> Any:
         return results[0] if single and isinstance(results, list) else results
 
     def run(xp: Backend, *operands: Any) -> Any:

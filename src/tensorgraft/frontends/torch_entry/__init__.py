@@ -15,8 +15,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import warnings
 
+from tensorgraft import warned
 from tensorgraft.errors import MissingNameError
 
 FRONT_END = "tensorgraft.frontends.torch"
@@ -44,8 +44,7 @@ def _leave(error: Exception) -> None:
         patches.undo("import")
     if isinstance(error, MissingNameError):  # which has been told
         return
-    warnings.warn(
+    warned.told(
         f"tensorgraft could not give PyTorch its device, and does nothing: {type(error).__name__}: {error}."
-        "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from trying.",
-        stacklevel=2,
+        "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from trying."
     )

@@ -64,7 +64,7 @@ TABLE: list[Patch] = [
     ),
     Patch(
         "torch.distributed",
-        "device.register_process_groups",
+        "process_groups.register",
         'collectives, by PyTorch\'s own registration: `init_process_group("graft")` may come before all else',
         at="import",
         registers=True,

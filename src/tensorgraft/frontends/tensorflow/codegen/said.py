@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.graph import GraphNode
-from tensorgraft.frontends.tensorflow.rules.convolution import pads
-from tensorgraft.frontends.tensorflow.rules.shape import ints
+from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
+from tensorgraft.frontends.tensorflow.rules.neural.convolution import pads
 from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub import dtypes
 

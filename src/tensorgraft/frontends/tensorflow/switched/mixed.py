@@ -19,7 +19,7 @@ from tensorgraft.frontends.tensorflow.program import CapturedGraph, GraphProgram
 from tensorgraft.frontends.tensorflow.reading import operation_of
 from tensorgraft.frontends.tensorflow.reasons import DATASETS, STRINGS, reason_of
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
-from tensorgraft.frontends.tensorflow.rules.by_tensorflow import BY_TENSORFLOW
+from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 from tensorgraft.frontends.tensorflow.switched.host import Crossing
 from tensorgraft.frontends.tensorflow.switched.stages import (

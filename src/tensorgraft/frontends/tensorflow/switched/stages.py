@@ -18,7 +18,7 @@ from tensorgraft.frontends.tensorflow.planning import (
     has_effect,
 )
 from tensorgraft.frontends.tensorflow.rule import RULES
-from tensorgraft.frontends.tensorflow.rules.by_tensorflow import BY_TENSORFLOW
+from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")

@@ -255,18 +255,28 @@ class _Outside(torch.autograd.Function):
         backend = cell_of(gradients[0]).backend
         slot = slot_of_backend(backend)
         if torch.is_grad_enabled():
-            ends = [t if isinstance(t, Tensor) else t.unpack() for t in ctx.ends]
+            ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
             return None, None, None, *ctx.tape.differentiable_gradients(arrays, gradients, backend, ends)
         slopes = ctx.tape.gradients(arrays, [to_array(g) for g in gradients], backend)
         return None, None, None, *(None if a is None else from_array(a, slot) for a in slopes)
 
 
+class _Edge(torch.autograd.Function):
+    """A node that saves a tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        ctx.save_for_backward(t)
+        return torch.empty(0)
+
+
 def _edge_of(t: Tensor) -> Any:
-    """The place of a tensor in autograd's graph, without its values: something to `unpack()`."""
-    saved: Any = torch._C._autograd._make_saved_tensor(t, is_output=False)
+    """The place of a tensor in autograd's graph, without its values: what a node behind it has for `saved_tensors`."""
+    with torch.enable_grad():
+        end: Any = _Edge.apply(t)
     like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)
-    saved.register_hooks(lambda t: t.shape, lambda shape: like().expand(shape))
-    return saved
+    end.grad_fn._raw_saved_tensors[0].register_hooks(lambda t: t.shape, lambda shape: like().expand(shape))
+    return end
 
 
 def record(

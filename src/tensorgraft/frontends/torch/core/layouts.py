@@ -176,7 +176,7 @@ LAYOUTS: dict[str, Rule] = {
     ),
     "linalg_eig": _pick(None, column_major),
     "linalg_lstsq": _pick(_solution, None, None, None),
-    "nonzero": column_major,
+    "nonzero": lambda outcome, *_: strided(outcome, (1, len(outcome))),
     "unique_dim": _pick(_along, None, None),
     "unique_dim_consecutive": _pick(_along, None, None),
     "unique_consecutive": _pick(_consecutive, None, None),

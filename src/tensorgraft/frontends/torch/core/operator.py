@@ -29,7 +29,8 @@ class Operator:
     plans: dict[Any, Any] = field(default_factory=dict)  # by shapes, strides, dtypes and static arguments
     calls: dict[Any, Any] = field(default_factory=dict)  # the plan and the offsets of a call, by these and the offsets
     outlines: dict[Any, Any] = field(default_factory=dict)  # of plans, by dtypes, ranks and static arguments
-    rehearsed: bool | None = None  # the CPU's kernel can say what comes of it (`rehearsal`); None: not known yet
+    rehearsed: bool | None = None  # the CPU's kernel can say what it refuses (`rehearsal`); None: not known yet
+    told: bool = False  # and what comes of it
     accepted: set[Any] = field(default_factory=set)  # dtypes of tensors beside each other that PyTorch takes
 
     def __post_init__(self) -> None:
@@ -48,4 +49,6 @@ class Operator:
             and torch.Tag.pointwise in self.op.tags
             and self.signature.returns == ("Tensor",)
         )
-        self.dtype_of_out = known and "dtype" not in self.signature.names  # the kernel's `dtype` is that of `out=`
+        # the kernel's `dtype` is that of `out=`: where no other can be said, and where the CPU computes in it
+        self.dtype_of_out = known and "dtype" not in self.signature.names
+        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in ("sum", "prod", "cumsum", "cumprod", "any", "all")

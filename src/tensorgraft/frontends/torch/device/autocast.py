@@ -215,6 +215,16 @@ def kernel(name: str, kinds: dict[str, str]) -> Kernel:
     return call
 
 
+def _lstm(keys: Any, x: Tensor, hx: list[Tensor], *args: Any) -> Any:
+    """On the CPU an LSTM without projections is oneDNN's `mkldnn_rnn_layer`, which has a row: the region's dtype
+    throughout. Others are made of what has rows."""
+    op = torch.ops.aten.lstm.input
+    if precision.policy() != "cpu" or not x.numel() or hx[0].size(-1) != hx[1].size(-1):
+        return op.redispatch(keys - _KEYS, x, hx, *args)
+    with _Excluded(_KEYS):
+        return _lower(op)(x, hx, *args)
+
+
 # ---- registration ----------------------------------------------------------------------------------------------------
 
 # Libraries by the policies that their operators have rows in: those of the policies in use are alive.
@@ -241,6 +251,8 @@ def serve(policies: Iterable[str], only: bool) -> None:
                     library.impl(
                         name, kernel(name, {policy: POLICIES[policy][name] for policy in having}), KEY, with_keyset=True
                     )
+            if having == {"cpu"}:
+                library.impl("lstm.input", _lstm, KEY, with_keyset=True)
         elif only and having in _libraries and not wanted & having:
             _libraries.pop(having)._destroy()
 

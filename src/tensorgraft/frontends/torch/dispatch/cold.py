@@ -360,8 +360,14 @@ def _resized(high: Tensor, low: Tensor) -> None:
     if has_room(high, tuple(low.shape), low.stride()):  # and is what CPU PyTorch has written
         set_storage(high, high.untyped_storage(), int(high.storage_offset()), tuple(low.shape), low.stride())
         return
-    fresh = (copied if high.numel() or not _fills(low) else hosted)(slot_of_backend(cell_of(high).backend), low)
-    set_storage(high, fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride())
+    offset, slot = int(high.storage_offset()), slot_of_backend(cell_of(high).backend)
+    if offset:
+        room = low.new_zeros(offset + low.untyped_storage().nbytes() // low.itemsize)
+        room.as_strided(low.shape, low.stride(), offset).copy_(low)
+        fresh = hosted(slot, room)
+    else:
+        fresh = (copied if high.numel() or not _fills(low) else hosted)(slot, low)
+    set_storage(high, fresh.untyped_storage(), offset, tuple(low.shape), low.stride())
 
 
 def _fills(out: Tensor) -> bool:

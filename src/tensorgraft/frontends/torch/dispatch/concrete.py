@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.dispatch.outline import Leaf, held_arguments
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.plan import backend_of, slot_of_call
 from tensorgraft.frontends.torch.dispatch.program import lay_out, meta_of
-from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out_dtypes
+from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
 
@@ -35,10 +35,9 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     slot = slot_of_call(operator, args, kwargs, everything)
     sig = operator.signature
     check_overlap(operator, args, kwargs)
-    check_out_dtypes(operator, args, kwargs)
+    check_out(operator, args, kwargs, everything)
     check_dtypes(operator, args, kwargs, everything)
-    if operator.spec.meta:
-        abstract_call(operator, args, kwargs)
+    abstract_call(operator, args, kwargs)
     tensors = [t for t in everything if t.device.type == TYPE]
     xp = backend_of(tensors, slot)
     held, inputs = held_arguments(operator, args, kwargs, operator.spec.dynamic)

@@ -110,6 +110,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                         _add(a, key, cells, inputs, name in number_names)
             if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
                 key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
+                if now.resized:
+                    key.append("resized")
             if backend is None:
                 backend = _backend_of(cells, kwargs)
             key.append(backend)
@@ -212,7 +214,11 @@ def entry(operator: Operator) -> Callable[..., Any]:
         """A plan's first call, every call in a trace, and those with more to do than to compute and to write."""
         if plan.prepare is not None:  # `out=` tensors are resized, and written as those of their size
             plan.prepare(args, kwargs)
-            return call(*args, **kwargs)
+            before, now.resized = now.resized, True
+            try:
+                return call(*args, **kwargs)
+            finally:
+                now.resized = before
         if plan.run is None:
             if plan.concrete:
                 return concrete(*args, **kwargs)

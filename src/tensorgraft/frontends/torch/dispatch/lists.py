@@ -35,7 +35,12 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
     def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         if not all(map(_plain, written)) or _met_again(written, [*args, *kwargs.values()], elementwise):
             return singly(written, *args, **kwargs)
-        result = at_once(written, *args, **kwargs)
+        try:
+            result = at_once(written, *args, **kwargs)
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:
+                raise
+            return singly(written, *args, **kwargs)  # those before the one that is refused are written
         counted = [t for t in written if not t.is_inference()]
         if counted:
             increment_version(counted)

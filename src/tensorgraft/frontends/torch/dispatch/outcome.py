@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.dispatch.asking import heard
 from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.frontends.torch.dispatch.refusals import final
 from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, rehearse
 from tensorgraft.storage import contiguous_strides, is_dense, same_strides
 
@@ -53,11 +54,13 @@ def abstract_call(
     """(the operator's result on zeros or meta tensors, None where PyTorch cannot tell; what resizes its `out=`)."""
     try:
         return rehearse(operator, args, kwargs), None
-    except Unasked:
-        pass
+    except Unasked as unasked:
+        refusal = unasked.refusal
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
+        if refusal is not None and final(refusal):
+            raise refusal
         return None, None
     if not tensors_in(args, kwargs) and "device" in sig.names:
         named["device"] = torch.device("meta")
@@ -69,6 +72,9 @@ def abstract_call(
         return None, None
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
+    else:
+        if refusal is not None and final(refusal):
+            raise refusal
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None
     sizes = {}
@@ -122,7 +128,7 @@ def _iterated(operator: Operator, outcome: Tensor, operands: list[Tensor]) -> Te
         return outcome
     shape = tuple(outcome.shape)
     strides = result_strides(shape, operands)
-    if strides is None or same_strides(shape, strides, outcome.stride()):
+    if strides is None or (operator.kind != "out" and same_strides(shape, strides, outcome.stride())):
         return outcome
     return strided(outcome, strides)
 
@@ -157,14 +163,15 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn
             " release outputs will not be resized unless they have zero elements. You can explicitly reuse an out"
             " tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
         )
+    offset = int(out.storage_offset())
     if has_room(out, size, stride):
-        set_storage(out, out.untyped_storage(), int(out.storage_offset()), size, stride)
+        set_storage(out, out.untyped_storage(), offset, size, stride)
         return
     slot = slot_at(out.device.index)
     with slot.backend.scope():
-        array = slot.backend.zeros((math.prod(size),), numpy_dtype(out.dtype))
+        array = slot.backend.zeros((offset + math.prod(size),), numpy_dtype(out.dtype))
     fresh = from_array(array, slot)
-    set_storage(out, fresh.untyped_storage(), 0, size, stride)
+    set_storage(out, fresh.untyped_storage(), offset, size, stride)
 
 
 def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:

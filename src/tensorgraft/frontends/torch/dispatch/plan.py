@@ -14,6 +14,7 @@ import torch
 
 from tensorgraft import warned
 from tensorgraft.anywhere import Form
+from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
@@ -23,7 +24,7 @@ from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, abst
 from tensorgraft.frontends.torch.dispatch.outline import Outline, make_outline, outline_key, pointwise
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.program import make_program
-from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out_dtypes
+from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -92,9 +93,10 @@ def _make_plan(
     slot = slot_of_call(operator, args, kwargs, everything)
     if operator.spec.check is not None and not operator.spec.has_inputs:
         operator.spec.check(*args, **kwargs)
-    check_overlap(operator, args, kwargs)
-    check_out_dtypes(operator, args, kwargs)
-    check_dtypes(operator, args, kwargs, everything)
+    if not state.now.resized:
+        check_overlap(operator, args, kwargs)
+        check_out(operator, args, kwargs, everything)
+        check_dtypes(operator, args, kwargs, everything)
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     ours = [t for t in everything if t.device.type == TYPE]

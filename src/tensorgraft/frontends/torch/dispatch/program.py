@@ -74,6 +74,7 @@ def make_program(
         fixed["contiguous"] = tensors[0].is_contiguous()
     if operator.dtype_of_out:
         fixed["dtype"] = geometries[targets[0].index].dtype
+    into = geometries[targets[0].index].dtype if operator.computes_in_out else None
     random = spec.random
 
     def computed(arrays: Sequence[Any], inputs: Sequence[Any]) -> Any:
@@ -81,6 +82,8 @@ def make_program(
         options = {n: part(xp, reaches, arrays, inputs) for n, part in named} | fixed if named or fixed else {}
         if random:
             options["key"] = _key(xp, inputs[-1])
+        if into is not None and options.get("dtype") is None:
+            options["dtype"] = into
         with checks.collected() as pending:
             out = fn(xp, *[part(xp, reaches, arrays, inputs) for part in positional], **options)
         plan.judges = tuple([judge for _, judge in pending]) if pending else ()

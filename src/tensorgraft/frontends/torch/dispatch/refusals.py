@@ -9,6 +9,7 @@ import torch
 
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import INDICES, Operator
+from tensorgraft.frontends.torch.dispatch import rehearsal
 from tensorgraft.frontends.torch.dispatch.asking import heard
 
 Tensor = torch.Tensor
@@ -17,8 +18,8 @@ _LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is no
 
 
 def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *about: str) -> bool:
-    """Raises what the CPU raises for tensors that share storages as these do, if its message is `about` something:
-    zeros may be no valid input. Whether the CPU has taken them."""
+    """Raises what the CPU raises for tensors that share storages as these do, if its message is `about` something, or
+    that is `final`. Whether the CPU has taken them."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
@@ -45,7 +46,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     try:
         heard(ask, host, named)
     except Exception as refusal:
-        if not any(words in str(refusal) for words in about):
+        if not (any(words in str(refusal) for words in about) if about else final(refusal)):
             return False
         said = refusal
     else:
@@ -66,6 +67,15 @@ ABOUT_DTYPES = (
     "Expected both inputs",
 )
 NO_KERNEL = "not implemented for '"
+_OF_ZEROS = ("ZeroDivision", "singular")  # refused for their values
+
+
+def final(refusal: Exception) -> bool:
+    """What the CPU's kernel says of zeros it says of all values: nothing of a matrix that it cannot factor, nor of a
+    kernel that it lacks, which a backend may have."""
+    words = (NO_KERNEL, "does not support complex", "not supported", *_OF_ZEROS)
+    unlike = NotImplementedError, torch.linalg.LinAlgError
+    return not isinstance(refusal, unlike) and not any(said in str(refusal) for said in words)
 
 
 def check_dtypes(
@@ -105,10 +115,18 @@ def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, 
         refuse(operator, args, kwargs, "output with shape", *ABOUT_DTYPES)
 
 
-def check_out_dtypes(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises where PyTorch refuses `out=` tensors of another dtype than the results: elementwise operators cast, most
-    others do not, and meta functions that are written in Python cast always."""
-    if operator.kind != "out" or operator.base is None or operator.dtype_of_out:
+def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]) -> None:
+    """Raises where PyTorch refuses `out=` tensors: of another dtype than the results (elementwise operators cast, most
+    others do not, and meta functions that are written in Python cast always), of another shape where they are read, too.
+    Of large tensors (`everything`: the call's) only the dtypes are looked at."""
+    if operator.kind != "out":
+        return
+    if operator.base is None:
+        return
+    if rehearsal.asks(operator) and not rehearsal.is_large(operator, [t.size() for t in everything]):
+        refuse(operator, args, kwargs)
+        return
+    if operator.dtype_of_out:
         return
     bound = operator.signature.bind(args, kwargs)
     written = tensors_in([bound.pop(name) for name in operator.writes], {})

@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 
 _MOST = 1 << 17  # elements of a call's tensors together
 _MOST_MADE = 1 << 26  # elements of its result, had that one for each pair of its two largest tensors'
-_VALUES = torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.nondeterministic_seeded
+_VALUES = torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output
 with torch.inference_mode(False):
     _MEMORY = torch.zeros(1 << 19, dtype=torch.uint8, device="cpu")  # nobody writes to it
     _ONE = torch.zeros(1, dtype=torch.float32, device="cpu")
@@ -28,13 +28,15 @@ _zeros: dict[torch.dtype, Tensor] = {torch.uint8: _MEMORY}
 
 
 class Unasked(Exception):
-    """The CPU's kernel cannot be asked, or refuses zeros: somebody else has to say."""
+    """The CPU's kernel cannot be asked, or refuses zeros (`refusal`): somebody else has to say."""
+
+    refusal: Exception | None = None
 
 
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the CPU's kernel returns for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
-        operator.rehearsed = _can_be(operator)
+        operator.rehearsed, operator.told = asks(operator), _tells(operator)
     if not operator.rehearsed:
         raise Unasked
     fresh: dict[int, Tensor] | None = {} if operator.writes else None
@@ -42,31 +44,43 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     try:
         positional = [_stand_in(a, fresh, sizes) for a in args]
         named = {name: _stand_in(a, fresh, sizes) for name, a in kwargs.items()} if kwargs else kwargs
-        if not sizes or _is_large(operator, sizes):
+        if not sizes or is_large(operator, sizes):
             raise Unasked
         results: list[Any] = []
 
+        unasked = Unasked()
+
         def call(_: float) -> float:
-            results.append(operator.op._op(*positional, **named))
+            try:
+                results.append(operator.op._op(*positional, **named))
+            except Exception as refusal:
+                unasked.refusal = refusal.with_traceback(None)
             return 0.0
 
         with torch._C._DisableAutocast(), warned.heard():
             _ONE.apply_(call)  # the binding whose end warnings wait for (`asking.heard`)
     except Exception:
         raise Unasked from None
+    if not results or not operator.told:
+        raise unasked
     return results[0]
 
 
-def _can_be(operator: Operator) -> bool:
-    if operator.spec.meta is False or operator.kind == "out" or operator.spec.random:
+def asks(operator: Operator) -> bool:
+    """The CPU's kernel can say what it refuses."""
+    if operator.spec.random or torch.Tag.nondeterministic_seeded in operator.op.tags:
         return False
-    if "output_mask" in operator.signature.names:  # the CPU may give what was not asked for
-        return False
-    here = torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU")
-    return here and not any(tag in operator.op.tags for tag in _VALUES)
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU"))
 
 
-def _is_large(operator: Operator, sizes: list[torch.Size]) -> bool:
+def _tells(operator: Operator) -> bool:
+    """And what comes of it, which may depend on values; it may give what was not asked for."""
+    if operator.spec.meta is False or operator.kind == "out" or "output_mask" in operator.signature.names:
+        return False
+    return not any(tag in operator.op.tags for tag in _VALUES)
+
+
+def is_large(operator: Operator, sizes: list[torch.Size]) -> bool:
     elements = [size.numel() for size in sizes]
     if sum(elements) > _MOST:
         return True

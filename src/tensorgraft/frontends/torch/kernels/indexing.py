@@ -322,7 +322,7 @@ def _take(xp: Any, x: Array, index: Array) -> Array:
 @kernel("put")
 def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     if xp.size(index) != xp.size(source):
-        raise RuntimeError(
+        raise IndexError(
             "put_(): Expected source and index to have the same number of elements, but got"
             f" source.numel() = {xp.size(source)}, index.numel() = {xp.size(index)}"
         )

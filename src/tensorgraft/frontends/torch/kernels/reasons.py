@@ -62,6 +62,7 @@ REASONS = {
         rsub.Tensor std.correction std_mean.correction sum
     """,
     "the decomposition refuses complex numbers, which the CPU takes": "nan_to_num",
+    "the CPU rounds each step to the dtype, the decomposition the result": "logit",
     "one operator has one derivative, and one product of quantised weights": "linear",
     "decompositions of others call it; PyTorch itself takes it apart since 2.15": "linalg_vector_norm",
     "in place there is no decomposition, and it would run on the CPU": """

@@ -58,8 +58,10 @@ def _prod(xp: Any, x: Array, dim: int, keepdim: bool = False, dtype: np.dtype | 
 
 def _logical(method: str, *names: str) -> None:
     @kernel(*names)
-    def reduce(xp: Any, x: Array, dim: Dim = None, keepdim: bool = False) -> Array:
+    def reduce(xp: Any, x: Array, dim: Dim = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
         axes = () if isinstance(dim, list | tuple) and not dim else axes_of(dim, xp.ndim(x))
+        if dtype == dtypes.uint8:  # of `out=`: numbers below 1 are none
+            x = xp.astype(x, dtype)
         return getattr(xp, method)(xp.astype(x, dtypes.bool_), axis=axes, keepdims=keepdim)
 
 
@@ -79,12 +81,7 @@ def _amax(method: str) -> Any:
 
 def _best(method: str) -> Any:
     def reduce(xp: Any, x: Array) -> Array:
-        if not xp.size(x):
-            raise RuntimeError(
-                f"{method}(): Expected reduction dim to be specified for input.numel() == 0."
-                " Specify the reduction dim with the 'dim' argument."
-            )
-        return getattr(xp, method)(x)
+        return getattr(xp, method)(x)  # over nothing PyTorch refuses it, but for `out=`
 
     return reduce
 

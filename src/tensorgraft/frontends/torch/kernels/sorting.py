@@ -37,9 +37,8 @@ def _sort_stable(xp: Any, x: Array, stable: bool | None = None, dim: int = -1, d
 @kernel("topk")
 def _topk(xp: Any, x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
     _refuse_complex(xp, x)
-    if not xp.ndim(x):
-        values, at = _scalar_pair(xp, x)
-        return (values, at) if k else (xp.zeros((0,), xp.dtype_of(x)), xp.zeros((0,), dtypes.int64))
+    if not xp.ndim(x):  # whatever `k`
+        return _scalar_pair(xp, x)
     return xp.top_k(x, k, axis=dim, largest=largest)
 
 

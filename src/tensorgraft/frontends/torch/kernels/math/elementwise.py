@@ -255,6 +255,18 @@ kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncom
 )
 
 
+@kernel("logit")
+def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
+    """In the dtype of `x` throughout, as the CPU: in bfloat16 1 - 1e-5 is 1, the logit of which is infinite."""
+    x = x if _inexact(xp, x) else xp.astype(x, dtypes.float32)
+    one = xp.full_like(x, 1)
+    if eps is not None and eps >= 0:
+        low = xp.full_like(x, eps)
+        high = xp.subtract(one, low)
+        x = xp.where(xp.less(x, low), low, xp.where(xp.greater(x, high), high, x))
+    return xp.log(xp.divide(x, xp.subtract(one, x)))
+
+
 @kernel("nan_to_num")
 def _nan_to_num(
     xp: Any, x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
@@ -373,6 +385,8 @@ for _name, _kinds in ELEMENTWISE.items():
     _promotion = BOOL if _name in PREDICATES or _name in COMPARISONS else FLOAT
     if ("i" in _kinds and _promotion is FLOAT) or _name in _REFUSES_INTEGERS:
         _promotion = DEFAULT
+    if _name == "nextafter":  # of the dtype itself
+        _promotion = PROMOTION.NO_OPMATH
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names
         _several = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}

@@ -92,10 +92,10 @@ def _failed_minor(xp: Any, x: Array) -> Array:
 def cholesky(xp: Any, x: Array, upper: bool) -> tuple[Array, Array]:
     """(factor, info). Where a matrix is not positive definite its factor is NaN."""
     refuse_narrow(xp, x)
-    x = adjoint(xp, x) if upper else x
     batch = xp.shape(x)[:-2]
-    if not xp.size(x):
+    if not xp.size(x):  # of any shape
         return x, xp.zeros(batch, dtypes.int32)
+    x = adjoint(xp, x) if upper else x
     lower = xp.cholesky(x)
     failed = xp.any(xp.isnan(xp.diagonal(lower)))
     info = xp.cond(failed, lambda x: _failed_minor(xp, x), lambda x: xp.zeros(batch, dtypes.int32), x)
@@ -290,7 +290,8 @@ def _lu_unpack(
     lower, upper = _triangles(xp, packed) if unpack_data else (none, none)
     if not unpack_pivots:
         return none, lower, upper
-    order = order_of(xp, pivots, xp.shape(packed)[-2])
+    *batch, m, _ = xp.shape(packed)
+    order = order_of(xp, pivots if xp.size(pivots) else xp.zeros((*batch, 0), dtypes.int64), m)
     return permutation_matrix(xp, order, xp.dtype_of(packed)), lower, upper
 
 

@@ -111,12 +111,17 @@ def _avg_backward(d: int) -> Any:
     return backward
 
 
-def _adaptive_means(n: int, out: int, dtype: np.dtype) -> np.ndarray:
-    """(out, n): row i averages window i."""
-    starts, ends = intervals(n, out)
-    at = np.arange(n)
-    inside = (at >= starts[:, None]) & (at < ends[:, None])
-    return (inside / np.maximum(ends - starts, 1)[:, None]).astype(dtype)
+def _adaptive_means(xp: Any, x: Array, axis: int, out: int) -> Array:
+    """The means of windows, each of its own elements alone: infinities and NaN of others have no part."""
+    starts, ends = intervals(xp.shape(x)[axis], out)
+    ahead, behind = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
+    steps = np.arange(int((ends - starts).max(initial=1)))
+    places = np.minimum(starts[:, None] + steps, ends[:, None] - 1)
+    windows = xp.reshape(xp.take(x, xp.asarray(places.reshape(-1)), axis), (*ahead, *places.shape, *behind))
+    along = (*places.shape, *(1 for _ in behind))
+    inside = xp.asarray((steps < (ends - starts)[:, None]).reshape(along))
+    counts = xp.asarray((ends - starts).astype(xp.dtype_of(x)).reshape(out, *(1 for _ in behind)))
+    return xp.divide(xp.sum(xp.where(inside, windows, xp.zeros_like(windows)), axis=axis + 1), counts)
 
 
 def _adaptive_avg(d: int) -> Any:
@@ -128,8 +133,7 @@ def _adaptive_avg(d: int) -> Any:
             if out and n % out == 0:
                 wide = xp.mean(xp.reshape(wide, (*shape[:axis], out, n // out, *shape[axis + 1 :])), axis=axis + 1)
             else:
-                means = xp.asarray(_adaptive_means(n, out, xp.dtype_of(wide)))
-                wide = xp.moveaxis(xp.dot_general(wide, means, ((axis,), (1,))), -1, axis)
+                wide = _adaptive_means(xp, wide, axis, out)
         return wide
 
     return pool

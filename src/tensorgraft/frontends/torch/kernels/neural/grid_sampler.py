@@ -25,6 +25,7 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 class Tap(NamedTuple):
     place: Array  # int64, inside the image
     weight: Array
+    inside: Array  # elsewhere nothing is read
 
 
 def _clipped(xp: Any, x: Array, n: int) -> Array:
@@ -52,10 +53,10 @@ def _padded(xp: Any, x: Array, n: int, padding: int, align_corners: bool) -> Arr
 
 
 def _tap(xp: Any, at: Array, weight: Array, n: int) -> Tap:
-    """A pixel at an integral place; outside of the image it weighs nothing."""
+    """A pixel at an integral place; outside of the image there is none."""
     inside = xp.logical_and(xp.greater_equal(at, 0), xp.less_equal(at, n - 1))
     place = xp.astype(xp.where(inside, at, xp.zeros_like(at)), dtypes.int64)
-    return Tap(place, xp.where(inside, weight, xp.zeros_like(weight)))
+    return Tap(place, weight, inside)
 
 
 def _cubic(xp: Any, t: Array, offset: int) -> Array:
@@ -96,10 +97,12 @@ def _grid_sampler(xp: Any, x: Array, grid: Array, mode: int, padding: int, align
     pixels = xp.permute_dims(xp.reshape(wide(xp, x), (n, c, math.prod(spatial))), (0, 2, 1))
     rows, total = xp.reshape(xp.iota(n, dtypes.int64), (n, 1)), None
     for taps in itertools.product(*axes):
-        place, weight = taps[0]
+        place, weight, inside = taps[0]
         for extent, tap in zip(spatial[1:], taps[1:], strict=True):
             place, weight = xp.add(xp.multiply(place, extent), tap.place), xp.multiply(weight, tap.weight)
+            inside = xp.logical_and(inside, tap.inside)
         part = xp.multiply(xp.gather(pixels, (rows, place)), xp.expand_dims(weight, 2))
+        part = xp.where(xp.expand_dims(inside, 2), part, xp.zeros_like(part))
         total = part if total is None else xp.add(total, part)
     return xp.reshape(xp.permute_dims(total, (0, 2, 1)), (n, c, *out))
 

@@ -24,6 +24,7 @@ class Taps(NamedTuple):
 
     places: np.ndarray
     weights: np.ndarray | None  # None: one tap, copied
+    read: np.ndarray | None = None  # where a tap is read at all (an infinity that is not, has no part); None: everywhere
 
     def matrix(self, n: int) -> np.ndarray:
         """(out, n)."""
@@ -65,7 +66,7 @@ def _nearest_exact(n: int, out: int, align_corners: bool, scale: float | None, r
 def _linear(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
     at = np.maximum(_centres(n, out, align_corners, scale, real), 0)
     left = np.minimum(at.astype(np.int64), n - 1)
-    right = np.minimum(left + 1, n - 1)
+    right = np.minimum(left + (n != out), n - 1)
     t = np.clip(at - left, 0, 1)
     return Taps(np.stack([left, right]), np.stack([1 - t, t]))
 
@@ -80,8 +81,8 @@ def _keys(t: np.ndarray, a: float) -> np.ndarray:
 
 def _cubic(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
     at = _centres(n, out, align_corners, scale, real)
-    left = np.floor(at)
-    t = at - left
+    left = np.minimum(np.floor(at), n - 1)
+    t = np.clip(at - left, 0, 1)
     offsets = np.arange(-1, 3)[:, None]
     places = np.clip(left.astype(np.int64) + offsets, 0, n - 1)
     return Taps(places, _keys(t - offsets, -0.75))
@@ -100,7 +101,7 @@ def _antialiased(kernel_of: Callable[[np.ndarray], np.ndarray], width: int) -> R
         j = np.arange(int(size.max(initial=1)))[:, None]
         weights = np.where(j < size, kernel_of((j + first - centre + 0.5) / stretch), 0)
         total = weights.sum(axis=0)
-        return Taps(np.minimum(first + j, n - 1), weights / np.where(total == 0, 1, total))
+        return Taps(np.minimum(first + j, n - 1), weights / np.where(total == 0, 1, total), j < size)
 
     return taps
 
@@ -123,13 +124,23 @@ RULES: dict[str, tuple[Rule, int, bool]] = {  # name -> (rule, axes, takes `alig
 
 
 def _tables(
-    xp: Any, rule: Rule, olds: Sequence[int], news: Sequence[int], rest: Sequence[Any], aligned: bool, dtype: np.dtype
+    rule: Rule, olds: Sequence[int], news: Sequence[int], rest: Sequence[Any], aligned: bool, dtype: np.dtype, back: bool
 ) -> list[Taps]:
     """`rest`: (align corners,) scales. Computed in single precision for images of smaller floats than float64."""
     corners = bool(rest[0]) if aligned else False
-    scales = list(rest[1:] if aligned else rest) + [None] * 3
+    scales = [*(rest[1:] if aligned else rest), None, None, None][: len(olds)]
     real = np.float64 if dtype == dtypes.float64 or dtypes.is_integer(dtype) else np.float32
-    return [rule(n, m, corners, s, real) for n, m, s in zip(olds, news, scales, strict=False)]
+    return [
+        rule(n, m, corners, None if _unscaled(rule, olds, news, n, m, back) else s, real)
+        for n, m, s in zip(olds, news, scales, strict=True)
+    ]
+
+
+def _unscaled(rule: Rule, olds: Sequence[int], news: Sequence[int], n: int, m: int, back: bool) -> bool:
+    """Whether the CPU's kernel for these sizes leaves a scale out that does not fit the extents (3 * 1.3 is 3)."""
+    if rule is _nearest:  # forwards, one of its kernels: that for small images
+        return m in (n, 2 * n) and (back or (len(olds) == 2 and sum(news) <= 128))
+    return (rule is _linear and n == m) or (rule is _cubic and back and list(olds) == list(news))
 
 
 def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
@@ -139,6 +150,8 @@ def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
         piece = xp.take(x, xp.asarray(place), axis)
         if taps.weights is not None:
             piece = xp.multiply(piece, xp.asarray(taps.weights[j].astype(xp.dtype_of(x)).reshape(shape)))
+        if taps.read is not None and not taps.read[j].all():
+            piece = xp.where(xp.asarray(taps.read[j].reshape(shape)), piece, xp.zeros((), xp.dtype_of(piece)))
         total = piece if total is None else xp.add(total, piece)
     return total
 
@@ -163,15 +176,14 @@ def _read_fixed(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
 def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
     def fn(xp: Any, x: Array, output_size: Sequence[int], *rest: Any) -> Array:
         dtype = xp.dtype_of(x)
-        tables = _tables(xp, rule, xp.shape(x)[-d:], output_size, rest, aligned, dtype)
+        tables = _tables(rule, xp.shape(x)[-d:], output_size, rest, aligned, dtype, back=False)
         copies = all(t.weights is None for t in tables)
         whole = dtypes.is_integer(dtype) and not copies  # uint8
         out = x if copies else xp.astype(x, dtypes.int32 if whole else dtypes.accumulator(dtype))
         for axis, taps in reversed(list(zip(range(xp.ndim(x) - d, xp.ndim(x)), tables, strict=True))):
-            if not whole:
-                out = _read(xp, out, axis, taps)
-            elif taps.places.shape[1] != xp.shape(x)[axis]:
-                out = _read_fixed(xp, out, axis, taps)
+            if (whole or taps.read is not None) and taps.places.shape[1] == xp.shape(x)[axis]:
+                continue
+            out = _read_fixed(xp, out, axis, taps) if whole else _read(xp, out, axis, taps)
         return out
 
     return fn
@@ -181,7 +193,7 @@ def _backwards(rule: Rule, d: int, aligned: bool) -> Any:
     def fn(xp: Any, grad: Array, output_size: Sequence[int], input_size: Sequence[int], *rest: Any) -> Array:
         dtype = xp.dtype_of(grad)
         out = wide(xp, grad) if dtypes.is_floating(dtype) else grad
-        tables = _tables(xp, rule, input_size[-d:], output_size, rest, aligned, dtype)
+        tables = _tables(rule, input_size[-d:], output_size, rest, aligned, dtype, back=True)
         for axis, taps in zip(range(xp.ndim(grad) - d, xp.ndim(grad)), tables, strict=True):
             matrix = xp.asarray(taps.matrix(input_size[axis]).astype(xp.dtype_of(out)))
             out = xp.moveaxis(xp.dot_general(out, matrix, ((axis,), (0,))), -1, axis)

@@ -21,11 +21,15 @@ def _wide(xp: Any, x: Array) -> Array:
 
 @kernel("_softmax")
 def _softmax(xp: Any, x: Array, dim: int, half_to_float: bool) -> Array:
+    if not xp.size(x):  # of any dtype: integers have no minus infinity to begin with
+        return x
     return xp.reshape(xp.softmax(_wide(xp, x), dim), xp.shape(x))
 
 
 @kernel("_log_softmax")
 def _log_softmax(xp: Any, x: Array, dim: int, half_to_float: bool) -> Array:
+    if not xp.size(x):
+        return x
     return xp.reshape(xp.log_softmax(_wide(xp, x), dim), xp.shape(x))
 
 

@@ -1,0 +1,257 @@
+"""Sums, means, extremes and counts over segments: rows that ids of segments put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather, scattered
+from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
+from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
+from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def total_of(xp: Backend, x: Array, segments: Array, count: int, mode: str = "add", first: Any = 0) -> Array:
+    """One row for each segment; `first` of those without rows."""
+    start = xp.full((count, *xp.shape(x)[1:]), first, xp.dtype_of(x))
+    return scattered(xp, start, xp.expand_dims(segments, -1), x, mode)
+
+
+def counts_of(xp: Backend, segments: Array, count: int, dtype: np.dtype) -> Array:
+    return total_of(xp, xp.ones(xp.shape(segments), dtype), segments, count)
+
+
+def number_of(xp: Backend, segments: Array) -> int:
+    """How many segments there are: their ids are ascending. Raises TracedValueError in a trace."""
+    if xp.is_traced(segments):
+        raise TracedValueError(
+            "how many segments there are depends on values that are being traced: use tf.math.unsorted_segment_* with"
+            " num_segments="
+        )
+    ids = xp.to_numpy(segments)
+    return int(ids[-1]) + 1 if ids.size else 0
+
+
+def _behind(xp: Backend, x: Array, like: Array) -> Array:
+    return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
+
+
+def _divided(xp: Backend, total: Array, counts: Array) -> Array:
+    """By 1 where there is nothing."""
+    counts = xp.maximum(counts, xp.ones_like(counts))
+    counts = xp.astype(counts, xp.dtype_of(total))
+    if dtypes.is_integer(xp.dtype_of(total)):
+        return div(xp, total, _behind(xp, counts, total))  # toward zero
+    return xp.divide(total, _behind(xp, counts, total))
+
+
+@rule("SegmentSum", folds=False)
+def segment_sum(xp: Backend, x: Array, segments: Array) -> Array:
+    return total_of(xp, x, segments, number_of(xp, segments))
+
+
+@rule("SegmentProd", folds=False)
+def segment_prod(xp: Backend, x: Array, segments: Array) -> Array:
+    return total_of(xp, x, segments, number_of(xp, segments), "multiply", 1)
+
+
+@rule("SegmentMean", folds=False)
+def segment_mean(xp: Backend, x: Array, segments: Array) -> Array:
+    n = number_of(xp, segments)
+    real = xp.dtype_of(xp.real(x)) if dtypes.is_complex(xp.dtype_of(x)) else xp.dtype_of(x)
+    return _divided(xp, total_of(xp, x, segments, n), counts_of(xp, segments, n, real))
+
+
+def _extremes(mode: str) -> Callable[..., Array]:
+    def segment(xp: Backend, x: Array, segments: Array) -> Array:
+        """0 where a segment has no rows."""
+        n, dtype = number_of(xp, segments), xp.dtype_of(x)
+        first: Any = dtypes.lowest(dtype)
+        if mode == "min":
+            first = float("inf") if dtypes.is_floating(dtype) else int(dtypes.iinfo(dtype).max)
+        found = total_of(xp, x, segments, n, mode, first)
+        there = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
+        return xp.where(_behind(xp, there, found), found, xp.zeros_like(found))
+
+    return segment
+
+
+rule("SegmentMax", folds=False)(_extremes("max"))
+rule("SegmentMin", folds=False)(_extremes("min"))
+
+
+# ---- rows that are looked up -----------------------------------------------------------------------------------------
+
+
+def _weights(xp: Backend, counts: Array, kind: str) -> Array:
+    """What a sum of so many rows is divided by."""
+    counts = xp.maximum(counts, xp.ones_like(counts))
+    return xp.sqrt(counts) if kind == "SqrtN" else counts
+
+
+def looked_up(xp: Backend, x: Array, indices: Array, segments: Array, n: int, kind: str) -> Array:
+    """Rows of `x`, combined (`Sum`, `Mean`, `SqrtN`) by segments; in at least float32."""
+    dtype = xp.dtype_of(x)
+    rows = gather(xp, x, indices)
+    if kind == "Sum":
+        return total_of(xp, rows, segments, n)
+    wide = dtypes.accumulator(dtype)
+    total = total_of(xp, xp.astype(rows, wide), segments, n)
+    weights = _weights(xp, counts_of(xp, segments, n, wide), kind)
+    return xp.astype(xp.divide(total, _behind(xp, weights, total)), dtype)
+
+
+def _looks_up(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def combined(xp: Backend, x: Array, indices: Array, segments: Array) -> Array:
+        return looked_up(xp, x, indices, segments, number_of(xp, segments), kind)
+
+    def counted(xp: Backend, x: Array, indices: Array, segments: Array, count: np.ndarray) -> Array:
+        return looked_up(xp, x, indices, segments, int(count), kind)
+
+    return combined, counted
+
+
+def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
+    """What each row that was looked up gets of the derivative of its segment."""
+    if kind != "Sum":
+        dtype = xp.dtype_of(d)
+        weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)
+        d = xp.divide(d, _behind(xp, weights, d))
+    return gather(xp, d, segments)
+
+
+def _gradients(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def dense(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> Array:
+        return total_of(xp, _share(xp, d, segments, kind), indices, int(rows))
+
+    def unique(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> list[Array]:
+        """(rows, which of the table they are): ascending, each once."""
+        if xp.is_traced(indices):
+            raise TracedValueError("how many rows were looked up depends on values that are being traced")
+        places, inverse = np.unique(xp.to_numpy(indices), return_inverse=True)
+        out = total_of(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), places.size)
+        return [out, xp.asarray(places)]
+
+    return dense, unique
+
+
+for _kind in ("Sum", "Mean", "SqrtN"):
+    _plain, _counted = _looks_up(_kind)
+    rule(f"SparseSegment{_kind}", folds=False)(_plain)
+    rule(f"SparseSegment{_kind}WithNumSegments", known=("count",))(_counted)
+    _dense, _unique = _gradients(_kind)
+    rule(f"SparseSegment{_kind}Grad", known=("rows",))(_dense)
+    rule(f"SparseSegment{_kind}GradV2", known=("rows",), folds=False)(_unique)
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------
+
+
+def _binned(xp: Backend, places: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool) -> Array:
+    """`places` (..., 1 or 2) of bins; values beyond the last bin count for nothing."""
+    dtype = xp.dtype_of(weights)
+    if binary:
+        return scattered(xp, xp.zeros(shape, dtype), places, xp.ones(xp.shape(values), dtype), "set")
+    given = xp.reshape(weights, xp.shape(values)) if xp.size(weights) else xp.ones(xp.shape(values), dtype)
+    return scattered(xp, xp.zeros(shape, dtype), places, given, "add")
+
+
+@rule("Bincount", known=("size",))
+def bincount(xp: Backend, values: Array, size: np.ndarray, weights: Array) -> Array:
+    return dense_bincount(xp, xp.reshape(values, (xp.size(values),)), size, xp.reshape(weights, (xp.size(weights),)))
+
+
+@rule("DenseBincount", known=("size",))
+def dense_bincount(
+    xp: Backend, values: Array, size: np.ndarray, weights: Array, *, binary_output: bool = False
+) -> Array:
+    n = int(size)
+    if xp.ndim(values) == 1:
+        return _binned(xp, xp.expand_dims(values, -1), values, weights, (n,), binary_output)
+    rows, width = xp.shape(values)
+    row = xp.broadcast_to(xp.reshape(xp.iota(rows, xp.dtype_of(values)), (rows, 1)), (rows, width))
+    return _binned(xp, xp.stack([row, values], axis=-1), values, weights, (rows, n), binary_output)
+
+
+@rule("RaggedBincount", known=("size",))
+def ragged_bincount(
+    xp: Backend, splits: Array, values: Array, size: np.ndarray, weights: Array, *, binary_output: bool = False
+) -> Array:
+    rows = xp.shape(splits)[0] - 1
+    at = xp.subtract(xp.searchsorted(splits, xp.iota(xp.shape(values)[0], xp.dtype_of(splits)), right=True), 1)
+    places = xp.stack([at, xp.astype(values, dtypes.int64)], axis=-1)
+    return _binned(xp, places, values, weights, (rows, int(size)), binary_output)
+
+
+@rule("SparseBincount", known=("shape", "size"))
+def sparse_bincount(
+    xp: Backend,
+    indices: Array,
+    values: Array,
+    shape: np.ndarray,
+    size: np.ndarray,
+    weights: Array,
+    *,
+    binary_output: bool = False,
+) -> Array:
+    if shape.size == 1:
+        return _binned(xp, xp.expand_dims(values, -1), values, weights, (int(size),), binary_output)
+    row = xp.take_slice(indices, 1, 0, 1)
+    places = xp.concat([row, xp.expand_dims(xp.astype(values, xp.dtype_of(indices)), -1)], axis=1)
+    return _binned(xp, places, values, weights, (int(shape[0]), int(size)), binary_output)
+
+
+# ---- counts that are sparse ------------------------------------------------------------------------------------------
+
+
+def _sparse_counts(
+    rows: np.ndarray, values: np.ndarray, weights: np.ndarray, batch: tuple[int, ...], binary: bool, least: int,
+    most: int,
+) -> list[np.ndarray]:  # fmt: skip
+    """(row and value of each that there is, how often, the shape). `batch`: () where there is one row."""
+    if values.size and values.min() < 0:
+        raise FailedCheckError("Input values must all be non-negative")
+    kept = values < most if most > 0 else np.full(values.shape, True)
+    pairs = np.stack([rows[kept], values[kept].astype(np.int64)], axis=1)
+    places, at = np.unique(pairs, axis=0, return_inverse=True)
+    found = np.zeros(len(places), weights.dtype)
+    np.add.at(found, np.ravel(at), weights[kept] if weights.size else 1)
+    width = most if most > 0 else max(int(values[kept].max(initial=0)) + 1, least)
+    out = np.ones_like(found) if binary else found
+    return [places[:, 1 - len(batch) :], out, np.asarray([*batch, width], np.int64)]
+
+
+@on_host("DenseCountSparseOutput")
+def dense_count(
+    values: np.ndarray, weights: np.ndarray, *, binary_output: bool, minlength: int = -1, maxlength: int = -1
+) -> list[np.ndarray]:
+    batch = values.shape[:-1]
+    rows = np.repeat(np.arange(values.size // max(values.shape[-1], 1)), values.shape[-1])
+    return _sparse_counts(rows, values.ravel(), weights.ravel(), batch, binary_output, minlength, maxlength)
+
+
+@on_host("SparseCountSparseOutput")
+def sparse_count(
+    places: np.ndarray, values: np.ndarray, shape: np.ndarray, weights: np.ndarray, *, binary_output: bool,
+    minlength: int = -1, maxlength: int = -1,
+) -> list[np.ndarray]:  # fmt: skip
+    batch = () if shape.size == 1 else (int(shape[0]),)
+    rows = places[:, 0] if batch else np.zeros(len(places), np.int64)
+    return _sparse_counts(rows, values, weights, batch, binary_output, minlength, maxlength)
+
+
+@on_host("RaggedCountSparseOutput")
+def ragged_count(
+    splits: np.ndarray, values: np.ndarray, weights: np.ndarray, *, binary_output: bool, minlength: int = -1,
+    maxlength: int = -1,
+) -> list[np.ndarray]:  # fmt: skip
+    rows = np.repeat(np.arange(splits.size - 1), np.diff(splits))
+    return _sparse_counts(rows, values, weights, (splits.size - 1,), binary_output, minlength, maxlength)

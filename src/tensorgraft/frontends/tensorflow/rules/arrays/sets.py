@@ -1,0 +1,238 @@
+"""Searching, parting and stitching of arrays; what of it has a shape that depends on values is the host's work."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.counted import compacted
+from tensorgraft.frontends.tensorflow.rule import EVERY, rule
+from tensorgraft.frontends.tensorflow.rules.arrays.shape import batch_to_space_nd, ints, space_to_batch_nd
+from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
+from tensorgraft.frontends.tensorflow.values import CountedRows, is_known, lifted
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+# ---- of lengths that depend on values --------------------------------------------------------------------------------
+
+
+def _unique(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(in the order of their first places, which each is, how many there are)."""
+    if not x.shape[axis]:
+        return x, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    _, first, inverse, counts = np.unique(x, axis=axis, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return np.take(x, first[order], axis), rank[np.ravel(inverse)], counts[order]
+
+
+def _counted_unique(xp: Backend, x: Array, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[Any] | None:
+    """The same of integers that are being traced, where values and counts are rows that are counted."""
+    n = xp.size(x)
+    if not n or not dtypes.is_integer(xp.dtype_of(x)):
+        return None
+    order = xp.argsort(x, axis=0)
+    ordered = xp.take(x, order, 0)
+    differ = xp.not_equal(xp.take_slice(ordered, 0, 1, n), xp.take_slice(ordered, 0, 0, n - 1))
+    begins = xp.concat([xp.full((1,), True, dtypes.bool_), differ], axis=0)
+    groups = xp.subtract(xp.cumsum(xp.astype(begins, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
+    firsts = xp.take(order, xp.take(compacted(xp, begins).array, groups, 0), 0)  # equal ones are in order
+    firsts = xp.scatter(xp.zeros((n,), dtypes.int64), (order,), firsts, mode="set")
+    is_first = xp.equal(firsts, xp.iota(n, dtypes.int64))
+    ranks = xp.subtract(xp.cumsum(xp.astype(is_first, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
+    inverse = xp.take(ranks, firsts, 0)
+    places = compacted(xp, is_first)
+    counts = xp.scatter(xp.zeros((n,), dtypes.int64), (inverse,), xp.full((n,), 1, dtypes.int64), mode="add")
+    rows = [CountedRows(y, places.count) for y in (xp.take(x, places.array, 0), xp.astype(counts, out_idx))]
+    return [rows[0], xp.astype(inverse, out_idx), rows[1]][: len(node.dtypes)]
+
+
+@on_host("Unique", "UniqueWithCounts", traced=_counted_unique)
+def unique(x: np.ndarray, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[np.ndarray]:
+    values, inverse, counts = _unique(x)
+    return [values, inverse.astype(out_idx), counts.astype(out_idx)][: len(node.dtypes)]
+
+
+@on_host("UniqueV2", "UniqueWithCountsV2")
+def unique_v2(x: np.ndarray, axis: np.ndarray, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[np.ndarray]:
+    values, inverse, counts = _unique(x, int(axis[0]) if axis.size else 0)
+    return [values, inverse.astype(out_idx), counts.astype(out_idx)][: len(node.dtypes)]
+
+
+@on_host("ListDiff")
+def list_diff(x: np.ndarray, y: np.ndarray, *, out_idx: np.dtype = dtypes.int32) -> list[np.ndarray]:
+    left = ~np.isin(x, y)
+    return [x[left], np.flatnonzero(left).astype(out_idx)]
+
+
+@on_host("DynamicPartition")
+def dynamic_partition(x: np.ndarray, partitions: np.ndarray, *, num_partitions: int) -> list[np.ndarray]:
+    return [x[partitions == i] for i in range(num_partitions)]
+
+
+@rule("DynamicStitch", "ParallelDynamicStitch", either=EVERY)
+def dynamic_stitch(xp: Backend, *operands: Any) -> Array:
+    """Rows at the places that indices, which have to be known, say; the last of equal places counts."""
+    half = len(operands) // 2
+    places = [i if is_known(i) else xp.to_numpy(i) for i in operands[:half]]
+    rows = [lifted(xp, x) for x in operands[half:]]
+    count = max((int(p.max()) + 1 for p in places if p.size), default=0)
+    rest = xp.shape(rows[0])[places[0].ndim :]
+    flat = [xp.reshape(x, (math.prod(p.shape), *rest)) for x, p in zip(rows, places, strict=True)]
+    whole = xp.concat([*flat, xp.zeros((1, *rest), xp.dtype_of(rows[0]))], axis=0)
+    total = sum(p.size for p in places)
+    source = np.full(count, total, np.int64)
+    source[np.concatenate([p.ravel() for p in places])] = np.arange(total)
+    return xp.take(whole, xp.asarray(source), 0)
+
+
+# ---- searching -------------------------------------------------------------------------------------------------------
+
+
+def _searched(right: bool) -> Any:
+    def search(xp: Backend, sorted_rows: Array, values: Array, *, out_type: np.dtype = dtypes.int32) -> Array:
+        return xp.astype(xp.searchsorted(sorted_rows, values, right=right), out_type)
+
+    return search
+
+
+rule("LowerBound")(_searched(False))
+rule("UpperBound")(_searched(True))
+
+
+@rule("Bucketize")
+def bucketize(xp: Backend, x: Array, *, boundaries: tuple[float, ...] = ()) -> Array:
+    dtype = dtypes.float64 if xp.dtype_of(x) == dtypes.float64 else dtypes.float32
+    edges = xp.asarray(np.asarray(boundaries, np.float32).astype(dtype))
+    return xp.astype(xp.searchsorted(edges, xp.astype(x, dtype), right=True), dtypes.int32)
+
+
+@rule("HistogramFixedWidth", known=("bins",))
+def histogram_fixed_width(
+    xp: Backend, values: Array, span: Array, bins: np.ndarray, *, dtype: np.dtype = dtypes.int32
+) -> Array:
+    n = int(bins)
+    low, high = xp.unstack(xp.astype(span, dtypes.float64), 0)
+    flat = xp.astype(xp.reshape(values, (xp.size(values),)), dtypes.float64)
+    step = xp.divide(xp.subtract(high, low), float(n))
+    at = xp.clip(xp.floor(xp.divide(xp.subtract(flat, low), step)), 0.0, float(n - 1))
+    counts = xp.zeros((n,), dtype)
+    return xp.scatter(counts, (xp.astype(at, dtypes.int64),), xp.ones(xp.shape(flat), dtype), mode="add")
+
+
+@rule("InTopKV2", "InTopK", known=("k",))
+def in_top_k(xp: Backend, predictions: Array, targets: Array, k: Any = None, *, node: Any = None) -> Array:
+    """Whether fewer than `k` are greater; equal ones do not count. False where one of them is not finite."""
+    most = int(node.attributes["k"] if k is None else k)
+    n = xp.shape(predictions)[1]
+    good = xp.logical_and(xp.greater_equal(targets, 0), xp.less(targets, n))
+    at = xp.expand_dims(xp.where(good, targets, xp.zeros_like(targets)), -1)
+    own = xp.take_along_axis(predictions, xp.astype(at, dtypes.int64), 1)
+    better = xp.sum(xp.astype(xp.greater(predictions, own), dtypes.int32), axis=1)
+    finite = xp.all(xp.isfinite(predictions), axis=1)
+    return xp.logical_and(xp.logical_and(good, finite), xp.less(better, most))
+
+
+@rule("NthElement", known=("n",))
+def nth_element(xp: Backend, x: Array, n: np.ndarray, *, reverse: bool = False) -> Array:
+    count = xp.shape(x)[-1]
+    (ordered,) = xp.sort((x,), axis=-1)
+    at = count - 1 - int(n) if reverse else int(n)
+    return xp.squeeze(xp.take_slice(ordered, xp.ndim(x) - 1, at, at + 1), xp.ndim(x) - 1)
+
+
+@rule("ApproxTopK")
+def approx_top_k(xp: Backend, x: Array, *, k: int, reduction_dimension: int = -1, is_max_k: bool = True) -> list[Array]:
+    """Exact, as TensorFlow's is on a CPU."""
+    values, places = xp.top_k(x, k, reduction_dimension, is_max_k)
+    return [values, xp.astype(places, dtypes.int32)]
+
+
+@rule("UnravelIndex", known=("dims",))
+def unravel_index(xp: Backend, indices: Array, dims: np.ndarray) -> Array:
+    rows, rest = [], indices
+    for n in ints(dims)[::-1]:
+        size = xp.full_like(rest, n)
+        rows.append(xp.remainder(rest, size))
+        rest = xp.integer_floor_divide(rest, size)
+    return xp.stack(rows[::-1], axis=0)
+
+
+@rule("ReverseSequence")
+def reverse_sequence(xp: Backend, x: Array, lengths: Array, *, seq_dim: int, batch_dim: int = 0) -> Array:
+    n, rank = xp.shape(x)[seq_dim], xp.ndim(x)
+
+    def along(v: Array, axis: int) -> Array:
+        return xp.reshape(v, tuple(xp.shape(v)[0] if a == axis else 1 for a in range(rank)))
+
+    at = along(xp.iota(n, dtypes.int64), seq_dim)
+    ends = along(xp.astype(lengths, dtypes.int64), batch_dim)
+    turned = xp.where(xp.less(at, ends), xp.subtract(xp.subtract(ends, at), 1), at)
+    return xp.take_along_axis(x, xp.broadcast_to(turned, xp.shape(x)), seq_dim)
+
+
+# ---- shapes and layouts of other times -------------------------------------------------------------------------------
+
+
+@rule("SpaceToBatch", known=("paddings",))
+def space_to_batch(xp: Backend, x: Array, paddings: np.ndarray, *, block_size: int) -> Array:
+    return space_to_batch_nd(xp, x, np.asarray([block_size] * 2), paddings)
+
+
+@rule("BatchToSpace", known=("crops",))
+def batch_to_space(xp: Backend, x: Array, crops: np.ndarray, *, block_size: int) -> Array:
+    return batch_to_space_nd(xp, x, np.asarray([block_size] * 2), crops)
+
+
+@rule("DataFormatDimMap")
+def data_format_dim_map(xp: Backend, x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
+    n = len(src_format)
+    table = xp.asarray(np.asarray([dst_format.index(c) for c in src_format], xp.dtype_of(x)))
+    return xp.gather(table, (xp.remainder(x, xp.full_like(x, n)),))
+
+
+@rule("DataFormatVecPermute")
+def data_format_vec_permute(xp: Backend, x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
+    if xp.shape(x)[0] == 2:
+        src_format, dst_format = (
+            s.replace("N", "").replace("C", "").replace("D", "") for s in (src_format, dst_format)
+        )
+    return xp.take(x, xp.asarray(np.asarray([src_format.index(c) for c in dst_format], np.int64)), 0)
+
+
+@rule("InplaceUpdate")
+def inplace_update(xp: Backend, x: Array, rows: Array, v: Array) -> Array:
+    return xp.scatter(x, (xp.astype(rows, dtypes.int64),), v)
+
+
+@rule("InplaceAdd")
+def inplace_add(xp: Backend, x: Array, rows: Array, v: Array) -> Array:
+    return xp.scatter(x, (xp.astype(rows, dtypes.int64),), v, mode="add")
+
+
+@rule("InplaceSub")
+def inplace_sub(xp: Backend, x: Array, rows: Array, v: Array) -> Array:
+    return xp.scatter(x, (xp.astype(rows, dtypes.int64),), xp.negative(v), mode="add")
+
+
+@rule("ParallelConcat")
+def parallel_concat(xp: Backend, *rows: Array) -> Array:
+    return xp.concat(rows, axis=0)
+
+
+@rule("GuaranteeConst")
+def guarantee_const(xp: Backend, x: Array) -> Array:
+    return x
+
+
+@rule("ToBool")
+def to_bool(xp: Backend, x: Array) -> Array:
+    if not xp.ndim(x):
+        return xp.not_equal(x, xp.zeros_like(x))
+    return xp.full((), xp.size(x) > 0, dtypes.bool_)

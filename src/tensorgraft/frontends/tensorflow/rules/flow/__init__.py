@@ -1,0 +1,1 @@
+"""Control flow, and what the host or TensorFlow computes."""

@@ -1,0 +1,157 @@
+"""What TensorFlow computes itself, on the host: strings, functions of Python, what is shown to somebody, and searches
+that are made of branches.
+
+Where the operands have values, the operation is run at once. Where they are being traced, strings wait (`TracedText`)
+for the operation that shows them, which becomes a call of the host, in the order of the program, and functions of
+Python become one, too, if the shapes of what they give are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.graph import GraphNode
+from tensorgraft.frontends.tensorflow.operation import EagerOperation
+from tensorgraft.frontends.tensorflow.reading import operation_of
+from tensorgraft.frontends.tensorflow.rule import EVERY, rule
+from tensorgraft.frontends.tensorflow.rules.flow.hosted import called, on_the_host, specs_of
+from tensorgraft.frontends.tensorflow.values import TracedText, is_known
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+# of strings, or of numbers; some give strings, some numbers
+STRINGS = (
+    "AsString", "DecodeBase64", "EditDistance", "EncodeBase64", "Fingerprint", "ReduceJoin", "RegexFullMatch",
+    "RegexReplace", "StaticRegexFullMatch", "StaticRegexReplace", "StringFormat", "StringJoin", "StringLength",
+    "StringLower", "StringNGrams", "StringSplit", "StringSplitV2", "StringStrip", "StringToHashBucket",
+    "StringToHashBucketFast", "StringToHashBucketStrong", "StringToNumber", "StringUpper", "Substr", "UnicodeDecode",
+    "UnicodeDecodeWithOffsets", "UnicodeEncode", "UnicodeScript", "UnicodeTranscode", "UnsortedSegmentJoin",
+)  # fmt: skip
+FUNCTIONS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
+SEARCHES = (
+    "CTCBeamSearchDecoder", "CTCGreedyDecoder", "ExtractGlimpse", "ExtractGlimpseV2", "IsotonicRegression",
+    "SobolSample",
+)  # fmt: skip
+PRINTS = ("PrintV2", "Print")
+# operation -> what it is that TensorFlow does
+BY_TENSORFLOW = {
+    **dict.fromkeys(STRINGS, "it computes on strings"),
+    **dict.fromkeys(FUNCTIONS, "it is a function of Python"),
+    **dict.fromkeys(SEARCHES, "it searches, or draws, as no array does"),
+    **dict.fromkeys(PRINTS, "it shows values"),
+}
+
+
+class FailedCheckError(tf.errors.InvalidArgumentError, ValueError):
+    """What TensorFlow raises for a check of the program that fails."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(None, None, message)
+
+
+def computed(node: GraphNode, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What TensorFlow gives, eagerly."""
+    with context.eager_mode():  # and not `tf.init_scope`, in which no tape of a function of Python's records
+        dtypes = [t.dtype for t in operation_of(node).inputs]
+        tensors = [tf.constant(x, dtype) for x, dtype in zip(operands, dtypes, strict=True)]
+        results = EagerOperation(operation_of(node))(tensors)
+        return [np.asarray(t.numpy(), object if t.dtype == tf.string else None) for t in results]
+
+
+def _arrays(x: Any) -> list[Array]:
+    """Those that are being traced, or might be."""
+    if isinstance(x, TracedText):
+        return [a for operand in x.operands for a in _arrays(operand)]
+    return [] if is_known(x) else [x]
+
+
+def _of(x: Any, values: Iterator[np.ndarray]) -> np.ndarray:
+    if isinstance(x, TracedText):
+        return computed(x.node, [_of(operand, values) for operand in x.operands])[0]
+    return np.asarray(x) if is_known(x) else next(values)
+
+
+def _are_traced(xp: Backend, operands: Sequence[Any]) -> bool:
+    return any(xp.is_traced(a) for x in operands for a in _arrays(x))
+
+
+def _hosted(xp: Backend, node: GraphNode, operands: Sequence[Any]) -> Any:
+    results = computed(node, [on_the_host(xp, x) for x in operands])
+    return results[0] if len(results) == 1 else results
+
+
+@rule(*STRINGS, either=EVERY)
+def strings(xp: Backend, *operands: Any, node: GraphNode) -> Any:
+    if not _are_traced(xp, operands):
+        return _hosted(xp, node, operands)
+    if len(node.dtypes) != 1 or node.dtypes[0] is None or node.dtypes[0].kind not in "OSU":
+        raise TracedValueError(
+            f"{node.op} computes on strings, which the host does, and its operands are being traced: call the program"
+            " without compiling it"
+        )
+    return TracedText(node, operands)
+
+
+@rule(*FUNCTIONS, either=EVERY, effect=True)
+def function_of_python(xp: Backend, *operands: Any, node: GraphNode) -> Any:
+    if not _are_traced(xp, operands) and not xp.in_trace() and not xp.is_tracing():
+        return _hosted(xp, node, operands)
+    return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
+
+
+@rule(*SEARCHES, either=EVERY)
+def search(xp: Backend, *operands: Any, node: GraphNode) -> Any:
+    if not _are_traced(xp, operands):
+        return _hosted(xp, node, operands)
+    return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
+
+
+@rule(*PRINTS, either=EVERY, effect=True)
+def show(xp: Backend, *operands: Any, node: GraphNode) -> list[Any]:
+    """Prints what TensorFlow prints, where it prints it."""
+    if not _are_traced(xp, operands) and not xp.in_trace() and not xp.is_tracing():
+        _hosted(xp, node, operands)
+    else:
+        arrays = [a for x in operands for a in _arrays(x)]
+
+        def told(*values: np.ndarray) -> list[np.ndarray]:
+            remaining = iter(values)
+            computed(node, [_of(x, remaining) for x in operands])
+            return []
+
+        called(xp, node, told, arrays, [])
+    return list(operands[: len(node.dtypes)])  # the first version hands its operand on
+
+
+def failed(node: GraphNode, operands: Sequence[np.ndarray]) -> NoReturn:
+    """Raise TensorFlow's error of a check, as it words it."""
+    try:
+        computed(node, operands)
+    except tf.errors.OpError as error:
+        message = error.message.partition("}} ")[2] or error.message
+        raise FailedCheckError(message.rpartition(" [Op:")[0] or message) from None
+    raise AssertionError(f"{node} was said to fail")
+
+
+@rule("Assert", either=EVERY, effect=True)
+def check(xp: Backend, condition: Any, *data: Any, node: GraphNode) -> list[Any]:
+    """Where the condition is not known yet, it is not checked, as in programs that TensorFlow compiles with XLA."""
+    if is_known(condition) or not xp.is_traced(condition):
+        holds = on_the_host(xp, condition)
+        if not (holds.all() if holds.ndim == 0 else holds.size):
+            failed(node, [holds, *(_shown(xp, x) for x in data)])
+    return []
+
+
+def _shown(xp: Backend, x: Any) -> np.ndarray:
+    """What a message shows; of what is being traced nothing is known."""
+    if _are_traced(xp, [x]):
+        return np.asarray("(being traced)", object)
+    return _of(x, iter(on_the_host(xp, a) for a in _arrays(x)))

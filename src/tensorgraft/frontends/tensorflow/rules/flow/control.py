@@ -1,0 +1,257 @@
+"""Control flow. What is known is decided while the program is read; a loop that is traced stays a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.tensorflow.carried import Carried, abstractly, traced
+from tensorgraft.frontends.tensorflow.cells import written
+from tensorgraft.frontends.tensorflow.counted import of_both, of_counts, with_counts
+from tensorgraft.frontends.tensorflow.counting import counted
+from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
+from tensorgraft.frontends.tensorflow.kept import KeptOfBranches, of_side
+from tensorgraft.frontends.tensorflow.planning import plan
+from tensorgraft.frontends.tensorflow.rule import EVERY, rule
+from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import failed
+from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, all_the_same, is_known, lifted
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+_UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its counter
+
+
+def _truth(xp: Backend, x: Any) -> Any:
+    """A bool, or an array of one where it is traced. Of arrays with axes: whether there are elements."""
+    x = x if is_known(x) else lifted(xp, x)
+    if is_known(x):
+        return bool(np.asarray(x)) if x.ndim == 0 else x.size > 0
+    if xp.ndim(x):
+        return xp.size(x) > 0
+    return (xp.astype(x, dtypes.bool_)) if xp.is_traced(x) else bool(xp.to_numpy(x))
+
+
+@rule("If", "StatelessIf", either=EVERY, folds=False)
+def if_(
+    xp: Backend, condition: Any, *operands: Any, then_branch: FunctionGraph, else_branch: FunctionGraph
+) -> list[Any]:
+    return _branch(xp, _truth(xp, condition), operands, [then_branch], [else_branch])
+
+
+@rule("Case", "StatelessCase", either=EVERY, folds=False)
+def case(xp: Backend, which: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
+    """By number; the last one where there is none of that number."""
+    if is_known(which) or not xp.is_traced(which):
+        number = int(which if is_known(which) else xp.to_numpy(which))
+        return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)
+    first = list(branches[:1])
+    if len(branches) == 1:
+        return plan(branches[0])(xp, *operands)
+    return _branch(xp, xp.equal(which, 0), operands, first, list(branches[1:]), xp.subtract(which, 1))
+
+
+def _branch(
+    xp: Backend,
+    truth: Any,
+    operands: Sequence[Any],
+    yes: list[FunctionGraph],
+    no: list[FunctionGraph],
+    which: Any = None,
+) -> list[Any]:
+    if isinstance(truth, bool):
+        return plan((yes if truth else no)[0])(xp, *(of_side(x, 0 if truth else 1) for x in operands))
+    places = sorted(frozenset().union(*(written(graph) for graph in (*yes, *no))))
+    opaque = any(yes[0].nodes[place].dtypes[k] is None for place, k in yes[0].outputs)
+    branches = [functools.partial(_of_specs, graphs) for graphs in (yes, no)] if opaque else []
+    most: dict[int, int] = {}
+    same: dict[int, Any] = {}  # results that are one known value
+    if _may_be_counted(yes[0], operands):
+        with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
+            sides = [functools.partial(_of_specs, graphs) for graphs in (yes, no)]
+            both = [*operands, np.asarray(0) if which is None else which]
+            specs = [abstractly(xp, side, [of_side(x, k) for x in both])[1] for k, side in enumerate(sides)]
+            most = of_both(specs)
+            same = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
+    kept = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if which is None else which])
+    carried: list[Carried] = []
+
+    def run(side: int) -> Callable[[], list[Array]]:
+        def branch() -> list[Array]:
+            own = [of_side(x, side) for x in operands]
+            for i in places:
+                own[i] = VariableCell(operands[i].value, operands[i].name)
+            outputs = [_passed(x, own, operands) for x in _outputs((yes, no)[side], which, xp, own)]
+            outputs = with_counts(xp, outputs, most)
+            arrays = kept.arrays(side, outputs)
+            carried.append(Carried(xp, [*kept.others(outputs), *(own[i].value for i in places)]))
+            return [*carried[-1].arrays, *arrays]
+
+        return branch
+
+    arrays = xp.cond(truth, run(0), run(1))
+    values = carried[0].values(arrays)
+    for i, value in zip(places, values[len(values) - len(places) :], strict=True):
+        operands[i].value = value
+    results = of_counts(kept.together(values[: len(values) - len(places)], arrays[len(carried[0].arrays) :]), most)
+    return [same.get(k, x) for k, x in enumerate(results)]
+
+
+def _may_be_counted(graph: FunctionGraph, operands: Sequence[Any]) -> bool:
+    if any(isinstance(x, CountedRows) for x in operands):
+        return True
+    shapes = [graph.nodes[place].shapes[k] for place, k in graph.outputs if graph.nodes[place].dtypes[k] is not None]
+    return any(shape is None or None in shape[:1] for shape in shapes)
+
+
+def _outputs(graphs: list[FunctionGraph], which: Any, xp: Backend, operands: list[Any]) -> list[Any]:
+    return plan(graphs[0])(xp, *operands) if len(graphs) == 1 else case(xp, which, *operands, branches=graphs)
+
+
+def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) -> list[Any]:
+    *operands, which = specs
+    return _outputs(graphs, which, abstract, operands)
+
+
+def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """A variable that a branch hands on is the one from outside."""
+    if isinstance(x, VariableCell):
+        return next(outside for inside, outside in zip(own, operands, strict=True) if inside is x)
+    return x
+
+
+@rule("While", "StatelessWhile", either=EVERY, folds=False)
+def while_(xp: Backend, *operands: Any, cond: FunctionGraph, body: FunctionGraph) -> list[Any]:
+    if not traced(xp, operands):
+        return _in_steps(xp, list(operands), cond, body)
+    count = counted(cond, body, operands)
+    if count is not None and not count[0]:
+        return list(operands)
+    before = {i: operands[i].value for i in written(body) | written(cond)}
+    try:
+        return _as_a_loop(xp, operands, cond, body, count)
+    except TracedValueError:
+        if count is None or count[0] > _UNROLLED:
+            raise
+    for i, value in before.items():
+        operands[i].value = value
+    return _in_steps(xp, list(operands), cond, body)
+
+
+def _in_steps(xp: Backend, state: list[Any], cond: FunctionGraph, body: FunctionGraph) -> list[Any]:
+    goes_on, step = plan(cond), plan(body)
+    while True:
+        truth = _truth(xp, goes_on(xp, *state)[0])
+        if not isinstance(truth, bool):
+            return _as_a_loop(xp, state, cond, body, None)
+        if not truth:
+            return state
+        state = step(xp, *state)
+
+
+def _as_a_loop(
+    xp: Backend,
+    operands: Sequence[Any],
+    cond: FunctionGraph,
+    body: FunctionGraph,
+    count: tuple[int, dict[int, Any]] | None,
+) -> list[Any]:
+    steps = None if count is None else count[0]
+    moving = [i for i, value in enumerate(body.outputs) if body.argument(value) != i]
+    cells = sorted(written(body) | written(cond))
+    init = Carried.into_loop(xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells)
+
+    def inside(arrays: Sequence[Array]) -> list[Any]:
+        state, values = list(operands), init.values(arrays)
+        for i, value in zip(moving, values, strict=False):
+            state[i] = value
+        for i, value in zip(cells, values[len(moving) :], strict=True):
+            state[i] = VariableCell(value, operands[i].name)
+        return state
+
+    def step(arrays: Sequence[Array]) -> list[Array]:
+        state = inside(arrays)
+        outputs = plan(body)(xp, *state)
+        return init.again([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
+
+    def goes_on(arrays: Sequence[Array]) -> Array:
+        truth = _truth(xp, plan(cond)(xp, *inside(arrays))[0])
+        return xp.full((), truth, dtypes.bool_) if isinstance(truth, bool) else truth
+
+    if steps is None:
+        arrays = xp.while_loop(goes_on, step, init.arrays)
+    else:
+        numbers = xp.iota(steps, dtypes.int32)
+        arrays = xp.scan(lambda carry, _: (step(carry), ()), init.arrays, (numbers,), length=steps)[0]
+    values = init.values(arrays, after=steps)
+    out = list(operands)
+    for i, value in zip(moving, values, strict=False):
+        out[i] = value
+    for i, value in zip(cells, values[len(moving) :], strict=True):
+        operands[i].value = value
+    for i, value in ({} if count is None else count[1]).items():
+        out[i] = value
+    return out
+
+
+@rule("For", either=EVERY, folds=False)
+def for_(xp: Backend, start: Any, limit: Any, delta: Any, *state: Any, body: FunctionGraph) -> list[Any]:
+    """A loop over a range, which has to be known."""
+    if any(not is_known(x) and xp.is_traced(x) for x in (start, limit, delta)):
+        raise TracedValueError("the range of a For loop is being traced: use tf.while_loop, which may depend on values")
+    ends = [int(x if is_known(x) else xp.to_numpy(x)) for x in (start, limit, delta)]
+    step, values = plan(body), list(state)
+    for i in range(*ends):
+        values = step(xp, np.asarray(i, np.int32), *values)
+    return values
+
+
+@rule("MapDefun", either=EVERY, folds=False)
+def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[Any, ...]) -> list[Any]:
+    """A function of each row of the first operands, and of the others."""
+    count = len(Targuments)
+    rows = tuple(lifted(xp, x) for x in operands[:count])
+
+    def one(row: Sequence[Array]) -> list[Array]:
+        return [lifted(xp, x) for x in plan(f)(xp, *row, *operands[count:])]
+
+    return list(xp.map(one, rows, xp.shape(rows[0])[0]))
+
+
+@rule("FakeParam", folds=False)
+def fake_param(xp: Backend, *, shape: Shape, dtype: np.dtype) -> Array:
+    """What a branch that has not run would have kept: nobody reads it."""
+    return xp.zeros(tuple(n or 0 for n in shape or ()), dtype)
+
+
+@rule("EnsureShape")
+def ensure_shape(xp: Backend, x: Array, *, shape: Shape, node: GraphNode) -> Array:
+    extents = xp.shape(x)
+    if shape is not None and (
+        len(shape) != len(extents) or any(n not in (None, m) for n, m in zip(shape, extents, strict=True))
+    ):
+        failed(node, [np.zeros(extents, node.dtypes[0])])
+    return x
+
+
+@rule("CheckNumerics", "CheckNumericsV2")
+def check_numerics(xp: Backend, x: Array, *, node: GraphNode) -> Array:
+    """Of traced numbers it is not checked, as in programs that TensorFlow compiles with XLA."""
+    if not xp.is_traced(x) and not bool(xp.to_numpy(xp.all(xp.isfinite(x)))):
+        failed(node, [xp.to_numpy(x)])
+    return x
+
+
+@rule("PlaceholderWithDefault")
+def handed_on(xp: Backend, x: Array) -> Array:
+    return x
+
+
+@rule("DeepCopy", "Copy", "CopyHost")
+def copied(xp: Backend, x: Array) -> Array:
+    return lifted(xp, x)

@@ -1,0 +1,1 @@
+"""Element by element, over axes, and of matrices."""

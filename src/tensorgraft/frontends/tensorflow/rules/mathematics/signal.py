@@ -1,0 +1,151 @@
+"""Fourier transforms over the last axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def _fit(xp: Backend, x: Array, sizes: Sequence[int], axes: Sequence[int]) -> Array:
+    """Cut, or with zeros behind."""
+    for n, axis in zip(sizes, axes, strict=True):
+        have = xp.shape(x)[axis]
+        if have > n:
+            x = xp.take_slice(x, axis, 0, n)
+        elif have < n:
+            x = xp.pad(x, 0, [(0, n - have if a == axis else 0, 0) for a in range(xp.ndim(x))])
+    return x
+
+
+def _complex(xp: Backend, x: Array, rank: int, backwards: bool) -> Array:
+    for axis in range(xp.ndim(x) - rank, xp.ndim(x)):
+        x = xp.ifft(x, axis) if backwards else xp.fft(x, axis)
+    return x
+
+
+def _declare(rank: int, suffix: str) -> None:
+    @rule(f"FFT{suffix}")
+    def fft(xp: Backend, x: Array) -> Array:
+        return _complex(xp, x, rank, False)
+
+    @rule(f"IFFT{suffix}")
+    def ifft(xp: Backend, x: Array) -> Array:
+        return _complex(xp, x, rank, True)
+
+    @rule(f"RFFT{suffix}", known=("length",))
+    def rfft(xp: Backend, x: Array, length: np.ndarray, *, Tcomplex: np.dtype = dtypes.complex64) -> Array:
+        last = xp.ndim(x) - 1
+        x = _fit(xp, x, ints(length), range(last + 1 - rank, last + 1))
+        x = xp.rfft(x, last)
+        for axis in range(last - 1, last - rank, -1):
+            x = xp.fft(x, axis)
+        return xp.astype(x, Tcomplex)
+
+    @rule(f"IRFFT{suffix}", known=("length",))
+    def irfft(xp: Backend, x: Array, length: np.ndarray, *, Treal: np.dtype = dtypes.float32) -> Array:
+        last, sizes = xp.ndim(x) - 1, ints(length)
+        x = _fit(xp, x, (*sizes[:-1], sizes[-1] // 2 + 1), range(last + 1 - rank, last + 1))
+        for axis in range(last + 1 - rank, last):
+            x = xp.ifft(x, axis)
+        return xp.astype(xp.irfft(x, sizes[-1], last), Treal)
+
+
+for _rank, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
+    _declare(_rank, _suffix)
+
+
+def _along(axes: np.ndarray, n: int) -> list[int]:
+    return [a % n for a in ints(axes)]
+
+
+@rule("FFTND", known=("length", "axes"))
+def fft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
+    over = _along(axes, xp.ndim(x))
+    x = _fit(xp, x, ints(length), over)
+    for axis in over:
+        x = xp.fft(x, axis)
+    return x
+
+
+@rule("IFFTND", known=("length", "axes"))
+def ifft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
+    over = _along(axes, xp.ndim(x))
+    x = _fit(xp, x, ints(length), over)
+    for axis in over:
+        x = xp.ifft(x, axis)
+    return x
+
+
+@rule("RFFTND", known=("length", "axes"))
+def rfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
+    over = _along(axes, xp.ndim(x))
+    x = xp.rfft(_fit(xp, x, ints(length), over), over[-1])
+    for axis in over[:-1]:
+        x = xp.fft(x, axis)
+    return x
+
+
+@rule("IRFFTND", known=("length", "axes"))
+def irfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
+    over, sizes = _along(axes, xp.ndim(x)), ints(length)
+    x = _fit(xp, x, (*sizes[:-1], sizes[-1] // 2 + 1), over)
+    for axis in over[:-1]:
+        x = xp.ifft(x, axis)
+    return xp.irfft(x, sizes[-1], over[-1])
+
+
+@rule("AudioSpectrogram")
+def audio_spectrogram(
+    xp: Backend, x: Array, *, window_size: int, stride: int, magnitude_squared: bool = False
+) -> Array:
+    """(samples, channels) -> (channels, frames, bins): a periodic Hann window, as long a transform as the next power of
+    two."""
+    n = 1 << (window_size - 1).bit_length()
+    frames = max(1 + (xp.shape(x)[0] - window_size) // stride, 0)
+    starts = np.arange(frames)[:, None] * stride + np.arange(window_size)
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window_size) / window_size)
+    seen = xp.take(xp.matrix_transpose(x), xp.asarray(starts), 1)
+    seen = xp.multiply(xp.astype(seen, dtypes.float64), xp.asarray(window))
+    spectrum = xp.abs(xp.rfft(_fit(xp, seen, [n], [2]), 2))
+    return xp.astype(xp.square(spectrum) if magnitude_squared else spectrum, dtypes.float32)
+
+
+@rule("Mfcc", known=("rate",))
+def mfcc(
+    xp: Backend, x: Array, rate: np.ndarray, *, upper_frequency_limit: float = 4000, lower_frequency_limit: float = 20,
+    filterbank_channel_count: int = 40, dct_coefficient_count: int = 13,
+) -> Array:  # fmt: skip
+    """Cepstral coefficients of squared magnitudes (channels, frames, bins): magnitudes in triangles of the mel scale,
+    their logarithms, the cosine transform of these."""
+    channels, bins = filterbank_channel_count, xp.shape(x)[-1]
+    filters = _mel_filters(bins, float(rate), channels, lower_frequency_limit, upper_frequency_limit)
+    bands = xp.matmul(xp.sqrt(xp.astype(x, dtypes.float64)), xp.asarray(filters))
+    logs = xp.log(xp.maximum(bands, xp.full_like(bands, 1e-12)))
+    angle = np.pi / channels * np.outer(np.arange(channels) + 0.5, np.arange(dct_coefficient_count))
+    return xp.astype(xp.matmul(logs, xp.asarray(np.sqrt(2 / channels) * np.cos(angle))), dtypes.float32)
+
+
+def _mel_filters(bins: int, rate: float, channels: int, low: float, high: float) -> np.ndarray:
+    """(bins, channels): each bin between two centres is divided between them."""
+
+    def mel(frequency: Any) -> Any:
+        return 1127 * np.log1p(np.asarray(frequency) / 700)
+
+    centres = np.linspace(mel(low), mel(high), channels + 2)
+    step = 0.5 * rate / (bins - 1)
+    kept = np.arange(int(1.5 + low / step), min(int(high / step), bins - 1) + 1)
+    at = mel(kept * step)
+    after = np.searchsorted(centres[1:-1], at) + 1  # the first centre that is not below
+    share = (centres[after] - at) / (centres[after] - centres[after - 1])
+    out = np.zeros((bins, channels + 2))
+    out[kept, after - 1], out[kept, after] = share, 1 - share
+    return out[:, 1:-1]

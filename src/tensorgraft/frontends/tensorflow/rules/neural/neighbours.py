@@ -1,0 +1,239 @@
+"""Normalisation over neighbours, morphology, pooling that says where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
+from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
+from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, Pads, inside_of, pads, positions
+from tensorgraft.frontends.tensorflow.rules.neural.pooling import max_pool_grad
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+# ---- local response --------------------------------------------------------------------------------------------------
+
+
+def _around(xp: Backend, x: Array, radius: int) -> Array:
+    n = xp.ndim(x)
+    window, pad = (*[1] * (n - 1), 2 * radius + 1), [*[(0, 0)] * (n - 1), (radius, radius)]
+    return xp.reduce_window(x, "sum", window, (1,) * n, pad, (1,) * n)
+
+
+def _scale(xp: Backend, x: Array, radius: int, bias: float, alpha: float) -> Array:
+    wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
+    return xp.add(xp.multiply(_around(xp, xp.square(wide), radius), alpha), bias)
+
+
+@rule("LRN")
+def lrn(
+    xp: Backend, x: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5
+) -> Array:
+    scale = _scale(xp, x, depth_radius, bias, alpha)
+    out = xp.multiply(xp.astype(x, xp.dtype_of(scale)), xp.pow(scale, xp.full_like(scale, -beta)))
+    return xp.astype(out, xp.dtype_of(x))
+
+
+@rule("LRNGrad")
+def lrn_grad(
+    xp: Backend, d: Array, x: Array, y: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0,
+    beta: float = 0.5,
+) -> Array:  # fmt: skip
+    scale = _scale(xp, x, depth_radius, bias, alpha)
+    dtype, wide = xp.dtype_of(x), xp.dtype_of(scale)
+    d, x, y = (xp.astype(v, wide) for v in (d, x, y))
+    direct = xp.multiply(d, xp.pow(scale, xp.full_like(scale, -beta)))
+    shared = _around(xp, xp.divide(xp.multiply(d, y), scale), depth_radius)
+    out = xp.subtract(direct, xp.multiply(xp.multiply(x, shared), 2 * alpha * beta))
+    return xp.astype(out, dtype)
+
+
+# ---- morphology ------------------------------------------------------------------------------------------------------
+
+
+def _sums(xp: Backend, x: Array, weights: Array, strides: Ints, rates: Ints, padding: str) -> Any:
+    """For each tap: (its place, the sum of it and of what it sees, where that begins)."""
+    taps, strides, rates, around = _layout(xp, x, weights, strides, rates, padding)
+    lowest = dtypes.lowest(xp.dtype_of(x))
+    padded = xp.pad(x, 0, [(0, 0, 0), *[(a, b, 0) for a, b in around], (0, 0, 0)])
+    n, h, w, c = xp.shape(padded)
+    out = [(m - r * (k - 1) - 1) // s + 1 for m, k, s, r in zip((h, w), taps, strides, rates, strict=True)]
+    for at in positions(tuple(taps)):
+        low = [p * r for p, r in zip(at, rates, strict=True)]
+        stop = [b + (o - 1) * s + 1 for b, o, s in zip(low, out, strides, strict=True)]
+        here = xp.add(xp.slice(padded, (0, *low, 0), (n, *stop, c), (1, *strides, 1)), _tap(xp, weights, at))
+        inside = inside_of(xp.shape(x)[1:3], low, out, strides, around)[:, :, None]
+        if not inside.all():
+            here = xp.where(xp.asarray(inside), here, xp.full_like(here, lowest))
+        yield at, here, (low, out, (h, w))
+
+
+def _tap(xp: Backend, w: Array, at: Ints) -> Array:
+    c = xp.shape(w)[2]
+    return xp.reshape(xp.slice(w, (*at, 0), (at[0] + 1, at[1] + 1, c), (1, 1, 1)), (c,))
+
+
+def _layout(xp: Backend, x: Array, w: Array, strides: Ints, rates: Ints, padding: str) -> tuple[Ints, Ints, Ints, Pads]:
+    taps, s, r = tuple(xp.shape(w)[:2]), tuple(strides[1:3]), tuple(rates[1:3])
+    return taps, s, r, pads(xp.shape(x)[1:3], taps, s, r, padding)
+
+
+@rule("Dilation2D")
+def dilation(xp: Backend, x: Array, w: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
+    best = None
+    for _, here, _ in _sums(xp, x, w, strides, rates, padding):
+        best = here if best is None else xp.maximum(best, here)
+    return best
+
+
+def _winners(xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: Ints, padding: str) -> Any:
+    """For each tap: (its place, the derivative where it was the first of the greatest, where its slice begins)."""
+    rows = list(_sums(xp, x, w, strides, rates, padding))
+    best = rows[0][1]
+    for _, here, _ in rows[1:]:
+        best = xp.maximum(best, here)
+    free, zero = xp.full(xp.shape(best), True, dtypes.bool_), xp.zeros_like(d)
+    for at, here, where in rows:
+        chosen = xp.logical_and(free, xp.equal(here, best))
+        free = xp.logical_and(free, xp.logical_not(chosen))
+        yield at, xp.where(chosen, d, zero), where
+
+
+@rule("Dilation2DBackpropInput")
+def dilation_input(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
+    (_, s, _, around), total = _layout(xp, x, w, strides, rates, padding), None
+    for _, share, (low, out, extents) in _winners(xp, x, w, d, strides, rates, padding):
+        config = [(a, n - a - ((o - 1) * t + 1), t - 1) for a, n, o, t in zip(low, extents, out, s, strict=True)]
+        part = xp.pad(share, 0, [(0, 0, 0), *config, (0, 0, 0)])
+        total = part if total is None else xp.add(total, part)
+    for axis, (a, _) in enumerate(around, 1):
+        total = xp.take_slice(total, axis, a, a + xp.shape(x)[axis])
+    return total
+
+
+@rule("Dilation2DBackpropFilter")
+def dilation_filter(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
+    sums = [xp.sum(share, axis=(0, 1, 2)) for _, share, _ in _winners(xp, x, w, d, strides, rates, padding)]
+    return xp.reshape(xp.stack(sums, axis=0), xp.shape(w))
+
+
+# ---- pooling ---------------------------------------------------------------------------------------------------------
+
+
+def _windows(
+    xp: Backend, shape: Ints, ksize: Ints, strides: Ints, padding: str, with_batch: bool
+) -> tuple[Array, Array, Pads]:
+    """For each tap and result: (the flat position of what it sees, whether there is something)."""
+    around = pads(shape, ksize, strides, (1,) * len(shape), padding)
+    flat = np.arange(int(np.prod(shape))).reshape(shape)
+    flat = flat if with_batch else flat % max(int(np.prod(shape[1:])), 1)
+    padded = np.pad(flat, around, constant_values=-1)
+    out = [(n - k) // s + 1 for n, k, s in zip(padded.shape, ksize, strides, strict=True)]
+    seen = [
+        padded[tuple(slice(i, i + (o - 1) * s + 1, s) for i, o, s in zip(at, out, strides, strict=True))]
+        for at in positions(ksize)
+    ]
+    return np.stack(seen), np.stack(seen) >= 0, around
+
+
+@rule("MaxPoolWithArgmax")
+def max_pool_with_argmax(
+    xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str, Targmax: np.dtype = dtypes.int64,
+    include_batch_in_index: bool = False,
+) -> list[Array]:  # fmt: skip
+    """The first of equal values counts."""
+    shape = tuple(xp.shape(x))
+    places, there, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
+    flat = xp.reshape(x, (xp.size(x),))
+    seen = xp.gather(flat, (xp.asarray(np.maximum(places, 0)),))
+    dtype, there = xp.dtype_of(x), xp.asarray(there)
+    seen = xp.where(there, seen, xp.full_like(seen, dtypes.lowest(dtype)))
+    if dtypes.is_integer(dtype):  # of which the lowest may be meant
+        greatest = xp.equal(seen, xp.max(seen, axis=0, keepdims=True))
+        best = xp.argmax(xp.astype(xp.logical_and(greatest, there), dtypes.int32), axis=0, keepdims=True)
+    else:
+        best = xp.argmax(seen, axis=0, keepdims=True)
+    at = xp.squeeze(xp.take_along_axis(xp.asarray(np.maximum(places, 0)), best, 0), 0)
+    if not include_batch_in_index:
+        at = xp.remainder(at, xp.full_like(at, int(np.prod(shape[1:]))))
+    return [xp.max(seen, axis=0), xp.astype(at, Targmax)]
+
+
+def _with_batch(xp: Backend, places: Array, shape: Ints, included: bool) -> Array:
+    places = xp.astype(places, dtypes.int64)
+    if included:
+        return places
+    batch = xp.shape(places)[0]
+    lead = xp.multiply(xp.iota(batch, dtypes.int64), int(np.prod(shape[1:])))
+    return xp.add(places, xp.reshape(lead, (batch, *[1] * (xp.ndim(places) - 1))))
+
+
+@rule("MaxPoolGradWithArgmax")
+def max_pool_grad_with_argmax(
+    xp: Backend, x: Array, d: Array, places: Array, *, include_batch_in_index: bool = False
+) -> Array:
+    shape = tuple(xp.shape(x))
+    at = _with_batch(xp, places, shape, include_batch_in_index)
+    flat = xp.scatter(xp.zeros((xp.size(x),), xp.dtype_of(d)), (at,), d, mode="add")
+    return xp.reshape(flat, shape)
+
+
+@rule("MaxPoolGradV2", known=("ksize", "strides"))
+def max_pool_grad_v2(
+    xp: Backend, x: Array, y: Array, d: Array, ksize: np.ndarray, strides: np.ndarray, *, padding: str
+) -> Array:
+    return max_pool_grad(xp, x, y, d, ksize=ints(ksize), strides=ints(strides), padding=padding)
+
+
+@rule("MaxPoolGradGrad", "MaxPool3DGradGrad")
+def max_pool_grad_grad(xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
+    """Of each window what `d` has where its greatest value is."""
+    _, at = max_pool_with_argmax(xp, x, ksize=ksize, strides=strides, padding=padding, include_batch_in_index=True)
+    return xp.gather(xp.reshape(d, (xp.size(d),)), (at,))
+
+
+@rule("MaxPoolGradGradV2", known=("ksize", "strides"))
+def max_pool_grad_grad_v2(
+    xp: Backend, x: Array, y: Array, d: Array, ksize: np.ndarray, strides: np.ndarray, *, padding: str
+) -> Array:
+    return max_pool_grad_grad(xp, x, y, d, ksize=ints(ksize), strides=ints(strides), padding=padding)
+
+
+def _cells(edges: np.ndarray, n: int, overlapping: bool) -> list[slice]:
+    last = edges[1:] + 1 if overlapping else edges[1:]
+    return [slice(int(a), int(min(b, n))) for a, b in zip(edges[:-1], last, strict=True)]
+
+
+@on_host("FractionalAvgPoolGrad")
+def fractional_avg_pool_grad(
+    shape: np.ndarray, d: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, overlapping: bool = False
+) -> np.ndarray:
+    out = np.zeros(ints(shape), np.float64)
+    for i, r in enumerate(_cells(rows, out.shape[1], overlapping)):
+        for j, c in enumerate(_cells(columns, out.shape[2], overlapping)):
+            count = (r.stop - r.start) * (c.stop - c.start)
+            out[:, r, c] += d[:, i : i + 1, j : j + 1] / count
+    return out.astype(d.dtype)
+
+
+@on_host("FractionalMaxPoolGrad")
+def fractional_max_pool_grad(
+    x: np.ndarray, y: np.ndarray, d: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, overlapping: bool = False
+) -> np.ndarray:
+    """To the last of equal values of each window: TensorFlow looks through the windows column by column."""
+    out = np.zeros_like(x)
+    n, _, _, depth = x.shape
+    for i, r in enumerate(_cells(rows, x.shape[1], overlapping)):
+        for j, c in enumerate(_cells(columns, x.shape[2], overlapping)):
+            seen = x[:, r, c].reshape(n, -1, depth)
+            at = seen.argmax(1)
+            width = c.stop - c.start
+            lead, channel = np.indices((n, depth))
+            np.add.at(out, (lead, r.start + at // width, c.start + at % width, channel), d[:, i, j])
+    return out

@@ -1,0 +1,110 @@
+"""Pooling, and its derivatives. Windows have one entry an axis, batch and channels among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
+from tensorgraft.frontends.tensorflow.rules.neural.convolution import (
+    Ints,
+    Pads,
+    inside_of,
+    pads,
+    positions,
+    window_counts,
+)
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def _around(shape: Ints, ksize: Ints, strides: Ints, padding: str, explicit: Ints = ()) -> Pads:
+    if padding == "EXPLICIT":
+        return [(explicit[i], explicit[i + 1]) for i in range(0, len(explicit), 2)]
+    return pads(shape, ksize, strides, (1,) * len(shape), padding)
+
+
+def _pooled(xp: Backend, x: Array, kind: str, ksize: Ints, strides: Ints, around: Pads) -> Array:
+    return xp.reduce_window(x, kind, ksize, strides, around, (1,) * len(ksize))
+
+
+@rule("MaxPool", "MaxPool3D")
+def max_pool(xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()) -> Array:
+    return _pooled(xp, x, "max", ksize, strides, _around(xp.shape(x), ksize, strides, padding, explicit_paddings))
+
+
+@rule("MaxPoolV2", known=("ksize", "strides"))
+def max_pool_v2(xp: Backend, x: Array, ksize: np.ndarray, strides: np.ndarray, *, padding: str) -> Array:
+    return max_pool(xp, x, ksize=ints(ksize), strides=ints(strides), padding=padding)
+
+
+@rule("AvgPool", "AvgPool3D")
+def avg_pool(xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
+    around = _around(xp.shape(x), ksize, strides, padding)
+    dtype = xp.dtype_of(x)
+    wide = xp.astype(x, dtypes.accumulator(dtype))
+    total = _pooled(xp, wide, "sum", ksize, strides, around)
+    counts = window_counts(xp.shape(x), ksize, strides, around)
+    return xp.astype(xp.divide(total, _numbers(xp, counts, xp.dtype_of(wide))), dtype)
+
+
+def _numbers(xp: Backend, counts: np.ndarray, dtype: np.dtype) -> Array:
+    """One where they are all the same."""
+    if counts.size and (counts == counts.flat[0]).all():
+        return xp.full((), float(counts.flat[0]), dtype)
+    return xp.asarray(counts.astype(dtype))
+
+
+@rule("AvgPoolGrad", "AvgPool3DGrad", known=("shape",))
+def avg_pool_grad(xp: Backend, shape: np.ndarray, d: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
+    """Spread by the strides, then summed over the windows that an element was in."""
+    extents = ints(shape)
+    around = _around(extents, ksize, strides, padding)
+    share = xp.divide(d, _numbers(xp, window_counts(extents, ksize, strides, around), xp.dtype_of(d)))
+    config = []
+    for n, o, k, s, (low, _) in zip(extents, xp.shape(d), ksize, strides, around, strict=True):
+        before = k - 1 - low
+        config.append((before, n + k - 1 - before - ((o - 1) * s + 1), s - 1))
+    spread = xp.pad(share, 0, config)
+    return _pooled(xp, spread, "sum", ksize, (1,) * len(ksize), [(0, 0)] * len(ksize))
+
+
+@rule("MaxPoolGrad", "MaxPool3DGrad")
+def max_pool_grad(
+    xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()
+) -> Array:
+    """To the first of the largest values of each window. Not by `y`: a compiler that computes `x` again for it may
+    round it in another way."""
+    around = _around(xp.shape(x), ksize, strides, padding, explicit_paddings)
+    dtype = xp.dtype_of(x)
+    lowest = dtypes.lowest(dtype)
+    padded = xp.pad(x, lowest, [(low, high, 0) for low, high in around])
+    extents, out = xp.shape(padded), xp.shape(y)
+    total: Array = None
+    best: Array = None
+    which, zero = xp.zeros(out, dtypes.int32), xp.zeros_like(d)
+    nothing = np.ones(out, bool) if dtypes.is_integer(dtype) and any(map(any, around)) else None
+    for k, at in enumerate(positions(ksize)):
+        stop = tuple(i + (o - 1) * s + 1 for i, o, s in zip(at, out, strides, strict=True))
+        seen = xp.slice(padded, at, stop, strides)
+        inside = inside_of(xp.shape(x), at, out, strides, around)
+        if best is not None:
+            better = xp.greater(seen, best)
+            if (
+                nothing is not None and (first := nothing & inside).any()
+            ):  # integers have nothing below what they may be
+                better = xp.logical_or(better, xp.asarray(first))
+            which = xp.where(better, k, which)
+        best = seen if best is None else xp.where(better, seen, best)
+        nothing = None if nothing is None else nothing & ~inside
+    for k, at in enumerate(positions(ksize)):
+        chosen = xp.equal(which, k)
+        config = [(i, n - i - ((o - 1) * s + 1), s - 1) for i, n, o, s in zip(at, extents, out, strides, strict=True)]
+        part = xp.pad(xp.where(chosen, d, zero), 0, config)
+        total = part if total is None else xp.add(total, part)
+    low = tuple(b for b, _ in around)
+    return xp.slice(total, low, tuple(b + n for b, n in zip(low, xp.shape(x), strict=True)), (1,) * len(low))

@@ -1,0 +1,1 @@
+"""Integers that stand for other numbers."""

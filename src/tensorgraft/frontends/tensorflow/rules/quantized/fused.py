@@ -1,0 +1,169 @@
+"""Products of quantised integers with bias, activation and another range in one operation. TensorFlow computes them
+with oneDNN, whose filters and right factors are symmetric, of int8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, pads
+from tensorgraft.frontends.tensorflow.rules.quantized.kernels import convolved, quantized_convolution
+from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
+    INT8,
+    INT32,
+    UINT8,
+    double,
+    limits,
+    narrowed,
+    range_of_steps,
+    single,
+    step_of,
+    wide,
+)
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+
+def _largest(xp: Backend, low: Array, high: Array) -> Array:
+    return xp.maximum(xp.abs(low), xp.abs(high))
+
+
+def _fits(xp: Backend, x: Array, dtype: np.dtype) -> Array:
+    """float32 to integers: halves to even, held."""
+    return narrowed(xp, wide(xp, xp.clip(xp.round(double(xp, x)), *map(float, limits(INT32)))), dtype)
+
+
+def _finished(
+    xp: Backend, total: Array, unit: Array, bias: Array | None, ranges: tuple[Array, ...], relu: bool,
+    out_type: np.dtype, own_range: tuple[Array, Array],
+) -> list[Array]:  # fmt: skip
+    """The sums of products, of which one step stands for `unit`, with bias, in the range that is asked for."""
+    if bias is not None and xp.dtype_of(bias) == INT32:
+        bias = xp.multiply(single(xp, bias), unit)
+    if out_type == INT32 and bias is None and xp.ndim(unit) == 0:
+        return [xp.maximum(total, 0) if relu else total, *own_range]
+    out = xp.multiply(single(xp, total), unit)
+    if bias is not None:
+        out = xp.add(out, bias)
+    if relu:
+        out = xp.maximum(out, xp.zeros_like(out))
+    if out_type == dtypes.float32:
+        return [out]
+    if out_type == INT32:
+        return [
+            _fits(xp, xp.multiply(out, xp.divide(1.0, xp.max(unit))), INT32),
+            *own_range,
+        ]  # one scale for all channels
+    first, last = ranges
+    step = xp.divide(_largest(xp, first, last), float(limits(out_type)[1]))
+    return [_fits(xp, xp.multiply(out, xp.divide(1.0, step)), out_type), first, last]
+
+
+# ---- convolutions ----------------------------------------------------------------------------------------------------
+
+
+def _convolution(relu: bool, has_bias: bool, by_channel: bool) -> Callable[..., list[Array]]:
+    def fused(
+        xp: Backend, x: Array, w: Array, *operands: Array, out_type: np.dtype = INT32, strides: Ints, padding: str,
+        dilations: Ints = (1, 1, 1, 1), padding_list: Ints = (),
+    ) -> list[Array]:  # fmt: skip
+        bias = operands[0] if has_bias else None
+        low, high, w_low, w_high, *ranges = operands[int(has_bias) :]
+        if xp.dtype_of(w) == UINT8:
+            return quantized_convolution(xp, x, w, low, high, w_low, w_high, strides=strides, padding=padding)
+        explicit = tuple(padding_list)
+        around = pads(
+            xp.shape(x)[1:3],
+            xp.shape(w)[:2],
+            strides[1:3],
+            dilations[1:3],
+            "EXPLICIT" if explicit else padding,
+            explicit,
+        )
+        groups = 1
+        if by_channel:
+            height, width, channels, several = xp.shape(w)
+            w, groups = xp.reshape(w, (height, width, 1, channels * several)), channels
+        total = convolved(xp, x, w, strides[1:3], around, dilations[1:3], groups)
+        dtype = xp.dtype_of(x)
+        unit = xp.multiply(
+            xp.divide(_largest(xp, low, high), float(limits(dtype)[1])), xp.divide(_largest(xp, w_low, w_high), 127.0)
+        )
+        step = xp.multiply(step_of(xp, low, high, dtype, True), step_of(xp, w_low, w_high, INT8, True))
+        return _finished(xp, total, unit, bias, tuple(ranges), relu, out_type, range_of_steps(xp, step))
+
+    return fused
+
+
+for _start, _by_channel in (("QuantizedConv2D", False), ("QuantizedDepthwiseConv2D", True)):
+    for _has_bias in (False, True):
+        for _relu in (False, True):
+            _fused = _convolution(_relu, _has_bias, _by_channel)
+            _name = _start + ("WithBias" if _has_bias else "") + ("AndRelu" if _relu else "")
+            if not (_by_channel and _relu and not _has_bias):
+                rule(_name)(_fused)
+            if not _by_channel or (_has_bias and _relu):
+                rule(f"{_name}AndRequantize")(_fused)
+rule("QuantizedConv2DPerChannel")(_convolution(False, False, False))
+
+
+# ---- products of matrices --------------------------------------------------------------------------------------------
+
+
+def _matmul(relu: bool) -> Callable[..., list[Array]]:
+    def fused(
+        xp: Backend, a: Array, b: Array, bias: Array, low: Array, high: Array, b_low: Array, b_high: Array,
+        *ranges: Array, Toutput: np.dtype = INT32, transpose_a: bool = False, transpose_b: bool = False,
+        input_quant_mode: str = "MIN_FIRST",
+    ) -> list[Array]:  # fmt: skip
+        left, right = xp.astype(a, INT32), xp.astype(b, INT32)
+        total = xp.dot_general(left, right, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
+        first = input_quant_mode == "MIN_FIRST"
+        unit = xp.multiply(
+            xp.divide(xp.subtract(high, low) if first else _largest(xp, low, high), 255.0),
+            xp.divide(_largest(xp, b_low, b_high), 127.0),
+        )
+        if first and xp.dtype_of(bias) != INT32:
+            # What the left factor's lowest number adds, in steps, and so TensorFlow adds it to a bias that is not.
+            sums = single(xp, xp.sum(right, axis=1 if transpose_b else 0))
+            bias = xp.add(bias, xp.multiply(sums, xp.divide(xp.multiply(low, 255.0), xp.subtract(high, low))))
+        step = xp.multiply(step_of(xp, low, high, UINT8), step_of(xp, b_low, b_high, INT8, True))
+        return _finished(xp, total, unit, bias, ranges, relu, Toutput, range_of_steps(xp, step))
+
+    return fused
+
+
+rule("QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRequantize", "QuantizedMatMulWithBiasAndDequantize")(
+    _matmul(False)
+)
+rule("QuantizedMatMulWithBiasAndRelu", "QuantizedMatMulWithBiasAndReluAndRequantize")(_matmul(True))
+
+
+# ---- scales of channels ----------------------------------------------------------------------------------------------
+
+
+@rule("RequantizationRangePerChannel")
+def requantization_range_per_channel(
+    xp: Backend, x: Array, low: Array, high: Array, *, clip_value_max: float
+) -> list[Array]:
+    over = tuple(range(xp.ndim(x) - 1))
+    first, last = wide(xp, xp.min(x, axis=over)), wide(xp, xp.max(x, axis=over))
+    most = single(xp, xp.maximum(xp.abs(first), xp.abs(last)))
+    ranges = xp.divide(xp.multiply(_largest(xp, low, high), most), float(1 << 31))
+    top = xp.minimum(xp.max(ranges), xp.full((), clip_value_max, dtypes.float32))
+    bottom = xp.where(xp.less(xp.min(first), 0), xp.negative(top), xp.zeros_like(top))
+    return [bottom, top]
+
+
+@rule("RequantizePerChannel")
+def requantize_per_channel(
+    xp: Backend, x: Array, low: Array, high: Array, first: Array, last: Array, *, out_type: np.dtype = UINT8
+) -> list[Array]:
+    scale = xp.divide(xp.divide(_largest(xp, low, high), _largest(xp, first, last)), float(1 << 31))
+    scale = xp.multiply(scale, float(limits(out_type)[1]))
+    return [_fits(xp, xp.multiply(single(xp, x), scale), out_type), first, last]

@@ -1,0 +1,308 @@
+"""Operations on integers that stand for numbers in a range: TensorFlow's own kernels for them. Sums and products are
+exact, in int32; results come with their range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.frontends.tensorflow.rules.arrays.shape import filled, ints
+from tensorgraft.frontends.tensorflow.rules.images.resizing import linear
+from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, Pads, pads, window_counts
+from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
+    INT32,
+    UINT8,
+    codes,
+    codes_narrow,
+    codes_unheld,
+    double,
+    narrowed,
+    numbers,
+    numbers_narrow,
+    range_of_steps,
+    single,
+    step_of,
+    truncated_divide,
+    wide,
+    zero_of,
+)
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+
+# ---- sums and products -----------------------------------------------------------------------------------------------
+
+
+def _common_range(
+    xp: Backend, low: Array, high: Array, other_low: Array, other_high: Array, bits: int
+) -> tuple[Array, Array]:
+    """Around zero, the larger of both and so many bits above it, in int32."""
+    top = xp.maximum(xp.maximum(high, xp.negative(low)), xp.maximum(xp.negative(other_low), other_high))
+    top = xp.multiply(top, float(1 << bits))
+    return xp.negative(top), top
+
+
+@rule("QuantizedAdd")
+def quantized_add(
+    xp: Backend, x: Array, y: Array, low: Array, high: Array, other_low: Array, other_high: Array
+) -> list[Array]:
+    first, last = _common_range(xp, low, high, other_low, other_high, 14)
+
+    def moved(x: Array, low: Array, high: Array) -> Array:
+        """By the codes of the first two integers, from which the others follow; a scalar by itself."""
+        dtype = xp.dtype_of(x)
+        if xp.size(x) == 1:
+            return codes(xp, numbers(xp, x, low, high, dtype), first, last, INT32)
+        start, following = (
+            codes_unheld(xp, numbers(xp, xp.full((), i, dtypes.int64), low, high, dtype), first, last, INT32)
+            for i in (0, 1)
+        )
+        step = wide(xp, xp.astype(xp.subtract(following, start), INT32))
+        return narrowed(xp, xp.add(start, xp.multiply(wide(xp, x), step)), INT32)
+
+    return [xp.add(moved(x, low, high), moved(y, other_low, other_high)), first, last]
+
+
+@rule("QuantizedBiasAdd")
+def quantized_bias_add(
+    xp: Backend, x: Array, bias: Array, low: Array, high: Array, other_low: Array, other_high: Array
+) -> list[Array]:
+    first, last = _common_range(xp, low, high, other_low, other_high, 17)
+
+    def moved(x: Array, low: Array, high: Array) -> Array:
+        return codes_narrow(xp, numbers_narrow(xp, x, low, high, xp.dtype_of(x)), first, last, INT32)
+
+    zero = codes(xp, xp.zeros_like(low), first, last, INT32)
+    return [xp.add(moved(x, low, high), xp.add(moved(bias, other_low, other_high), zero)), first, last]
+
+
+def _centred(xp: Backend, x: Array, low: Array, high: Array) -> Array:
+    """int32, by how many steps each is above zero."""
+    return xp.astype(xp.subtract(wide(xp, x), zero_of(xp, low, high, xp.dtype_of(x))), INT32)
+
+
+def _range_of_products(
+    xp: Backend, x: Array, y: Array, low: Array, high: Array, other_low: Array, other_high: Array
+) -> tuple[Array, Array]:
+    steps = (step_of(xp, low, high, xp.dtype_of(x)), step_of(xp, other_low, other_high, xp.dtype_of(y)))
+    return range_of_steps(xp, xp.multiply(*steps))
+
+
+@rule("QuantizedMul")
+def quantized_mul(xp: Backend, x: Array, y: Array, *ranges: Array) -> list[Array]:
+    product = xp.multiply(_centred(xp, x, *ranges[:2]), _centred(xp, y, *ranges[2:]))
+    return [product, *_range_of_products(xp, x, y, *ranges)]
+
+
+@rule("QuantizedMatMul")
+def quantized_matmul(
+    xp: Backend, a: Array, b: Array, *ranges: Array, transpose_a: bool = False, transpose_b: bool = False
+) -> list[Array]:
+    left, right = _centred(xp, a, *ranges[:2]), _centred(xp, b, *ranges[2:])
+    product = xp.dot_general(left, right, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
+    return [product, *_range_of_products(xp, a, b, *ranges)]
+
+
+def convolved(
+    xp: Backend, x: Array, w: Array, strides: Ints, around: Pads, dilations: Ints = (1, 1), groups: int = 1
+) -> Array:
+    """Integers (batch, height, width, channels) with filters (height, width, in, out), in int32. float64 has them all
+    as they are."""
+    x, w = xp.permute_dims(double(xp, x), (0, 3, 1, 2)), xp.permute_dims(double(xp, w), (3, 2, 0, 1))
+    out = xp.convolution(x, w, strides, around, (1, 1), dilations, groups)
+    return xp.astype(wide(xp, xp.permute_dims(out, (0, 2, 3, 1))), INT32)
+
+
+def quantized_convolution(xp: Backend, x: Array, w: Array, *ranges: Array, strides: Ints, padding: str) -> list[Array]:
+    window, (along, across) = xp.shape(w)[:2], strides[1:3]
+    around = []
+    for n, k, s in zip(xp.shape(x)[1:3], window, (along, across), strict=True):
+        out = -(-n // s) if padding == "SAME" else (n - k) // s + 1
+        total = (out - 1) * s + k - n
+        low = int((total + int(padding == "VALID")) / 2)  # where not all is seen, the windows are in the middle
+        around.append((low, total - low))
+    left, right = _centred(xp, x, *ranges[:2]), _centred(xp, w, *ranges[2:])
+    return [convolved(xp, left, right, (along, across), around), *_range_of_products(xp, x, w, *ranges)]
+
+
+# ---- activations, pooling, shape -------------------------------------------------------------------------------------
+
+
+@rule("QuantizedRelu")
+def quantized_relu(xp: Backend, x: Array, low: Array, high: Array) -> list[Array]:
+    return [xp.maximum(x, codes(xp, xp.zeros_like(low), low, high, xp.dtype_of(x))), low, high]
+
+
+@rule("QuantizedRelu6")
+def quantized_relu6(xp: Backend, x: Array, low: Array, high: Array) -> list[Array]:
+    first, last = (codes(xp, xp.full_like(low, top), low, high, xp.dtype_of(x)) for top in (0.0, 6.0))
+    return [xp.minimum(xp.maximum(x, first), last), low, high]
+
+
+@rule("QuantizedMaxPool")
+def quantized_max_pool(
+    xp: Backend, x: Array, low: Array, high: Array, *, ksize: Ints, strides: Ints, padding: str
+) -> list[Array]:
+    around = pads(xp.shape(x), ksize, strides, (1,) * 4, padding)
+    return [xp.reduce_window(x, "max", ksize, strides, around, (1,) * 4), low, high]
+
+
+@rule("QuantizedAvgPool")
+def quantized_avg_pool(
+    xp: Backend, x: Array, low: Array, high: Array, *, ksize: Ints, strides: Ints, padding: str
+) -> list[Array]:
+    around = pads(xp.shape(x), ksize, strides, (1,) * 4, padding)
+    total = xp.reduce_window(single(xp, x), "sum", ksize, strides, around, (1,) * 4)
+    counts = xp.asarray(window_counts(xp.shape(x), ksize, strides, around).astype(np.float32))
+    return [xp.astype(xp.round(xp.divide(total, counts)), xp.dtype_of(x)), low, high]
+
+
+@rule("QuantizedReshape", known=("shape",))
+def quantized_reshape(xp: Backend, x: Array, shape: np.ndarray, low: Array, high: Array) -> list[Array]:
+    return [xp.reshape(x, filled(ints(shape), xp.size(x))), low, high]
+
+
+@rule("QuantizedConcat", known=(0,))
+def quantized_concat(xp: Backend, axis: np.ndarray, *operands: Array) -> list[Array]:
+    n = len(operands) // 3
+    values, lows, highs = operands[:n], operands[n : 2 * n], operands[2 * n :]
+    dtype = xp.dtype_of(values[0])
+    low, high = lows[0], highs[0]
+    for more, most in zip(lows[1:], highs[1:], strict=True):
+        low, high = xp.minimum(low, more), xp.maximum(high, most)
+    if dtype.kind == "i":
+        high = xp.maximum(xp.abs(low), xp.abs(high))
+        low = xp.negative(high)
+    parts = []
+    for x, first, last in zip(values, lows, highs, strict=True):
+        same = xp.logical_and(xp.equal(first, low), xp.equal(last, high))
+        moved = codes_narrow(xp, numbers_narrow(xp, x, first, last, dtype), low, high, dtype)
+        parts.append(xp.where(same, x, moved))
+    return [xp.concat(parts, axis=int(axis)), low, high]
+
+
+@rule("QuantizedResizeBilinear", known=("size",))
+def quantized_resize(
+    xp: Backend, x: Array, size: np.ndarray, low: Array, high: Array, *, align_corners: bool = False,
+    half_pixel_centers: bool = False,
+) -> list[Array]:  # fmt: skip
+    """Of uint8 in fixed point; of int32, which are float32 before, in float64."""
+    dtype = xp.dtype_of(x)
+    taps = [
+        linear(n, out, align_corners, half_pixel_centers) for n, out in zip(xp.shape(x)[1:3], ints(size), strict=True)
+    ]
+    (rows, down), (columns, across) = taps
+    one = 1 << 7
+
+    def corners(calc: np.dtype, x: Array) -> list[list[Array]]:
+        found = [xp.take(xp.astype(x, calc), xp.asarray(rows[:, i]), 1) for i in (0, 1)]
+        return [[xp.take(row, xp.asarray(columns[:, i]), 2) for i in (0, 1)] for row in found]
+
+    w, h = across[None, None, :, 1, None], down[None, :, 1, None, None]
+    if dtype != UINT8:
+        calc = dtypes.float64 if dtype == INT32 else dtypes.float32
+        w, h = (xp.asarray(v.astype(calc)) for v in (w, h))
+        sides = [xp.add(a, xp.multiply(xp.subtract(b, a), w)) for a, b in corners(calc, single(xp, x))]
+        out = xp.add(sides[0], xp.multiply(xp.subtract(sides[1], sides[0]), h))
+        return [narrowed(xp, wide(xp, xp.add(out, 0.5)), dtype) if dtype == INT32 else out, low, high]
+    w, h = (xp.asarray(np.trunc(v * np.float32(one)).astype(np.int32)) for v in (w, h))
+    whole = xp.full((), one, INT32)
+    sides = [xp.add(xp.multiply(a, one), xp.multiply(xp.subtract(b, a), w)) for a, b in corners(INT32, x)]
+    out = xp.add(sides[0], xp.multiply(truncated_divide(xp, xp.subtract(sides[1], sides[0]), whole), h))
+    return [xp.astype(truncated_divide(xp, xp.add(out, one // 2), whole), dtype), low, high]
+
+
+# ---- to another range ------------------------------------------------------------------------------------------------
+
+
+def _actual_range(xp: Backend, x: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Of the numbers that there are, and zero."""
+    first, last = (numbers(xp, found, low, high, INT32) for found in (xp.min(x), xp.max(x)))
+    return xp.minimum(first, xp.zeros_like(first)), last
+
+
+def _requantized(xp: Backend, x: Array, low: Array, high: Array, first: Array, last: Array, dtype: np.dtype) -> Array:
+    if dtype != UINT8:
+        return codes_narrow(xp, numbers_narrow(xp, x, low, high, INT32), first, last, dtype)
+    bits = 16  # in fixed point
+    span, target = xp.subtract(high, low), xp.subtract(last, first)
+    nothing = xp.equal(target, 0)
+    safe = xp.where(nothing, xp.ones_like(target), target)
+
+    def fixed(v: Array) -> Array:
+        return wide(xp, xp.where(nothing, xp.zeros_like(v), v))
+
+    scale = fixed(xp.divide(xp.multiply(255.0 * (1 << bits), double(xp, span)), double(xp, safe)))
+    centre = single(xp, xp.divide(double(xp, xp.add(low, high)), 2.0))
+    inverse = single(xp, xp.divide(255.0, double(xp, safe)))
+    source = fixed(xp.multiply(xp.multiply(centre, inverse), float(1 << bits)))
+    offset = fixed(xp.divide(xp.multiply(xp.multiply(double(xp, first), 255.0), float(1 << bits)), double(xp, safe)))
+    value = xp.bitwise_right_shift(xp.multiply(wide(xp, x), scale), xp.full((), 32, dtypes.int64))
+    value = xp.add(value, xp.add(xp.subtract(source, offset), 1 << (bits - 1)))
+    return narrowed(xp, xp.bitwise_right_shift(value, xp.full((), bits, dtypes.int64)), dtype)
+
+
+@rule("RequantizationRange")
+def requantization_range(xp: Backend, x: Array, low: Array, high: Array) -> list[Array]:
+    return list(_actual_range(xp, x, low, high))
+
+
+@rule("Requantize")
+def requantize(
+    xp: Backend, x: Array, low: Array, high: Array, first: Array, last: Array, *, out_type: np.dtype
+) -> list[Array]:
+    return [_requantized(xp, x, low, high, first, last, out_type), first, last]
+
+
+@rule("QuantizeDownAndShrinkRange")
+def quantize_down(xp: Backend, x: Array, low: Array, high: Array, *, out_type: np.dtype) -> list[Array]:
+    first, last = _actual_range(xp, x, low, high)
+    return [_requantized(xp, x, low, high, first, last, out_type), first, last]
+
+
+# ---- normalisation ---------------------------------------------------------------------------------------------------
+
+
+@rule("QuantizedBatchNormWithGlobalNormalization")
+def quantized_batch_norm(
+    xp: Backend, x: Array, *operands: Array, variance_epsilon: float, scale_after_normalization: bool
+) -> list[Array]:
+    """In fixed point, of a range that is always the same."""
+    low, high, *rest = operands
+    mean, variance, beta, gamma = (
+        numbers(xp, *of_one, UINT8) for of_one in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    )
+    last = xp.full_like(low, float(1 << 20))
+    first = xp.negative(last)
+    scale = xp.divide(1.0, xp.sqrt(xp.add(variance, variance_epsilon)))
+    if scale_after_normalization:
+        scale = xp.multiply(scale, gamma)
+    offset = xp.add(xp.multiply(xp.negative(mean), scale), beta)
+
+    def fixed(v: Array) -> Array:
+        return codes(xp, v, first, last, INT32)
+
+    product = xp.multiply(fixed(numbers(xp, x, low, high, UINT8)), fixed(scale))
+    one = fixed(xp.ones_like(low))
+    return [xp.add(truncated_divide(xp, product, one), fixed(offset)), first, last]
+
+
+@rule("QuantizedInstanceNorm")
+def quantized_instance_norm(
+    xp: Backend, x: Array, low: Array, high: Array, *, output_range_given: bool = False, given_y_min: float = 0.0,
+    given_y_max: float = 0.0, variance_epsilon: float = 1e-5, min_separation: float = 1e-3,
+) -> list[Array]:  # fmt: skip
+    step, plain = xp.divide(xp.subtract(high, low), 255.0), single(xp, x)
+    centred = xp.multiply(step, xp.subtract(plain, xp.mean(plain, axis=(1, 2), keepdims=True)))
+    variance = xp.mean(xp.square(centred), axis=(1, 2), keepdims=True)
+    normed = xp.multiply(centred, xp.rsqrt(xp.add(variance, variance_epsilon)))
+    if output_range_given:
+        first, last = xp.full_like(low, given_y_min), xp.full_like(low, given_y_max)
+    else:
+        first, last = xp.min(normed), xp.max(normed)
+    near = xp.less(xp.subtract(last, first), min_separation)
+    last = xp.where(near, xp.add(first, min_separation), last)
+    return [codes_narrow(xp, normed, first, last, UINT8), first, last]

@@ -1,0 +1,1 @@
+"""What lives longer than an operation, and values that are no arrays."""

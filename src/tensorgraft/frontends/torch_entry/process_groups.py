@@ -1,0 +1,34 @@
+"""`init_process_group("graft")`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import distributed
+
+from tensorgraft.frontends.torch_entry import loading
+from tensorgraft.frontends.torch_entry.loading import TYPE
+
+
+def register() -> None:
+    """`init_process_group("graft")`, and what a program gets that asks for the backend of the accelerator: gloo, for
+    tensors on the CPU and, by way of copies (`device/collectives.py`), for those on the device."""
+    if distributed.is_available() and distributed.is_gloo_available():
+        distributed.Backend.register_backend(TYPE, _process_group, extended_api=True, devices=["cpu", TYPE])
+
+
+def _process_group(options: Any, _: Any) -> Any:
+    if loading.loaded():  # a program on the CPU alone stays one
+        loading.part("core.devices").start_together()
+    from torch.distributed import DebugLevel, ProcessGroupGloo, get_debug_level
+    from torch.distributed.distributed_c10d import _create_process_group_wrapper
+
+    group = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
+    group.options.global_ranks_in_group = options.global_ranks_in_group
+    group.options.group_name = options.group_id
+    group._set_sequence_number_for_group()
+    if get_debug_level() != DebugLevel.DETAIL:
+        return group
+    # as PyTorch does for the groups that it knows: every call is compared between the processes first
+    size = {"rank": options.group_rank, "world_size": options.group_size, "timeout": options.timeout}
+    return _create_process_group_wrapper(group, f"{options.group_id}:wrapper", options.store, **size)
