@@ -79,6 +79,19 @@ class Placed(Storage):
     array = property(array_set, _set)
 
 
+def put_as_it_is(cell: Storage, array: Array) -> None:
+    """Without a move to where that of a `Placed` one is to be, which may fail."""
+    if cell.__class__ is Placed:
+        put_array(cell, array)
+    else:
+        cell.array = array
+
+
+def lay(cell: Storage) -> None:
+    """Move the array of a `Placed` one, which was put there as it was, to where it is to be."""
+    cell.array = cell.array
+
+
 def pin(cell: Storage, array: Array, placement: Placement) -> None:
     """Put `array`, which has the storage's elements in any shape, into it, and keep it placed so from now on.
 

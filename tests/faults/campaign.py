@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +115,11 @@ class Oracle:
                 self._next[k] = {"raises": type(error)}
         return self._next[k]
 
+    def forget(self) -> None:
+        """What comes of the faults of before: the parts that were found, and what comes after them."""
+        del self._states[len(self.allowed) :]
+        self._next.clear()
+
     def state(self, k: int) -> Any:
         return copied(self._states[k])
 
@@ -167,11 +174,25 @@ def surroundings() -> dict[str, Any]:
     return seen
 
 
-def storages() -> int:
+def remains() -> dict[str, int]:
+    """What there is more of where something leaks."""
+    from tensorgraft.frontends.torch.compiled import jit
     from tensorgraft.storage import Storage
 
+    jit.reports.clear()  # the thousand newest, on purpose
     gc.collect()
-    return sum(isinstance(x, Storage) for x in gc.get_objects())
+    # caches of JAX's keep weak references to functions that are gone
+    objects = [x for x in gc.get_objects() if type(x) is not weakref.ReferenceType or x() is not None]
+    return {
+        "storages": sum(type(x) is Storage or isinstance(x, Storage) for x in objects),
+        "objects": len(objects),
+        "files": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+    }
+
+
+def placements(state: Any) -> dict[str, str]:
+    return {n: str(tg.parallel.placement(t)) for n, t in tensors_in("", state)}
 
 
 def versions(state: Any) -> dict[str, tuple[int, Any]]:
@@ -187,6 +208,7 @@ class Trial:
         self.oracle = Oracle(scenario)
         self.state: Any = None
         self.counted: set[str] = set()  # whose versions a call counts up
+        self.lie: set[tuple[str, str]] = set()  # how tensors are placed before a call, and after it
 
     def fresh(self) -> Any:
         if self.scenario.kept and self.state is not None:
@@ -198,10 +220,11 @@ class Trial:
     def count(self) -> list[str]:
         """The names of what a call does."""
         state = self.scenario.build(self.device)
-        before = versions(state)
+        before, self.lie = versions(state), {*placements(state).items()}
         with tg.eager(self.mode), self.injector.counting() as names:
             self.scenario.act(state)
         # not of buffers that an operator writes without its schema saying so: batch norm's
+        self.lie |= {*placements(state).items()}
         self.counted = {n for n, v in versions(state).items() if v != before.get(n)}
         why = self.oracle.place(snapshot(state))
         if why[0] != len(self.oracle.allowed) - 1 and difference(self.oracle.allowed[-1], snapshot(state)):
@@ -249,6 +272,8 @@ class Trial:
                 return True, error is None, fired, why
             if error is None and k != len(self.oracle.allowed) - 1:
                 return True, True, fired, "no exception, and the call is not done"
+            if moved := {*placements(state).items()} - self.lie:
+                return True, error is None, fired, f"as neither before nor after lies {moved}"
             if not scenario.compiled:
                 for name, version in versions(state).items():
                     if (
@@ -279,15 +304,34 @@ class Trial:
             self.oracle = Oracle(scenario, twin)
         return True, error is None, fired, ""
 
+    def leaks(self, count: int, rounds: int = 3) -> tuple[int, str]:
+        """The same faults, one of each kind, again and again: (how many, what there is more of)."""
+        injected, seen = 0, []
+        at = dict(zip(KINDS, places(count, len(KINDS)) * len(KINDS), strict=False))
+        gc.collect()
+        gc.freeze()  # what is there already is not looked at
+        for repetitions in (2, rounds):
+            for _ in range(repetitions):
+                for kind in KINDS:
+                    injected += self.fault(at[kind], kind)[0]
+            self.state = self.state if self.scenario.kept else None
+            self.oracle.forget()
+            seen.append(remains())
+        before, after = seen
+        # less than one of them for each fault
+        more = [n for n in before if after[n] - before[n] >= (rounds * len(KINDS) if n == "objects" else 1)]
+        return injected, "; ".join(f"{n} were {before[n]}, are {after[n]}" for n in more)
 
-def places(count: int, most: int) -> Sequence[int]:
+
+def places(count: int, most: int) -> list[int]:
     """Numbers from 1 to `count`: all of them, or so many, evenly."""
     if count <= most:
-        return range(1, count + 1)
-    return sorted({1 + round(i * (count - 1) / (most - 1)) for i in range(most)})
+        return [*range(1, count + 1)]
+    return sorted({1 + round(i * (count - 1) / max(most - 1, 1)) for i in range(most)})
 
 
 Key = tuple[str, str, str, str]  # scenario, backend, mode, kind
+LEAKS = "again and again"  # the kind of those faults
 
 
 class Faults:
@@ -295,40 +339,47 @@ class Faults:
 
     def __init__(self, injector: Injector, backends: Sequence[str], scenarios: Sequence[Scenario] = SCENARIOS) -> None:
         self.injector = injector
-        self.cells = [
+        cells = [
             (scenario, backend, mode)
             for backend in backends
             for scenario in scenarios
             if backend in scenario.backends
             for mode in (scenario.modes if backend == "jax" else scenario.modes[:1])
         ]
+        # how many things each does
+        self.cells = {cell: len(Trial(injector, *cell).count()) for cell in cells}
 
     def most(self, faults: int, shares: Mapping[str, float]) -> dict[str, int]:
         """How many places of each kind in each scenario make so many faults in all, by backend."""
-        counts = [(backend, len(Trial(self.injector, s, backend, mode).count())) for s, backend, mode in self.cells]
         n = 1
         while True:
             most = {backend: math.ceil(n * share) for backend, share in shares.items()}
-            if sum(len(places(count, most[b])) for b, count in counts) * len(KINDS) >= faults or n > 10000:
+            planned = sum(len(places(count, most[backend])) for (_, backend, _), count in self.cells.items())
+            if planned * len(KINDS) >= faults or n > 10000:
                 return most
             n += 1
 
-    def inject(self, most: Mapping[str, int]) -> dict[Key, Cell]:
-        """That many, and a line of each cell."""
-        table: dict[Key, Cell] = {}
-        for scenario, backend, mode in self.cells:
+    def inject(self, most: Mapping[str, int]) -> Iterator[dict[Key, Cell]]:
+        """That many, scenario by scenario, and a line of each."""
+        for (scenario, backend, mode), count in self.cells.items():
             trial = Trial(self.injector, scenario, backend, mode)
-            names = trial.count()
+            trial.count()
+            table: dict[Key, Cell] = {}
             for kind in KINDS:
                 cell = table[scenario.name, backend, mode, str(kind)] = Cell()
-                for at in places(len(names), most[backend]):
+                for at in places(count, most[backend]):
                     injected, absorbed, where, what = trial.fault(at, kind)
                     cell.injected += injected
                     cell.absorbed += absorbed
                     if what:
                         cell.wrong.append(Wrong(scenario.name, backend, mode, str(kind), at, where, what))
-                shown = f"{scenario.name:45} {backend:10} {mode:9} {kind!s:16} {len(names):5} things"
-                print(f"{shown}, {cell.injected:4} faults, {len(cell.wrong):3} wrong", flush=True)
-                for wrong in cell.wrong[:2]:
-                    print("   ", str(wrong)[:400], flush=True)
-        return table
+            injected, what = trial.leaks(count)
+            cell = table[scenario.name, backend, mode, LEAKS] = Cell(injected)
+            if what:
+                cell.wrong.append(Wrong(scenario.name, backend, mode, LEAKS, 0, "", what))
+            faults, wrong = sum(c.injected for c in table.values()), [w for c in table.values() for w in c.wrong]
+            shown = f"{scenario.name:45} {backend:10} {mode:9} {count:5} things"
+            print(f"{shown}, {faults:4} faults, {len(wrong):3} wrong", flush=True)
+            for w in wrong[:3]:
+                print("   ", str(w)[:400], flush=True)
+            yield table

@@ -381,7 +381,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20000)
     parser.add_argument("--only", default="", help="runs whose name has this in it")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    parser.add_argument("--out", default=str(ROOT / "out" / "long_runs.json"))
+    parser.add_argument("--out", default=str(Path(__file__).parent / "kept" / "long_runs.json"))
     options = parser.parse_args()
     if options.one:
         kind, *rest = json.loads(options.one)

@@ -9,6 +9,8 @@ import tempfile
 from typing import Any
 
 import numpy as np
+import torch
+from tests.faults import scenarios
 from tests.faults.scenarios import ALL, SCENARIOS, TRACES, Scenario, State, _scenario
 
 import tensorgraft as tg
@@ -116,7 +118,7 @@ def _variables(device: Any) -> State:
         return v + 1.0
 
     if not _on_host(device):
-        onto = {"jax": "jax", "numpy": "numpy", "torch": "torch"}[tg_name(device)]
+        onto = tg_name(device)
         state["_run"] = tg.graft(tf.function(run, autograph=False), onto=onto)
         state["_x"] = _number(onto)
     return state
@@ -137,10 +139,14 @@ def _number(onto: str) -> Any:
         import torch
 
         return torch.tensor(0.5)
+    if onto == "tensorflow":
+        import tensorflow as tf
+
+        return tf.constant(0.5)
     return np.float32(0.5)
 
 
-@_scenario("TensorFlow's variables", _variables, whole=True, kept=True, backends=("jax", "torch"))
+@_scenario("TensorFlow's variables", _variables, whole=True, kept=True)
 def _assign(s: State) -> None:
     if "_run" in s:
         s["_run"](s["_x"])
@@ -149,6 +155,51 @@ def _assign(s: State) -> None:
 
     s["v"].assign(s["v"] * s["_x"] + 1.0)
     s["w"].assign_add(tf.reduce_sum(s["v"]) * tf.ones_like(s["w"]) * 0.125)
+
+
+# ---- what is placed over several devices -----------------------------------------------------------------------------
+
+
+@functools.cache
+def _mesh() -> Any:
+    return tg.parallel.mesh(2, "data", device=tg.device("jax"))
+
+
+def _split(device: Any) -> State:
+    state = scenarios._arrays(device)
+    if not _on_host(device):
+        state = {"base": tg.parallel.shard(state["base"], _mesh(), ("data",)), "other": state["other"]}
+    base = state["base"]
+    return {**state, "row": base[1], "columns": base[:, 1:5:2], "turned": base.t()}
+
+
+def _split_model(device: Any, jitted: bool = False, called: int = 0) -> State:
+    make = scenarios._jitted if jitted else scenarios._training
+    state = make(lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9))(device)
+    if not _on_host(device):
+        tg.parallel.shard_(state["model"], _mesh(), tg.parallel.fully_sharded())
+        state["x"], state["y"] = tg.parallel.shard_batch((state["x"], state["y"]), _mesh())
+    for _ in range(called):
+        scenarios._call(state)
+    return state
+
+
+PLACED = {"backends": ("jax",), "devices": 2}
+for _name, _act in {"in place, broadcast": scenarios._in_place, "in place through a view": scenarios._through_a_view,
+                    "in place, turned, reads itself": scenarios._turned}.items():  # fmt: skip
+    SCENARIOS.append(Scenario(f"placed: {_name}", _split, _act, **PLACED))
+SCENARIOS.append(Scenario("placed: backward", _split_model, scenarios._backward_twice, parts=True, **PLACED))
+SCENARIOS.append(Scenario("placed: a step", _split_model, lambda s: s["optimizer"].step(), **PLACED))
+for _name, _called in {"first call": 0, "call": 12}.items():
+    SCENARIOS.append(Scenario(f"placed: tg.jit, SGD, momentum: {_name}",
+                              functools.partial(_split_model, jitted=True, called=_called), scenarios._call, whole=True,
+                              kept=bool(_called), compiled=True, **PLACED))  # fmt: skip
+
+
+@_scenario("placed: elsewhere", _split_model, whole=True, **PLACED)
+def _elsewhere(s: State) -> None:
+    if not _on_host(s["x"].device):
+        tg.parallel.shard_(s["model"], _mesh(), tg.parallel.data_parallel())
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

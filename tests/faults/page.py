@@ -1,33 +1,38 @@
-"""`docs/faults.md`: what `make faults` and `make long-runs` have found, from what they keep in `out`."""
+"""`docs/faults.md`: what `make faults` and `make long-runs` have found, from what they keep in `kept`."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+KEPT = Path(__file__).parent / "kept"
 PAGE = ROOT / "docs" / "faults.md"
 MARK = "<!-- generated: python -m tests.faults.page -->"
 BACKENDS = ("jax", "numpy", "torch", "tensorflow")
 
 
-def keep(path: Path, table: Mapping[Any, Any], seconds: float) -> None:
+def keep(table: Mapping[Any, Any]) -> None:
     """What was injected: the cells of another run stay where they were not run again."""
-    kept = json.loads(path.read_text()) if path.exists() else {"cells": [], "seconds": {}}
+    path = KEPT / "faults.json"
+    path.parent.mkdir(exist_ok=True)
+    with open(path.with_suffix(".lock"), "w") as lock:  # of one backend each several processes may run
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _keep(path, table)
+
+
+def _keep(path: Path, table: Mapping[Any, Any]) -> None:
+    rows = json.loads(path.read_text()) if path.exists() else []
     new = {key: [*key, c.injected, c.absorbed, [str(w) for w in c.wrong]] for key, c in table.items()}
-    old = {tuple(row[:4]): row for row in kept["cells"]}
-    kept["cells"] = list((old | new).values())
-    for backend in {key[1] for key in table}:
-        kept["seconds"][backend] = round(seconds)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept, indent=0))
+    kept = {tuple(row[:4]): row for row in rows} | new
+    path.write_text("[\n" + ",\n".join(map(json.dumps, kept.values())) + "\n]\n")
 
 
-def faults(kept: Mapping[str, Any]) -> list[str]:
-    cells = kept["cells"]
+def faults(cells: Sequence[Any]) -> list[str]:
     kinds = list(dict.fromkeys(row[3] for row in cells))
     total, wrong = sum(row[4] for row in cells), sum(len(row[6]) for row in cells)
     by_kind = {k: sum(row[4] for row in cells if row[3] == k) for k in kinds}
@@ -76,11 +81,15 @@ def long_runs(kept: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    text = PAGE.read_text().partition(MARK)[0].rstrip() + f"\n\n{MARK}\n"
+    """What was not run here stays as it is on the page."""
+    said, _, generated = PAGE.read_text().partition(MARK)
+    before = {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in generated.split("\n## ")[1:]}
+    text = f"{said.rstrip()}\n\n{MARK}\n"
     for title, name, section in (("Faults", "faults", faults), ("Long runs", "long_runs", long_runs)):
-        path = ROOT / "out" / f"{name}.json"
+        path = KEPT / f"{name}.json"
         if path.exists():
-            text += f"\n## {title}\n\n" + "\n".join(section(json.loads(path.read_text()))) + "\n"
+            before[title] = "\n".join(section(json.loads(path.read_text())))
+        text += f"\n## {title}\n\n{before.get(title, '')}\n"
     PAGE.write_text(text)
 
 

@@ -21,7 +21,7 @@ ALL = ("jax", "numpy", "torch", "tensorflow")
 TRACES = ("jax", "torch", "tensorflow")  # on NumPy a compiled function is the function itself
 
 
-@dataclass
+@dataclass(eq=False)
 class Scenario:
     name: str
     build: Callable[[Any], State]  # on a device
@@ -33,6 +33,7 @@ class Scenario:
     kept: bool = False  # one state for all faults, since what was compiled belongs to it
     compiled: bool = False  # `act` is one program of the device
     parts: bool = False  # of which each part is as before or as after: nothing says in which order they come
+    devices: int = 1  # of the backend, which the process has to have
     half: Callable[[State], None] | None = None  # where PyTorch itself stops inside an operator: how it is left
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from tests.hostile import page, runs
 from tests.hostile.formats import Format, formats
 
 ROOT = Path(__file__).parents[2]
-BATCH = 5_000  # of a format whose share is 1
+BATCH = 2_000  # of a format whose share is 1 or less
 LONGEST = 1800  # seconds that a child has
 
 
@@ -81,16 +82,16 @@ def run(names: list[str], files: int, seed: str, jobs: int, keep: bool) -> dict[
     work = []
     for form in chosen:
         count = max(20, round(files * form.share / whole))
-        size = max(20, min(count, round(BATCH * form.share)))
-        work += [(first / count, form, first, min(size, count - first)) for first in range(0, count, size)]
-    done = set(runs.read()["batches"]) if keep else set()
+        size = round(BATCH * max(1.0, form.share))
+        starts = [runs.done(seed, form.name) if keep else 0]
+        while starts[-1] < count:
+            starts.append(min(starts[-1] + size, count))
+        work += [(first / count, form, first, end - first) for first, end in itertools.pairwise(starts)]
     lock = threading.Lock()
 
     def batch(item: tuple[float, Format, int, int]) -> None:
         _, form, first, count = item
         key = f"{seed}/{form.name}/{first}+{count}"
-        if key in done:
-            return
         found = Found()
         child(form, seed, first, count, found)
         print(f"{key}: {dict(found.counts)} {found.seconds:.0f} s", file=sys.stderr, flush=True)

@@ -26,10 +26,11 @@ class Format:
     reads: str  # whose code goes through the bytes first
     make: Callable[[Path], None]  # valid files in a folder
     load: Callable[[Path], Any]  # what is in them: arrays, numbers and containers
-    mutate: Callable[[str], Mutation]  # of a file, by its name
+    mutate: Callable[[str], Mutation | None]  # of a file, by its name; None: it is left as it is
     errors: tuple[type[BaseException], ...]
     named: bool = False  # errors name the file
     share: float = 1.0  # of all mutants, relative to the others
+    checked: bool = False  # by a checksum: no other values come of it
 
 
 def digest(x: Any) -> str:
@@ -282,6 +283,106 @@ def load_checkpoint(folder: Path) -> Any:
     return sorted(_files_of(folder / ".metadata"))
 
 
+def make_shards(folder: Path) -> None:
+    """A checkpoint of tensors alone: of anything else PyTorch's planner runs the pickle."""
+    import warnings
+
+    import torch.distributed.checkpoint as dcp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save(_tensors("cpu"), checkpoint_id=folder)
+
+
+def load_shards(folder: Path) -> Any:
+    import warnings
+
+    import torch.distributed.checkpoint as dcp
+
+    held = _tensors(DEVICE)
+    for x in held.values():
+        x.zero_()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.load(held, checkpoint_id=folder)
+    except dcp.api.CheckpointException as error:  # no Exception: what each process met
+        raise error.failures[0][0] from None
+    return held
+
+
+def _tensors(device: str) -> dict[str, Any]:
+    import torch
+
+    return {name: x for name, x in state(device).items() if isinstance(x, torch.Tensor) and name != "host"}
+
+
+def make_script(folder: Path) -> None:
+    import torch
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+            self.register_buffer("scale", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.linear(x) * self.scale
+            return y + torch.zeros(3, device=y.device)
+
+    torch.manual_seed(0)
+    module = Scaled().to(DEVICE)
+    torch.jit.save(torch.jit.trace(module, torch.ones(2, 4, device=DEVICE)), folder / "model.pt")
+
+
+def load_script(folder: Path) -> Any:
+    """What it holds; what it would compute is a program of the file's, and not run."""
+    import torch
+
+    return dict(torch.jit.load(folder / "model.pt").state_dict())
+
+
+# ---- compiled programs that are kept ---------------------------------------------------------------------------------
+
+
+def run_kept(folder: Path) -> Any:
+    """Two programs, as a process that starts has them: whatever became of their entries, they are computed."""
+    import jax
+
+    import tensorgraft as tg
+    import tensorgraft.array_api as xp
+
+    tg.set_compile_cache(folder)
+    jax.clear_caches()
+    x = xp.asarray(np.arange(6.0), device=tg.device("jax"))
+    return [np.asarray(tg.jit(f)(x)) for f in (lambda x: xp.sin(x) * 2 + x, lambda x: xp.cos(x) * 2 + x)]
+
+
+def make_kept(folder: Path) -> None:
+    run_kept(folder)
+    (folder / ".pruned").unlink()
+
+
+_ENTRY = "program"
+
+
+def make_entry(folder: Path) -> None:
+    from tensorgraft.backends.jax.entries import Entries
+
+    for name in (_ENTRY, "another"):
+        Entries(str(folder)).put(name, np.random.default_rng(len(name)).bytes(2000))
+
+
+def load_entry(folder: Path) -> Any:
+    """What the cache believes of an entry, without JAX. Raises FileNotFoundError where it is none for it."""
+    from tensorgraft.backends.jax.entries import Entries
+
+    found = Entries(str(folder)).get(_ENTRY)
+    if found is None:
+        raise FileNotFoundError(folder)
+    return found
+
+
 # ---- TensorFlow ------------------------------------------------------------------------------------------------------
 
 
@@ -348,20 +449,35 @@ def formats() -> dict[str, Format]:
         return mutations.of_pickle
 
     own = (ValueError, FileNotFoundError)
+
+    def shards(name: str) -> Mutation | None:
+        return mutations.of_archives(mutations.of_zip(pickled)) if name.endswith(".distcp") else None
+
+    def script(name: str) -> Mutation:
+        return mutations.of_zip(lambda inner: mutations.of_pickle if inner.endswith(".pkl") else mutations.of_bytes)
+
+    def entry(name: str) -> Mutation | None:
+        return mutations.of_bytes if name.endswith("-cache") else None
+
+    gone = (FileNotFoundError,)
     rows: Iterable[Format] = (
-        Format("tg.load", "tensorgraft", make_function, load_function, _by_name, own, True, 2),
-        Format("recorded program", "tensorgraft", make_program, load_program, _by_name, own, True, 2),
-        Format("tree_deserialise_leaves", "safetensors", make_tree, load_tree, safe, (ValueError,), True, 4),
-        Format("safetensors onto the device", "safetensors", make_safetensors, load_safetensors, safe, rust, True, 4),
-        Format("sharded safetensors", "safetensors", make_sharded, load_sharded, safe, rust, True, 2),
-        Format("flattened quantised state", "safetensors", make_flattened, load_flattened, safe, rust, share=3),
-        Format("torch.load onto the device", "PyTorch", make_torch, load_torch, zipped, any_error, share=0.4),
-        Format("torch.load with map_location", "PyTorch", make_torch, load_mapped, zipped, any_error, share=0.3),
-        Format("torch.load, legacy format", "PyTorch", make_legacy, load_torch, pickles, any_error, share=0.3),
-        Format("torch.load of quantised tensors", "PyTorch", make_quantised, load_torch, zipped, any_error, share=0.3),
-        Format("checkpoint metadata", "tensorgraft", make_checkpoint, load_checkpoint, pickles, own, True, 0.7),
-        Format("SavedModel", "TensorFlow", make_saved, load_saved, proto, any_error, share=0.005),
-        Format("frozen graph", "TensorFlow", make_frozen, load_frozen, proto, any_error, share=0.01),
+        Format("tg.load", "tensorgraft", make_function, load_function, _by_name, own, True, 10),
+        Format("recorded program", "tensorgraft", make_program, load_program, _by_name, own, True, 10),
+        Format("tree_deserialise_leaves", "safetensors", make_tree, load_tree, safe, (ValueError,), True, 20),
+        Format("safetensors onto the device", "safetensors", make_safetensors, load_safetensors, safe, rust, True, 20),
+        Format("sharded safetensors", "safetensors", make_sharded, load_sharded, safe, rust, True, 11),
+        Format("flattened quantised state", "safetensors", make_flattened, load_flattened, safe, rust, share=14),
+        Format("torch.load onto the device", "PyTorch", make_torch, load_torch, zipped, any_error, share=2),
+        Format("torch.load with map_location", "PyTorch", make_torch, load_mapped, zipped, any_error, share=1.4),
+        Format("torch.load, legacy format", "PyTorch", make_legacy, load_torch, pickles, any_error, share=2),
+        Format("torch.load of quantised tensors", "PyTorch", make_quantised, load_torch, zipped, any_error, share=1.4),
+        Format("torch.jit.load onto the device", "PyTorch", make_script, load_script, script, any_error, share=0.9),
+        Format("checkpoint metadata", "tensorgraft", make_checkpoint, load_checkpoint, pickles, own, True, 2),
+        Format("shards of a checkpoint", "PyTorch", make_shards, load_shards, shards, any_error, share=0.4),
+        Format("entry of the compile cache", "tensorgraft", make_entry, load_entry, entry, gone, True, 4.5, True),
+        Format("compile cache of a start", "tensorgraft", make_kept, run_kept, entry, (), share=0.1, checked=True),
+        Format("SavedModel", "TensorFlow", make_saved, load_saved, proto, any_error, share=0.15),
+        Format("frozen graph", "TensorFlow", make_frozen, load_frozen, proto, any_error, share=0.15),
     )
     return {f.name: f for f in rows}
 
@@ -369,13 +485,14 @@ def formats() -> dict[str, Format]:
 def mutant(form: Format, files: dict[str, bytes], rng: Random) -> dict[str, bytes]:
     """One file of a valid set changed, gone or exchanged for another."""
     out = dict(files)
-    name = rng.choice(sorted(files))
-    if len(files) > 1 and rng.random() < 0.02:
-        out[name] = files[rng.choice(sorted(files))]
+    how = {name: mutate for name in sorted(files) if (mutate := form.mutate(name)) is not None}
+    name = rng.choice([*how])
+    if len(how) > 1 and rng.random() < 0.02:
+        out[name] = files[rng.choice([*how])]
     elif rng.random() < 0.3:
         out[name] = mutations.of_bytes(rng, files[name])
     else:
-        out[name] = form.mutate(name)(rng, files[name])
+        out[name] = how[name](rng, files[name])
     return out
 
 

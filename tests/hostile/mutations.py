@@ -11,6 +11,7 @@ import functools
 import io
 import json
 import pickle
+import re
 import struct
 import zipfile
 import zlib
@@ -277,6 +278,24 @@ def of_zip(inner: Callable[[str], Mutation]) -> Mutation:
         except (zipfile.BadZipFile, ValueError, IndexError, struct.error, EOFError, NotImplementedError, zlib.error,
                 OverflowError, RuntimeError, UnicodeError, KeyError):  # fmt: skip
             return of_bytes(rng, data)
+
+    return mutate
+
+
+_END = 22  # bytes of what an archive ends with
+
+
+def of_archives(inner: Mutation) -> Mutation:
+    """Of archives that follow each other in a file one is changed; the ones after it stay where they are, or move."""
+
+    def mutate(rng: Random, data: bytes) -> bytes:
+        ends = [match.start() + _END for match in re.finditer(b"PK\x05\x06", data)]
+        k = rng.randrange(len(ends)) if ends else 0
+        start, end = (ends[k - 1] if k else 0), (ends[k] if ends else len(data))
+        new = inner(rng, data[start:end])
+        if rng.random() < 0.7:
+            new = new[: end - start].ljust(end - start, b"\0")
+        return data[:start] + new + data[end:]
 
     return mutate
 

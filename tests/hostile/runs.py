@@ -14,6 +14,12 @@ def read() -> dict[str, Any]:
     return json.loads(FILE.read_text()) if FILE.exists() else {"batches": [], "formats": {}}
 
 
+def done(seed: str, name: str) -> int:
+    """The number of the mutant of a format after the last one that was loaded."""
+    spans = (batch.rpartition("/") for batch in read()["batches"])
+    return max((sum(map(int, span.split("+"))) for form, _, span in spans if form == f"{seed}/{name}"), default=0)
+
+
 def add(batch: str, name: str, found: Any) -> None:
     """What a batch of one format found, under the batch's name."""
     data = read()

@@ -20,7 +20,8 @@ _END = len(_MARK) + 4
 
 
 class Entries(LRUCache):
-    """JAX's cache, with a mark and a checksum at the end of each file, which is written beside and renamed."""
+    """JAX's cache, with a mark and a checksum of name and content at the end of each file, which is written beside and
+    renamed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, max_size=-1)
@@ -36,7 +37,7 @@ class Entries(LRUCache):
         except OSError:  # not there, or not to be read
             return None
         value, mark, checksum = content[:-_END], content[-_END:-4], content[-4:]
-        if mark == _MARK and zlib.crc32(value).to_bytes(4, "little") == checksum:
+        if mark == _MARK and _checksum(key, value) == checksum:
             return value
         with contextlib.suppress(OSError):
             file.unlink()
@@ -49,10 +50,15 @@ class Entries(LRUCache):
             return
         beside = file.with_name(f"{key}.{os.getpid()}.tmp")
         try:
-            beside.write_bytes(b"".join((value, _MARK, zlib.crc32(value).to_bytes(4, "little"))))
+            beside.write_bytes(b"".join((value, _MARK, _checksum(key, value))))
             beside.replace(file)
         finally:
             beside.unlink(missing_ok=True)
+
+
+def _checksum(key: str, value: bytes) -> bytes:
+    """Of a file that was copied over another one it is not the right one."""
+    return zlib.crc32(value, zlib.crc32(key.encode())).to_bytes(4, "little")
 
 
 def use(path: str) -> None:

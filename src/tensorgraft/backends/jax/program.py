@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax._src import core
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
@@ -45,8 +46,14 @@ class JaxProgram:
         inputs = AbstractInputs()
 
         def traced() -> tuple[Array, ...]:
-            with inputs.taken():
-                return tuple(fn())
+            trace = core.trace_ctx.trace
+            try:
+                with inputs.taken():
+                    return tuple(fn())
+            except BaseException:
+                # JAX holds a trace for as long as its constants live, and the trace holds these (jaxlib 0.10.2)
+                trace.invalidate()
+                raise
 
         with backend.scope(), _own_errors(), uncollected(), met() as meeting:
             closed = jax.make_jaxpr(traced)()

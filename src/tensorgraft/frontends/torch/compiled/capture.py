@@ -27,7 +27,7 @@ from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.device.scripted import put_back
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Placed, Storage, put_array
+from tensorgraft.storage import Storage, put_as_it_is
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.host import HostWatch, Live
@@ -136,10 +136,7 @@ class Capture:
             cell.capture = self
             original = cell.array
             stand_in = self.backend.stand_in(original)
-            if cell.__class__ is Placed:
-                put_array(cell, stand_in)  # it lies as the original
-            else:
-                cell.array = stand_in
+            put_as_it_is(cell, stand_in)  # it lies as the original
             self.touched.append(Touched(cell, original, stand_in))
             if self.recomputation is not None and not isinstance(cell, codes.QuantizedPart):
                 self.recomputation.reads(cell)
@@ -184,7 +181,7 @@ class Capture:
     def restore(self) -> None:
         """Put every storage from outside back as it was."""
         for t in self.touched:
-            t.cell.array = t.original
+            put_as_it_is(t.cell, t.original)
             t.cell.capture = None
         for cell in (*self.survivors(), *self.quantized):
             cell.capture = None

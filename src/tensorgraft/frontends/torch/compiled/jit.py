@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -484,7 +485,7 @@ def _array_of(sources: dict[int, Source], fed: dict[int, Feed], key: int) -> Cal
     return lambda leaves: storage(leaves)[0].array
 
 
-reports: list[Report] = []
+reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end
 
 
 def _check_rebound(rebound: Iterable[tuple[str, Any, Any]], capture: Capture) -> None:

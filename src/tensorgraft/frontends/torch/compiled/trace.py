@@ -20,8 +20,8 @@ from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten
 from tensorgraft.hub.backend import Backend
-from tensorgraft.interrupts import held_back
-from tensorgraft.storage import Storage
+from tensorgraft.interrupts import held_back, together
+from tensorgraft.storage import Placed, Storage, lay, put_as_it_is
 
 Array = Any
 Tensor = torch.Tensor
@@ -140,7 +140,7 @@ class Trace:
             source.offset += n
         written = self.written(leaves)
         for cell, array in zip(written, outputs, strict=False):
-            cell.array = array
+            put_as_it_is(cell, array)
             cell.shared = False
         for k, cell in self.kept:
             cell.array = outputs[len(written) + k]
@@ -149,6 +149,9 @@ class Trace:
         if not first:
             for call in self.schedule.after:
                 call()
+        placed = [cell for cell in written if cell.__class__ is Placed]
+        if placed:  # a move may fail, for lack of memory: each has its array by now
+            together(lay, placed)
 
     def _made(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]

@@ -25,8 +25,9 @@ def register_sending() -> None:
 
 def rebuild(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def _rebuild_tensor(storage: Any, *args: Any) -> torch.Tensor:
-        if storage._untyped_storage.device.type == TYPE and hasattr(storage._untyped_storage, "cell"):
-            storages.reinterpret(storage._untyped_storage, storage.dtype)
+        untyped = getattr(storage, "_untyped_storage", None)  # a file may say that anything is one: PyTorch refuses it
+        if untyped is not None and untyped.device.type == TYPE and hasattr(untyped, "cell"):
+            storages.reinterpret(untyped, storage.dtype)
         return original(storage, *args)
 
     return functools.wraps(original)(_rebuild_tensor)

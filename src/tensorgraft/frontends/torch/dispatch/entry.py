@@ -31,7 +31,7 @@ from tensorgraft.frontends.torch.dispatch.refusals import ABOUT_DTYPES, NO_KERNE
 from tensorgraft.hub.tiers import tiered
 from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
-from tensorgraft.storage import Storage
+from tensorgraft.storage import Storage, put_as_it_is
 
 _MOST_CALLS = 4096  # of an operator that are known at once, with their offsets
 
@@ -167,9 +167,10 @@ def entry(operator: Operator) -> Callable[..., Any]:
         try:
             for n, at in enumerate(plan.written):
                 cells[at].array = arrays[n]
-        except BaseException:  # an interrupt: all of them, or none
+        except BaseException:  # an interrupt, or no memory to move one to its place: all of them, or none
+            plan.writing = True
             for n, at in enumerate(plan.written):
-                cells[at].array = arrays[n]
+                put_as_it_is(cells[at], arrays[n])
             raise
         plan.writing = False
 
