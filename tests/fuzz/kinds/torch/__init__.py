@@ -123,7 +123,12 @@ class Torch(Kind):
 
     def kept(self, error: Exception) -> bool:
         said = str(error)
-        lacking = ("not implemented for", "does not support complex", "not supported", "create a primitive")  # a backend may have it
+        lacking = (
+            "not implemented for",
+            "does not support complex",
+            "not supported",
+            "create a primitive",
+        )  # a backend may have it
         unfit = any(words in said for words in lacking) or isinstance(
             error, NotImplementedError | NameError | SyntaxError
         )

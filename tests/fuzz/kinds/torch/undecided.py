@@ -162,7 +162,11 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "attention to what is not finite"
     if plain == "convolution" and not (_finite(args[1]) and (_finite(args[0]) or args[0].element_size() > 2)):
         return "a convolution by what is not finite"
-    if plain in ("pow", "_foreach_pow") and floats and 0.5 in [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)]:
+    if (
+        plain in ("pow", "_foreach_pow")
+        and floats
+        and 0.5 in [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)]
+    ):
         if any(bool((t.isinf() | (t == 0)).any()) for t in floats):
             return "roots of infinities and of -0 as powers"
     return ""

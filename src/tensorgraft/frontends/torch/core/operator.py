@@ -51,4 +51,11 @@ class Operator:
         )
         # the kernel's `dtype` is that of `out=`: where no other can be said, and where the CPU computes in it
         self.dtype_of_out = known and "dtype" not in self.signature.names
-        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in ("sum", "prod", "cumsum", "cumprod", "any", "all")
+        self.computes_in_out = self.kind == "out" and self.name.partition(".")[0] in (
+            "sum",
+            "prod",
+            "cumsum",
+            "cumprod",
+            "any",
+            "all",
+        )

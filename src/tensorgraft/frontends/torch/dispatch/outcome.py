@@ -59,7 +59,7 @@ def abstract_call(
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
-        if refusal is not None and final(refusal):
+        if refusal is not None and final(refusal, tensors_in(args, kwargs)):
             raise refusal
         return None, None
     if not tensors_in(args, kwargs) and "device" in sig.names:
@@ -73,7 +73,7 @@ def abstract_call(
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     else:
-        if refusal is not None and final(refusal):
+        if refusal is not None and final(refusal, tensors_in(args, kwargs)):
             raise refusal
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None

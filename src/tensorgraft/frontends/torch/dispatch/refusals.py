@@ -46,7 +46,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     try:
         heard(ask, host, named)
     except Exception as refusal:
-        if not (any(words in str(refusal) for words in about) if about else final(refusal)):
+        if not (any(words in str(refusal) for words in about) if about else final(refusal, tensors_in(args, kwargs))):
             return False
         said = refusal
     else:
@@ -70,12 +70,21 @@ NO_KERNEL = "not implemented for '"
 _OF_ZEROS = ("ZeroDivision", "singular")  # refused for their values
 
 
-def final(refusal: Exception) -> bool:
+# Of these an operator without a kernel has no meaning on any device; of the narrow floats, and of unsigned integers beyond
+# a byte, nobody has written it for a CPU.
+_EXACT = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128}
+
+
+def final(refusal: Exception, everything: Sequence[Tensor]) -> bool:
     """What the CPU's kernel says of zeros it says of all values: nothing of a matrix that it cannot factor, nor of a
-    kernel that it lacks, which a backend may have."""
-    words = (NO_KERNEL, "does not support complex", "not supported", *_OF_ZEROS)
-    unlike = NotImplementedError, torch.linalg.LinAlgError
-    return not isinstance(refusal, unlike) and not any(said in str(refusal) for said in words)
+    kernel that it lacks and a backend may have. `everything`: the call's tensors."""
+    said = str(refusal)
+    if isinstance(refusal, torch.linalg.LinAlgError) or any(words in said for words in _OF_ZEROS):
+        return False
+    lacking = any(words in said for words in (NO_KERNEL, "does not support complex", "not supported"))
+    if lacking or isinstance(refusal, NotImplementedError):
+        return "Could not run" not in said and {t.dtype for t in everything} <= _EXACT
+    return True
 
 
 def check_dtypes(

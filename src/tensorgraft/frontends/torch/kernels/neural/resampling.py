@@ -24,7 +24,9 @@ class Taps(NamedTuple):
 
     places: np.ndarray
     weights: np.ndarray | None  # None: one tap, copied
-    read: np.ndarray | None = None  # where a tap is read at all (an infinity that is not, has no part); None: everywhere
+    read: np.ndarray | None = (
+        None  # where a tap is read at all (an infinity that is not, has no part); None: everywhere
+    )
 
     def matrix(self, n: int) -> np.ndarray:
         """(out, n)."""
@@ -124,7 +126,13 @@ RULES: dict[str, tuple[Rule, int, bool]] = {  # name -> (rule, axes, takes `alig
 
 
 def _tables(
-    rule: Rule, olds: Sequence[int], news: Sequence[int], rest: Sequence[Any], aligned: bool, dtype: np.dtype, back: bool
+    rule: Rule,
+    olds: Sequence[int],
+    news: Sequence[int],
+    rest: Sequence[Any],
+    aligned: bool,
+    dtype: np.dtype,
+    back: bool,
 ) -> list[Taps]:
     """`rest`: (align corners,) scales. Computed in single precision for images of smaller floats than float64."""
     corners = bool(rest[0]) if aligned else False
