@@ -17,12 +17,13 @@ from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
-from tensorgraft.frontends.torch.dispatch.outcome import abstract_call, describe, resize_out
+from tensorgraft.frontends.torch.dispatch.outcome import abstract_call, resize_out
 from tensorgraft.frontends.torch.dispatch.outline import Leaf, held_arguments
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.plan import backend_of, slot_of_call
 from tensorgraft.frontends.torch.dispatch.program import lay_out, meta_of
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out
+from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.storage import Storage
 

@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch.core.tensors import (
 )
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch import absent_layouts
-from tensorgraft.frontends.torch.dispatch.outcome import describe
+from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, array_set, contiguous_strides, host_view, is_dense

@@ -17,15 +17,11 @@ from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.dispatch.asking import heard
-from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
 from tensorgraft.frontends.torch.dispatch.refusals import final
 from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, is_large, rehearse
-from tensorgraft.storage import contiguous_strides, is_dense, same_strides
+from tensorgraft.storage import same_strides
 
 Tensor = torch.Tensor
-Structure = Callable[[list[Any]], Any]
-# dtype, size, strides and bytes of a new tensor; None: the operator leaves it undefined
-Result = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int] | None
 
 
 def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
@@ -59,7 +55,7 @@ def abstract_call(
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
-        if refusal is not None and final(operator, refusal, tensors_in(args, kwargs)):
+        if refusal is not None and final(operator, refusal, args, kwargs):
             raise refusal
         return None, None
     if not tensors_in(args, kwargs) and "device" in sig.names:
@@ -73,7 +69,7 @@ def abstract_call(
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     else:
-        if refusal is not None and final(operator, refusal, tensors_in(args, kwargs)):
+        if refusal is not None and final(operator, refusal, args, kwargs):
             raise refusal
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None
@@ -204,33 +200,3 @@ def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[...
         return outs if isinstance(result, tuple) else outs[0]
 
     return call
-
-
-def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
-    """The new tensors of a result of the meta function, and how to put them together."""
-    if outcome is None:
-        return None, None
-    if isinstance(outcome, Tensor):
-        return [_result(outcome)], None
-    results: list[Result] = []
-
-    def visit(o: Any) -> Any:
-        if isinstance(o, list | tuple):
-            parts = [visit(x) for x in o]
-            return lambda out: [part(out) for part in parts]
-        at = len(results)
-        results.append(None if o is None else _result(o))
-        return lambda out: out[at]
-
-    build = visit(outcome)
-    return results, (lambda out: tuple(build(out))) if isinstance(outcome, tuple) else build
-
-
-def _result(meta: Tensor) -> Result:
-    size, stride = tuple(meta.size()), meta.stride()
-    if meta.is_contiguous():
-        return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
-    if not is_dense(size, stride) and (0 in stride or overlaps_itself(size, stride)):  # expanded: there it is a view
-        stride = contiguous_strides(size)
-    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if meta.numel() else 0
-    return meta.dtype, size, stride, extent * meta.dtype.itemsize

@@ -20,11 +20,12 @@ from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, maker
 from tensorgraft.frontends.torch.dispatch import checks
-from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, abstract_call, describe
+from tensorgraft.frontends.torch.dispatch.outcome import abstract_call
 from tensorgraft.frontends.torch.dispatch.outline import Outline, make_outline, outline_key, pointwise
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.program import make_program
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out
+from tensorgraft.frontends.torch.dispatch.results import Result, Structure, describe
 from tensorgraft.hub.backend import Backend
 
 Array = Any

@@ -24,8 +24,8 @@ from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
 from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
 from tensorgraft.frontends.torch.dispatch.order import Step, write_step, write_steps
-from tensorgraft.frontends.torch.dispatch.outcome import Result, Structure, describe
 from tensorgraft.frontends.torch.dispatch.outline import Leaf, Outline, leaves
+from tensorgraft.frontends.torch.dispatch.results import Result, Structure, describe
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import together

@@ -7,10 +7,14 @@ from typing import Any
 
 import torch
 
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import INDICES, OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch import rehearsal
 from tensorgraft.frontends.torch.dispatch.asking import heard
+from tensorgraft.frontends.torch.dispatch.memory import to_cpu
 
 Tensor = torch.Tensor
 
@@ -46,11 +50,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     try:
         heard(ask, host, named)
     except Exception as refusal:
-        if not (
-            any(words in str(refusal) for words in about)
-            if about
-            else final(operator, refusal, tensors_in(args, kwargs))
-        ):
+        if not (any(words in str(refusal) for words in about) if about else final(operator, refusal, args, kwargs)):
             return False
         said = refusal
     else:
@@ -71,22 +71,54 @@ ABOUT_DTYPES = (
     "Expected both inputs",
 )
 NO_KERNEL = "not implemented for '"
-_OF_ZEROS = ("ZeroDivision", "singular")  # refused for their values
-_COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_errors")  # in names of arguments where zeros fail
+_ABOUT_MEMORY = "unsupported operation: "
+# Of these an operator without a kernel has no meaning on any device; of the narrow floats, and of wide unsigned
+# integers, nobody has written it for a CPU.
+_EXACT = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128}
 
 
-def final(operator: Operator, refusal: Exception, tensors: Sequence[Tensor]) -> bool:
-    """What the CPU's kernel says of zeros it says of all values: nothing of a matrix that it cannot factor, of lengths,
-    of masks that are indices, nor of a kernel that it lacks, which a backend may have. `tensors`: the call's."""
-    if operator.takes_indices and any(t.dtype in (torch.bool, torch.uint8) for t in tensors):
-        return False
-    if any(word in name for name in operator.signature.names for word in _COUNTS):
-        return False
-    words = (NO_KERNEL, "does not support complex", "not supported", *_OF_ZEROS)
-    if operator.takes_indices or "mask" in operator.signature.names:
-        words = (*words, "shape", "size", "elements", "broadcast")
-    unlike = NotImplementedError, torch.linalg.LinAlgError
-    return not isinstance(refusal, unlike) and not any(said in str(refusal) for said in words)
+def final(operator: Operator, refusal: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether what the CPU's kernel says of zeros it says of these values, too. A kernel that it lacks a backend may
+    have. Of values that a trace does not know, what depends on none is final."""
+    said = str(refusal)
+    if isinstance(refusal, NotImplementedError) or any(words in said for words in _LACKING):
+        return "Could not run" not in said and {t.dtype for t in tensors_in(args, kwargs)} <= _EXACT
+    if _ABOUT_MEMORY in said:
+        return True
+    if state.now.capture is not None:
+        return _of_any_values(operator, refusal)
+    pairs: dict[int, Tensor] = {}
+
+    def down(a: Any) -> Any:
+        if isinstance(a, torch.device):
+            return torch.device("cpu")
+        if not isinstance(a, Tensor):
+            return None if isinstance(a, torch.Generator) else a
+        if id(a) not in pairs:
+            pairs[id(a)] = to_cpu(a) if a.device.type == TYPE else a.clone()
+        return pairs[id(a)]
+
+    try:
+        host, named = map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
+    except TracedValueError:
+        return _of_any_values(operator, refusal)
+    try:
+        heard(operator.op, host, named)
+    except Exception:
+        return True
+    return False
+
+
+_LACKING = (NO_KERNEL, "does not support complex", "not supported")
+_OF_ZEROS = ("ZeroDivision", "singular", "shape", "size", "elements", "broadcast")
+_COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_errors", "mask")
+
+
+def _of_any_values(operator: Operator, refusal: Exception) -> bool:
+    """Nothing of a matrix that cannot be factored, of lengths, nor of masks, which take what is true."""
+    valued = operator.takes_indices or any(word in name for name in operator.signature.names for word in _COUNTS)
+    of_zeros = any(words in str(refusal) for words in _OF_ZEROS)
+    return not valued and not of_zeros and not isinstance(refusal, torch.linalg.LinAlgError)
 
 
 def check_dtypes(

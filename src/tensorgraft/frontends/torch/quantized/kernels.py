@@ -17,8 +17,9 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
-from tensorgraft.frontends.torch.dispatch.outcome import describe, to_meta
+from tensorgraft.frontends.torch.dispatch.outcome import to_meta
 from tensorgraft.frontends.torch.dispatch.program import lay_out
+from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.frontends.torch.quantized import cpu
 from tensorgraft.frontends.torch.quantized.numbers import copied, on_numbers, outside, same_device
 from tensorgraft.quantization import policy

@@ -1,0 +1,46 @@
+"""The new tensors of an operator's result: what they are, and how they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.storage import contiguous_strides, is_dense
+
+Tensor = torch.Tensor
+Structure = Callable[[list[Any]], Any]
+# dtype, size, strides and bytes of a new tensor; None: the operator leaves it undefined
+Result = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int] | None
+
+
+def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
+    """The new tensors of a result of the meta function, and how to put them together."""
+    if outcome is None:
+        return None, None
+    if isinstance(outcome, Tensor):
+        return [_result(outcome)], None
+    results: list[Result] = []
+
+    def visit(o: Any) -> Any:
+        if isinstance(o, list | tuple):
+            parts = [visit(x) for x in o]
+            return lambda out: [part(out) for part in parts]
+        at = len(results)
+        results.append(None if o is None else _result(o))
+        return lambda out: out[at]
+
+    build = visit(outcome)
+    return results, (lambda out: tuple(build(out))) if isinstance(outcome, tuple) else build
+
+
+def _result(meta: Tensor) -> Result:
+    size, stride = tuple(meta.size()), meta.stride()
+    if meta.is_contiguous():
+        return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
+    if not is_dense(size, stride) and (0 in stride or overlaps_itself(size, stride)):  # expanded: there it is a view
+        stride = contiguous_strides(size)
+    extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if meta.numel() else 0
+    return meta.dtype, size, stride, extent * meta.dtype.itemsize
