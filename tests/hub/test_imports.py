@@ -17,7 +17,7 @@ import tensorgraft
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
 UNDER_FRONT_ENDS = (
-    "errors files private warned importing interrupts hub boxes storage views anywhere precision"
+    "errors files warned private importing interrupts hub boxes storage views anywhere precision"
     " arrays compiled quantization"
 )
 
@@ -42,9 +42,9 @@ FRONT_ENDS = " ".join(
 # where that is above what is in the package.
 LAYERS = {
     "errors": "",
-    "private": "errors",
     "files": "",
     "warned": "",
+    "private": "errors warned",
     "importing": "",
     "interrupts": "",
     "hub": "errors files warned importing interrupts",
@@ -91,7 +91,7 @@ LAYERS = {
     "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
-    "frontends.torch_entry()": "errors frontends.torch_entry frontends.torch cli",
+    "frontends.torch_entry()": "errors warned frontends.torch_entry frontends.torch cli",
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.

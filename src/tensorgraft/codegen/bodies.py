@@ -22,7 +22,7 @@ RANK_FREE = frozenset({"linear", "layer_norm", "rms_norm", "embedding", "dropout
 
 
 @dataclass(eq=False)
-class Body:
+class SourceBody:
     """A frame whose calls are steps and invokes."""
 
     frame: Frame

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.bodies import Body
+from tensorgraft.codegen.bodies import SourceBody
 from tensorgraft.codegen.functions import Invoke, ModuleRules, Path, SourceFunction, snake
 from tensorgraft.codegen.merging import Merger
 from tensorgraft.codegen.repeats import fold
@@ -78,7 +78,7 @@ class _Builder:
         _height(root, levels)
         self.invokes: dict[Frame, Invoke] = {}
         for level in sorted(levels):
-            groups: dict[Any, list[Body]] = {}
+            groups: dict[Any, list[SourceBody]] = {}
             for frame in levels[level]:
                 body = self.body(frame)
                 groups.setdefault(body.key(self.apart), []).append(body)
@@ -177,7 +177,7 @@ class _Builder:
             ranked = sorted(self.outputs[frame], key=lambda v: order.get(v, len(order)))
             self.outputs[frame] = dict.fromkeys(ranked)
 
-    def body(self, frame: Frame) -> Body:
+    def body(self, frame: Frame) -> SourceBody:
         path = tuple(frame.path.split(".")) if frame.path else ()
         parameters: dict[Var, Path] = {}
         inputs: list[Var] = []
@@ -201,7 +201,7 @@ class _Builder:
         layer = None
         if self.modules is not None and frame.is_module and frame is not self.trace.root:
             layer = self.modules.layer(frame, calls, inputs, parameters)
-        return Body(frame, path, calls, inputs, names, parameters, outputs, layer)
+        return SourceBody(frame, path, calls, inputs, names, parameters, outputs, layer)
 
     def owned(self, v: Var, path: Path) -> Path | None:
         for p in self.paths.get(v, ()):
@@ -227,7 +227,7 @@ class _Builder:
 
     # ---- one function for bodies that do the same ------------------------------------------------------------------
 
-    def function(self, bodies: list[Body]) -> SourceFunction:
+    def function(self, bodies: list[SourceBody]) -> SourceFunction:
         first = bodies[0]
         outputs = self.common_outputs(bodies)
         if len(bodies) == 1:
@@ -300,7 +300,7 @@ class _Builder:
             names = {results[0]: frame.names[0]}
         return tuple(names.get(v) or self.hints.get(v, "") for v in outputs)
 
-    def common_outputs(self, bodies: list[Body]) -> list[list[Var]]:
+    def common_outputs(self, bodies: list[SourceBody]) -> list[list[Var]]:
         """Of each body the arrays that any of them gives, in one order."""
         orders = [{v: i for i, v in enumerate(b.made())} for b in bodies]
         places = list(dict.fromkeys(order[v] for b, order in zip(bodies, orders, strict=True) for v in b.outputs))

@@ -158,6 +158,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         except BaseException as error:
             if now.scripted and isinstance(error, Exception):  # C++ loses it
                 now.raised = error
+            if plan is None and not cold.wrote:
+                error.untouched = True  # type: ignore[attr-defined]  # refused, before anything was written
             if writes and now.capture is None:
                 cut_short(error, plan, args, kwargs)
             raise

@@ -38,7 +38,7 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
         try:
             result = at_once(written, *args, **kwargs)
         except RuntimeError as error:
-            if type(error) is not RuntimeError:
+            if type(error) is not RuntimeError or not getattr(error, "untouched", False):
                 raise
             return singly(written, *args, **kwargs)  # those before the one that is refused are written
         counted = [t for t in written if not t.is_inference()]

@@ -51,12 +51,12 @@ def abstract_call(
     try:
         return rehearse(operator, args, kwargs), None
     except Unasked as unasked:
-        refusal = unasked.refusal
+        refusals = unasked.refusals
     sig = operator.signature
     metas, named = to_meta(args, kwargs)
     if not operator.spec.meta:
-        if refusal is not None and final(operator, refusal, args, kwargs):
-            raise refusal
+        if refusals and final(operator, refusals, args, kwargs):
+            raise refusals.pop()
         return None, None
     if not tensors_in(args, kwargs) and "device" in sig.names:
         named["device"] = torch.device("meta")
@@ -69,8 +69,8 @@ def abstract_call(
     except Exception as error:
         outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     else:
-        if refusal is not None and final(operator, refusal, args, kwargs):
-            raise refusal
+        if refusals and final(operator, refusals, args, kwargs):
+            raise refusals.pop()
     if operator.kind != "out":
         return _as_on_the_cpu(operator, metas, named, outcome), None
     sizes = {}

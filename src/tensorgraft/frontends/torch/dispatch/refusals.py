@@ -47,15 +47,16 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     if operator.op is torch.ops.graft.assign.default:
         ask = torch.ops.aten.copy_.default
     host, named = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
+    said: list[Exception] = []  # as in `rehearsal.Unasked`
     try:
         heard(ask, host, named)
     except Exception as refusal:
-        if not (any(words in str(refusal) for words in about) if about else final(operator, refusal, args, kwargs)):
-            return False
-        said = refusal
-    else:
+        said.append(refusal.with_traceback(None))
+    if not said:
         return True
-    raise said.with_traceback(None) from None
+    if not (any(words in str(said[0]) for words in about) if about else final(operator, said, args, kwargs)):
+        return False
+    raise said.pop() from None
 
 
 ABOUT_DTYPES = (
@@ -72,21 +73,21 @@ ABOUT_DTYPES = (
 )
 NO_KERNEL = "not implemented for '"
 _ABOUT_MEMORY = "unsupported operation: "
-# Of these an operator without a kernel has no meaning on any device; of the narrow floats, and of wide unsigned
-# integers, nobody has written it for a CPU.
-_EXACT = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128}
+# Without a kernel for complex numbers an operator has no meaning for them; for other dtypes another device has one
+# (`histc` of integers and truth values, narrow floats).
+_COMPLEX = {torch.complex64, torch.complex128}
 
 
-def final(operator: Operator, refusal: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether what the CPU's kernel says of zeros it says of these values, too. A kernel that it lacks a backend may
-    have. Of values that a trace does not know, what depends on none is final."""
-    said = str(refusal)
-    if isinstance(refusal, NotImplementedError) or any(words in said for words in _LACKING):
-        return "Could not run" not in said and {t.dtype for t in tensors_in(args, kwargs)} <= _EXACT
+def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether what the CPU's kernel says of zeros (`refusals`: one) it says of these values, too; then that is there.
+    A kernel that it lacks a backend may have. Of values that a trace does not know, what depends on none is final."""
+    said = str(refusals[0])
+    if isinstance(refusals[0], NotImplementedError) or any(words in said for words in _LACKING):
+        return "Could not run" not in said and {t.dtype for t in tensors_in(args, kwargs)} <= _COMPLEX
     if _ABOUT_MEMORY in said:
         return True
     if state.now.capture is not None:
-        return _of_any_values(operator, refusal)
+        return _of_any_values(operator, refusals[0])
     pairs: dict[int, Tensor] = {}
 
     def down(a: Any) -> Any:
@@ -101,10 +102,11 @@ def final(operator: Operator, refusal: Exception, args: tuple[Any, ...], kwargs:
     try:
         host, named = map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
     except TracedValueError:
-        return _of_any_values(operator, refusal)
+        return _of_any_values(operator, refusals[0])
     try:
         heard(operator.op, host, named)
-    except Exception:
+    except Exception as refusal:
+        refusals[0] = refusal.with_traceback(None)
         return True
     return False
 

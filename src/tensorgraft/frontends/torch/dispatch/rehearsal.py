@@ -29,9 +29,14 @@ _zeros: dict[torch.dtype, Tensor] = {torch.uint8: _MEMORY}
 
 
 class Unasked(Exception):
-    """The CPU's kernel cannot be asked, or refuses zeros (`refusal`): somebody else has to say."""
+    """The CPU's kernel cannot be asked, or refuses zeros: somebody else has to say.
 
-    refusal: Exception | None = None
+    `refusals`: what it said, in a list from which it is raised. An exception that a frame it went through still names
+    keeps itself alive, and with it all callers: their tensors, and what they have switched off until they end.
+    """
+
+    def __init__(self, refusals: list[Exception] | None = None) -> None:
+        self.refusals = refusals or []
 
 
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -48,14 +53,13 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if not sizes or is_large(operator, sizes):
             raise Unasked
         results: list[Any] = []
-
-        unasked = Unasked()
+        refusals: list[Exception] = []
 
         def call(_: float) -> float:
             try:
                 results.append(operator.op._op(*positional, **named))
             except Exception as refusal:
-                unasked.refusal = refusal.with_traceback(None)
+                refusals.append(refusal.with_traceback(None))
             return 0.0
 
         with torch._C._DisableAutocast(), warned.heard():
@@ -63,7 +67,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     except Exception:
         raise Unasked from None
     if not results or not operator.told:
-        raise unasked
+        raise Unasked(refusals)
     return results[0]
 
 

@@ -149,7 +149,7 @@ def _resizable(depart: Callable[[Array], Tensor]) -> Callable[[Array], Tensor]:
 
     def departed(array: Array) -> Tensor:
         t = depart(array)
-        return t if t.numel() else torch.empty_like(t)
+        return t if t.numel() else t.new_empty(t.shape)
 
     return departed
 
