@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.fuzz.program import REFERENCE, Kind, Program
+from tests.fuzz.program import Kind, Program
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 Differs = Callable[[Program], bool]
@@ -19,13 +19,14 @@ def shrink(kind: Kind, program: Program, subject: str, tries: int = 400) -> Prog
     """The smallest program found in so many tries that differs on the subject, and that the reference can play as far
     as it could (a statement that lost what it reads says nothing)."""
     left = [tries]
-    refused = {program.statements[i] for i in kind.play(program, REFERENCE).raised}
+    judge = kind.reference(subject)
+    refused = {program.statements[i] for i in kind.play(program, judge).raised}
 
     def differs(candidate: Program) -> bool:
         if left[0] <= 0:
             return False
         left[0] -= 1
-        expected = kind.play(candidate, REFERENCE)
+        expected = kind.play(candidate, judge)
         if any(candidate.statements[i] not in refused for i in expected.raised):
             return False
         return bool(kind.failures(candidate, (subject,)))

@@ -40,8 +40,10 @@ def test_the_installed_pytorch_has_these_tables(device, monkeypatch):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_kernels_are_those_of_the_policy(policy):
+    # an LSTM is oneDNN's `mkldnn_rnn_layer` there, which the table has
+    whole = {"lstm.input": "lower_precision_fp"} if policy == "cpu" else {}
     with tg.autocast_policy(policy):
-        assert oracle.table("graft") == here(policy)
+        assert oracle.table("graft") == here(policy) | whole
     assert oracle.table("graft") == here("cuda")
 
 

@@ -81,10 +81,14 @@ _COMPLEX = {torch.complex64, torch.complex128}
 def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether what the CPU's kernel says of zeros (`refusals`: one) it says of these values, too; then that is there.
     A kernel that it lacks a backend may have. Of values that a trace does not know, what depends on none is final."""
-    said = str(refusals[0])
-    if isinstance(refusals[0], NotImplementedError) or any(words in said for words in _LACKING):
-        return "Could not run" not in said and {t.dtype for t in tensors_in(args, kwargs)} <= _COMPLEX
-    if _ABOUT_MEMORY in said:
+
+    def lacking() -> bool:
+        return isinstance(refusals[0], NotImplementedError) or any(words in str(refusals[0]) for words in _LACKING)
+
+    for_complex = {t.dtype for t in tensors_in(args, kwargs)} <= _COMPLEX
+    if lacking():
+        return for_complex and "Could not run" not in str(refusals[0])
+    if _ABOUT_MEMORY in str(refusals[0]):
         return True
     if state.now.capture is not None:
         return _of_any_values(operator, refusals[0])
@@ -107,7 +111,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
         heard(operator.op, host, named)
     except Exception as refusal:
         refusals[0] = refusal.with_traceback(None)
-        return True
+        return for_complex or not lacking()
     return False
 
 

@@ -127,8 +127,11 @@ for _method in ("max", "min"):
 
 
 def _var(xp: Any, x: Array, dim: Dim, correction: float | None, keepdim: bool) -> Array:
+    axes = axes_of(dim, xp.ndim(x))
+    if not all(xp.shape(x)[a] for a in axes):  # NaN, whatever is taken off
+        correction = 0
     correction = 1 if correction is None else correction
-    return xp.var(wide(xp, x), axis=axes_of(dim, xp.ndim(x)), keepdims=keepdim, correction=correction)
+    return xp.var(wide(xp, x), axis=axes, keepdims=keepdim, correction=correction)
 
 
 @kernel("var.correction")
@@ -179,10 +182,12 @@ def vector_norm(xp: Any, x: Array, p: float, axes: tuple[int, ...], keepdim: boo
         return xp.min(size, **options)
     if p == 0:
         return xp.sum(xp.astype(xp.not_equal(size, 0), xp.dtype_of(size)), **options)
-    if p == 1:
-        return xp.sum(size, **options)
     if not axes:
         return size
+    if p == 1:
+        return xp.sum(size, **options)
+    if all(xp.shape(x)[a] == 1 for a in axes):  # no power that could overflow
+        return xp.max(size, **options)
     if p == 2:
         return xp.sqrt(xp.sum(xp.square(size), **options))
     return xp.pow(xp.sum(xp.pow(size, p), **options), 1 / p)
