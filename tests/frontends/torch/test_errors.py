@@ -1,7 +1,9 @@
 """Bad input raises what CPU PyTorch raises, before anything is changed."""
 
+import gc
 import math
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -246,3 +248,34 @@ def test_a_backend_that_is_not_installed(monkeypatch):
 def test_a_device_index_that_does_not_exist():
     with pytest.raises(RuntimeError, match="invalid device ordinal 99"):
         torch.empty(2, device="graft:99")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("refused", [
+    lambda d: tensor(d, 3, dtype=torch.bool).argmax(),
+    lambda d: torch.repeat_interleave(numbers(d, 1, -1)),
+    lambda d: torch.linalg.inv(torch.zeros(2, 2, device=d)),
+    lambda d: tensor(d, 4, 6) @ tensor(d, 5, 2),
+])  # fmt: skip
+def test_a_refusal_keeps_no_caller_alive(device, refused):
+    """Frames that an exception went through hold what their callers have switched off (functorch, while a tensor is
+    printed), and their tensors: until garbage is collected, if one of them names the exception."""
+
+    class Held:
+        pass
+
+    def caller():
+        held = Held()
+        try:
+            refused(tg.device(device))
+        except RuntimeError:
+            return weakref.ref(held)
+        raise AssertionError("not refused")
+
+    caller()  # what is imported and planned at first
+    gc.collect()
+    gc.disable()
+    try:
+        assert caller()() is None
+    finally:
+        gc.enable()
