@@ -118,7 +118,10 @@ class Torch(Kind):
                     if rng.random() < 0.01 and self.kept(error):
                         return text
                     continue
-                if any(t.dtype is torch.complex32 for _, t in observed.leaves("", result)):  # no backend has it
+                made = [t for _, t in observed.leaves("", result)]
+                if any(t.dtype is torch.complex32 for t in made):  # no backend has it
+                    break
+                if any(n < 0 for t in made for n in t.shape):  # a meta function's, which checks less than it should
                     break
                 if _open(op, text, pool, result):
                     break

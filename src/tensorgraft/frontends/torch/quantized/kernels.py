@@ -145,14 +145,24 @@ def _computed(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any])
         return on_numbers(func, args, kwargs)
     xp = cpu.backend()
     with torch.no_grad(), outside(xp, (args, tuple(kwargs.values()))):
-        arrays = _kernel(
-            plan, xp, func, map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
-        )
+        given, named = map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
+        arrays = _kernel(plan, xp, func, given, named)
         if func is _aten.clone.default:
-            arrays = [copied(anew(xp.inner, arrays[0]))]
+            arrays = [anew(xp.inner, arrays[0])]
+        # a program that writes into its argument writes into codes and scales: no result of it may have them
+        taken = {_memory(part) for q in flatten((given, tuple(named.values()))) for part in _parts(q)}
+        arrays = [copied(a) if any(_memory(part) in taken for part in _parts(a)) else a for a in arrays]
     pairs = zip(arrays, plan.results or (), strict=True)
     tensors = [cpu.made(a, *r[:3]) if isinstance(a, Quantized) else a for a, r in pairs]  # type: ignore[index]
     return tensors[0] if plan.structure is None else plan.structure(tensors)
+
+
+def _parts(a: Any) -> Sequence[Tensor]:
+    return a.parts if isinstance(a, Quantized) else ()
+
+
+def _memory(part: Tensor) -> int:
+    return part.untyped_storage()._cdata
 
 
 def _kernel(plan: QuantizedPlan, xp: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> list[Any]:
