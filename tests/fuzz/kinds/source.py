@@ -59,6 +59,8 @@ class Source(Jax):
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
         if found.raised.get(0) == "CannotBeSaidError":
             return f"{subject} has no words"
+        if "calls a function of the host" in found.raised.get(0, ""):
+            return "a function of the host, which no file can have"
         if "'UInt" in found.raised.get(0, ""):
             return "PyTorch has little arithmetic of unsigned integers"  # docs/source.md
         if "Error: " in found.raised.get(0, "") and self.reaches_beyond(program):
