@@ -168,9 +168,7 @@ def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
     """Raises where PyTorch refuses `out=` tensors: of another dtype than the results (elementwise operators cast, most
     others do not, and meta functions that are written in Python cast always), of another shape where they are read,
     too. Of large tensors (`everything`: the call's) only the dtypes are looked at."""
-    if operator.kind != "out":
-        return
-    if operator.base is None:
+    if operator.kind != "out" or operator.base is None:
         return
     if rehearsal.asks(operator) and not rehearsal.is_large(operator, [t.size() for t in everything]):
         refuse(operator, args, kwargs)
