@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSi
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
 from tensorgraft.frontends.torch.dispatch.offsets import sited, without_offsets
+from tensorgraft.frontends.torch.dispatch.outcome import resized_though_refused
 from tensorgraft.frontends.torch.dispatch.overlap import relation
 from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan, uncompiled
 from tensorgraft.frontends.torch.dispatch.program import sharing
@@ -162,6 +163,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 error.untouched = True  # type: ignore[attr-defined]  # refused, before anything was written
             if writes and now.capture is None:
                 cut_short(error, plan, args, kwargs)
+                if operator.kind == "out" and isinstance(error, Exception):
+                    resized_though_refused(operator.op, args, kwargs, error)
             raise
 
     def put(plan: Plan, cells: list[Storage], arrays: Sequence[Any]) -> None:

@@ -85,13 +85,27 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
     def lacking() -> bool:
         return isinstance(refusals[0], NotImplementedError) or any(words in str(refusals[0]) for words in _LACKING)
 
-    for_complex = {t.dtype for t in tensors_in(args, kwargs)} <= _COMPLEX
+    for_complex = "'Complex" in str(refusals[0]) or {t.dtype for t in tensors_in(args, kwargs)} <= _COMPLEX
     if lacking():
         return for_complex and "Could not run" not in str(refusals[0])
     if _ABOUT_MEMORY in str(refusals[0]):
         return True
     if state.now.capture is not None:
         return _of_any_values(operator, refusals[0])
+    try:
+        host, named = on_the_host(args, kwargs)
+    except TracedValueError:
+        return _of_any_values(operator, refusals[0])
+    try:
+        heard(operator.op, host, named)
+    except Exception as refusal:
+        refusals[0] = refusal.with_traceback(None)
+        return for_complex or not lacking()
+    return False
+
+
+def on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments with copies on the CPU. Raises TracedValueError for a tensor without values."""
     pairs: dict[int, Tensor] = {}
 
     def down(a: Any) -> Any:
@@ -103,16 +117,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
             pairs[id(a)] = to_cpu(a) if a.device.type == TYPE else a.clone()
         return pairs[id(a)]
 
-    try:
-        host, named = map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
-    except TracedValueError:
-        return _of_any_values(operator, refusals[0])
-    try:
-        heard(operator.op, host, named)
-    except Exception as refusal:
-        refusals[0] = refusal.with_traceback(None)
-        return for_complex or not lacking()
-    return False
+    return map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
 
 
 _LACKING = (NO_KERNEL, "does not support complex", "not supported")
