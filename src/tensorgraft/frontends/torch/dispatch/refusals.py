@@ -81,7 +81,7 @@ _NARROW = ("'Half'", "'BFloat16'", "'Float8", "'ComplexHalf'")
 
 def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether what the CPU's kernel says of zeros (`refusals`: one) it says of these values, too; then that is there.
-    A kernel that another device has is no refusal. Of values that a trace does not know, what depends on none is final."""
+    A kernel that another device has is no refusal. Of values that a trace lacks, what depends on none is final."""
 
     def lacking() -> bool:
         return isinstance(refusals[0], NotImplementedError) or any(words in str(refusals[0]) for words in _LACKING)
