@@ -34,7 +34,10 @@ def install() -> None:
 
 def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
     """PyTorch takes it apart for any device, and wants the numbers on the CPU."""
-    op, composite = torch.ops.aten.tensor_split.tensor_indices_or_sections, torch._C.DispatchKey.CompositeImplicitAutograd
+    op, composite = (
+        torch.ops.aten.tensor_split.tensor_indices_or_sections,
+        torch._C.DispatchKey.CompositeImplicitAutograd,
+    )
     return op._op_dk(composite, x, where.cpu(), dim)  # not `decompose`: that of Python says other errors
 
 
