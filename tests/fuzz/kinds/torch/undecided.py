@@ -23,16 +23,20 @@ _STEP = {
     torch.complex64: 4e-7, torch.complex128: 4e-15,
 }  # fmt: skip
 RUNS = 6
+_BY_VECTORS = ("hardtanh_backward", "hardshrink_backward", "softshrink_backward", "hardswish_backward", "elu_backward")
 
 
 class Noise(TorchDispatchMode):
-    def __init__(self, seed: int) -> None:
+    """Without a seed there is no noise: what is unspecified of the very numbers that the program has."""
+
+    def __init__(self, seed: int | None) -> None:
         super().__init__()
-        self.drawn, self.open = torch.Generator().manual_seed(seed), ""
+        self.still = seed is None
+        self.drawn, self.open = torch.Generator().manual_seed(seed or 0), ""
 
     def noisy(self, t: Any, step: float = 0.0) -> Any:
         """`step`: of the narrowest dtype that went in."""
-        if not isinstance(t, Tensor) or t.dtype not in _STEP or t.numel() == 0:
+        if self.still or not isinstance(t, Tensor) or t.dtype not in _STEP or t.numel() == 0:
             return t
         step = max(step, _STEP[t.dtype])
         real = torch.float64 if t.dtype in (torch.float64, torch.complex128) else torch.float32
@@ -186,6 +190,8 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "special functions of NaN"
     if plain == "gelu" and any(t.isinf().any() for t in floats):
         return "GELU of infinities"
+    if plain in _BY_VECTORS and any(t.isnan().any() for t in floats[1:]):
+        return "derivatives of NaN, which differ between full vectors of the processor and the rest"
     if plain in ("native_layer_norm", "native_group_norm") and any(bool((~(t.abs() < 1e18)).any()) for t in floats):
         return "moments of numbers whose squares overflow, and infinite weights"
     if "scaled_dot_product" in name and not all(map(_finite, floats)):
@@ -277,11 +283,13 @@ def reason(kind: Any, program: Program, subject: str, expected: Outcome, found: 
     ):
         return "integers that require a gradient"
     others = []
-    for seed in range(RUNS):
+    for seed in (None, *range(RUNS)):
         with Noise(seed) as noise:
             outcome = kind.play(program, REFERENCE if whole_way else judge)
         if noise.open:
             return noise.open
+        if seed is None:
+            continue
         others.append(_begun_elsewhere(kind, program, judge, noise) if whole_way else outcome)
     if whole_way:
         with Zeros():
@@ -340,8 +348,14 @@ def _varies(name: str, line: str, expected: Outcome, found: Outcome, others: lis
     a, b = want.values.to(wide), got.values.to(wide)
     noisy = [r.values.to(wide) for r in runs]
     finite = torch.isfinite(a)
-    if not torch.equal(finite, torch.isfinite(b)) or not torch.allclose(a[~finite], b[~finite], equal_nan=True):
+    wild = torch.zeros_like(finite)
+    if noisy:  # by orders of magnitude: with other roundings it is at a pole
+        sizes = torch.stack([n.abs() for n in (a, *noisy)])
+        wild = (sizes.amax(0) > 1e6 * sizes.amin(0)) & ~torch.isfinite(b)
+    same = finite & ~wild
+    if not torch.equal(same, torch.isfinite(b)) or not torch.allclose(a[~finite], b[~finite], equal_nan=True):
         return any(not torch.equal(torch.isfinite(n), finite) for n in noisy)
+    finite = same
     if not finite.any() or not noisy:
         return False
     spread = torch.stack([(n - a).abs().nan_to_num(torch.inf, torch.inf, torch.inf) for n in noisy]).amax(0)
