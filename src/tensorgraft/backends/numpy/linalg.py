@@ -16,13 +16,14 @@ from tensorgraft.hub.backend import Backend
 Array = Any
 
 
-def _cholesky(x: Array) -> Array:
+def _converged(factor: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:
+    """Factors of a batch of matrices; NaN for those that LAPACK cannot factor, or NumPy does not let it try."""
     try:
-        return np.linalg.cholesky(x)
+        return tuple(factor(x))
     except np.linalg.LinAlgError:
         if x.ndim > 2:
-            return np.stack([_cholesky(matrix) for matrix in x])
-        return np.full_like(x, np.nan)
+            return tuple(map(np.stack, zip(*[_converged(factor, matrix) for matrix in x], strict=True)))
+        return tuple(np.full_like(part, np.nan) for part in factor(np.eye(*x.shape, dtype=x.dtype)))
 
 
 def _each(fn: Callable[..., tuple[Array, ...]], out: Sequence[tuple[tuple[int, ...], Any]], *operands: Array) -> Any:
@@ -64,23 +65,23 @@ class NumpyLinearAlgebra:
         return out
 
     def cholesky(self, x: Array, /) -> Array:
-        return _cholesky(x)
+        return _converged(lambda x: (np.linalg.cholesky(x),), x)[0]
 
     def qr(self, x: Array, /, full: bool = False) -> tuple[Array, Array]:
         return tuple(np.linalg.qr(x, "complete" if full else "reduced"))  # type: ignore[return-value]
 
     def svd(self, x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
-        return tuple(np.linalg.svd(x, full_matrices=full))  # type: ignore[return-value]
+        return _converged(lambda x: np.linalg.svd(x, full_matrices=full), x)
 
     def svdvals(self, x: Array, /) -> Array:
-        return np.linalg.svd(x, compute_uv=False)
+        return _converged(lambda x: (np.linalg.svd(x, compute_uv=False),), x)[0]
 
     def eigh(self, x: Array, /, lower: bool = True) -> tuple[Array, Array]:
-        return tuple(np.linalg.eigh(x, "L" if lower else "U"))  # type: ignore[return-value]
+        return _converged(lambda x: np.linalg.eigh(x, "L" if lower else "U"), x)
 
     def eig(self, x: Array, /) -> tuple[Array, Array]:
         dtype = dtypes.complex_dtype(x.dtype)  # NumPy returns real arrays where all eigenvalues are real
-        values, vectors = np.linalg.eig(x)
+        values, vectors = _converged(np.linalg.eig, x)
         return values.astype(dtype, copy=False), vectors.astype(dtype, copy=False)
 
     def lu(self, x: Array, /) -> tuple[Array, Array, Array]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.backends.tensorflow import products
-from tensorgraft.backends.tensorflow.elementwise import real, select
+from tensorgraft.backends.tensorflow.elementwise import FUNCTIONS, real, select
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import TF, constant, dtype_of, ints, is_symbolic, shape_of
 from tensorgraft.hub import dtypes
@@ -103,6 +103,18 @@ def _householder_steps(xp: Any, a: Array, tau: Array) -> Array:
     return xp.while_loop(lambda state: state[0] >= 0, step, init)[1]
 
 
+def _factors(factor: Callable[[Array], Sequence[Array]], x: Array) -> tuple[Array, ...]:
+    """Of a batch of matrices; NaN for those that are not finite, of which TensorFlow has an error."""
+    finite = tf.reduce_all(FUNCTIONS["isfinite"](x), axis=(-2, -1))[..., None]
+    one = tf.eye(*shape_of(x)[-2:], dtype=x.dtype)
+    parts = factor(raw.SelectV2(condition=finite[..., None], t=x, e=one))
+    conditions = [finite if part.shape.rank < x.shape.rank else finite[..., None] for part in parts]
+    return tuple(
+        raw.SelectV2(condition=c, t=part, e=constant(np.nan, dtype_of(part)))
+        for c, part in zip(conditions, parts, strict=True)
+    )
+
+
 class TensorFlowLinearAlgebra:
     _programs: dict[str, Callable[..., Any]]
 
@@ -135,18 +147,18 @@ class TensorFlowLinearAlgebra:
         return q, tf.linalg.band_part(r, 0, -1)
 
     def svd(self, x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
-        s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=full)
+        s, u, v = _factors(lambda x: raw.Svd(input=x, compute_uv=True, full_matrices=full), x)
         return u, _real(s, x), _adjoint(v)
 
     def svdvals(self, x: Array, /) -> Array:
-        return _real(raw.Svd(input=x, compute_uv=False)[0], x)
+        return _real(_factors(lambda x: raw.Svd(input=x, compute_uv=False)[:1], x)[0], x)
 
     def eigh(self, x: Array, /, lower: bool = True) -> tuple[Array, Array]:
-        values, vectors = raw.SelfAdjointEigV2(input=x if lower else _adjoint(x))
+        values, vectors = _factors(lambda x: raw.SelfAdjointEigV2(input=x), x if lower else _adjoint(x))
         return _real(values, x), vectors
 
     def eig(self, x: Array, /) -> tuple[Array, Array]:
-        values, vectors = raw.Eig(input=x, Tout=TF[dtypes.complex_dtype(dtype_of(x))])
+        values, vectors = _factors(lambda x: raw.Eig(input=x, Tout=TF[dtypes.complex_dtype(dtype_of(x))]), x)
         return values, vectors
 
     def lu(self, x: Array, /) -> tuple[Array, Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,13 @@ Array = Any
 Tensor = torch.Tensor
 Axes = tuple[Sequence[int], Sequence[int]]
 _FAST_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # and added up in float32
+
+
+def _factors(factor: Callable[[Tensor], Sequence[Tensor]], x: Tensor) -> tuple[Tensor, ...]:
+    """Of a batch of matrices; NaN for those that are not finite, which PyTorch refuses."""
+    finite = torch.isfinite(x).all(-1).all(-1)[..., None]
+    parts = factor(torch.where(finite[..., None], x, torch.eye(*x.shape[-2:], dtype=x.dtype, device=x.device)))
+    return tuple(torch.where(finite if p.ndim < x.ndim else finite[..., None], p, math.nan) for p in parts)
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
@@ -96,17 +103,17 @@ class TorchLinearAlgebra:
         return tuple(torch.linalg.qr(x, "complete" if full else "reduced"))
 
     def svd(self, x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
-        u, s, vh = torch.linalg.svd(x, full_matrices=full)
+        u, s, vh = _factors(lambda x: torch.linalg.svd(x, full_matrices=full), x)
         return u, s, vh.resolve_conj()
 
     def svdvals(self, x: Array, /) -> Array:
-        return torch.linalg.svdvals(x)
+        return _factors(lambda x: [torch.linalg.svdvals(x)], x)[0]
 
     def eigh(self, x: Array, /, lower: bool = True) -> tuple[Array, Array]:
-        return tuple(torch.linalg.eigh(x, "L" if lower else "U"))
+        return _factors(lambda x: torch.linalg.eigh(x, "L" if lower else "U"), x)  # type: ignore[return-value]
 
     def eig(self, x: Array, /) -> tuple[Array, Array]:
-        return tuple(torch.linalg.eig(x))
+        return _factors(torch.linalg.eig, x)  # type: ignore[return-value]
 
     def lu(self, x: Array, /) -> tuple[Array, Array, Array]:
         m = x.shape[-2]
