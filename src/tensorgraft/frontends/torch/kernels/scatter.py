@@ -140,6 +140,8 @@ def _rows(xp: Any, x: Array, dim: int, index: Array, refuse: Refusal, wrap: bool
     x = at_least_1d(xp, x)
     moved = xp.moveaxis(x, dim % xp.ndim(x), 0)
     index = xp.reshape(index, (xp.size(index),))
+    if not xp.size(moved) and refuse is not _in_self:  # the CPU does not look at indices where nothing is written
+        return moved, index
     return moved, within(xp, index, xp.shape(moved)[0], refuse, wrap)
 
 
@@ -210,7 +212,7 @@ def _index_copy(xp: Any, x: Array, dim: int, index: Array, source: Array) -> Arr
 def _index_fill(xp: Any, x: Array, dim: int, index: Array, value: Any) -> Array:
     axis, n = _axis(xp, x, dim)
     rows, index = _rows(xp, x, dim, index, out_of_bounds(IndexError, axis, n), wrap=True)
-    if not xp.size(index):
+    if not xp.size(index) or not xp.size(x):
         return x
     fill = xp.broadcast_to(number(xp, value, xp.dtype_of(x)), (xp.size(index), *xp.shape(rows)[1:]))
     return xp.reshape(xp.moveaxis(xp.scatter(rows, (index,), fill), 0, axis), xp.shape(x))
