@@ -57,6 +57,14 @@ def test_memory_that_is_not_aligned(which: str) -> None:
     assert_close(xp.to_numpy(found), xp.to_numpy(wanted), 8)
 
 
+@pytest.mark.parametrize("k", [5, 12, 72])
+def test_rows_that_are_no_whole_registers(k: int) -> None:
+    xp, q = backend("torch"), encode(backend("torch"), torch.randn(3, k), scheme_of("int8_per_channel"))
+    operands = torch.randn(2, k).to(torch.bfloat16), q.codes, q.scale, None, q.encoding, q.base
+    wanted = Backend.coded_matmul(xp, *operands)
+    assert_close(xp.to_numpy(xp.coded_matmul(*operands)), xp.to_numpy(wanted), 8)
+
+
 def test_codes_that_are_not_finite() -> None:
     xp = backend("torch")
     codes = torch.tensor([[1.0, float("nan")], [2.0, -4.0]]).to(torch.float8_e4m3fn)

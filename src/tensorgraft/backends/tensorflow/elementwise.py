@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.backends.tensorflow import special
-from tensorgraft.backends.tensorflow.float8 import from_bytes, to_bytes
+from tensorgraft.backends.tensorflow.float8 import from_bytes, nearest, to_bytes
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
@@ -329,7 +329,8 @@ def astype(x: Array, dtype: np.dtype) -> Array:
     if source in FLOAT8_AS_FLOAT32:
         return astype(cast(x, dtypes.float32), dtype)
     if dtype in FLOAT8_AS_FLOAT32:
-        return cast(cast(x, dtypes.float32), dtype)
+        wide = cast(x, dtypes.float32)
+        return cast(nearest(wide, dtype) if is_symbolic(wide) else wide, dtype)
     if dtypes.is_floating(source) and dtypes.is_integer(dtype):
         return _truncate(x, dtype)
     return cast(x, dtype)

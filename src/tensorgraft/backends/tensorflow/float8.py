@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tensorgraft.backends.tensorflow.framework import raw, tf
@@ -34,3 +35,13 @@ def to_bytes(x: Array, dtype: np.dtype) -> Array:
     place = tf.where(raw.IsNan(x=wide), len(ascending), tf.reshape(place, x.shape))
     negative = tf.logical_and(raw.Less(x=raw.Bitcast(input=wide, type=tf.int32), y=0), raw.Equal(x=wide, y=wide))
     return raw.Cast(x=place + tf.where(negative, 128, 0), DstT=tf.uint8)
+
+
+def nearest(x: Array, dtype: np.dtype) -> Array:
+    """float32 of any shape -> the nearest numbers of a float8, as float32: XLA's older conversions round twice, to
+    float16 before."""
+    limits = ml_dtypes.finfo(dtype)
+    exponent = raw.BitwiseAnd(x=raw.Bitcast(input=x, type=tf.int32), y=0x7F800000)
+    power = raw.Minimum(x=raw.Bitcast(input=exponent, type=tf.float32), y=2.0**100)  # finite
+    step = raw.Maximum(x=power * 2.0**-limits.nmant, y=float(limits.smallest_subnormal))
+    return raw.Round(x=x / step) * step

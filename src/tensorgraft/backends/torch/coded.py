@@ -108,8 +108,9 @@ def _per_group(x: Tensor, start: int, stop: int) -> Tensor:
 
 
 def _aligned(x: Tensor) -> bool:
-    """What `_weight_int8pack_mm` of PyTorch 2.13 reads without a segmentation fault, with room for wider registers."""
-    return x.data_ptr() % 64 == 0
+    """What `_weight_int8pack_mm` of PyTorch 2.13 reads without a segmentation fault, and to the end of each row alone
+    (at present 16 numbers at a time), with room for wider registers."""
+    return x.data_ptr() % 64 == 0 and x.shape[1] % 64 == 0
 
 
 def _coded_matmul(

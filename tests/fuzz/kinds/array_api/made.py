@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from tests.fuzz.kinds.array_api.drawing import DTYPES, FLOATS, Drawing, Retry, result, statement
+from tests.fuzz.kinds.array_api.drawing import DTYPES, FLOATS, Drawing, result, statement
 
 
 @statement(1.5)
@@ -34,56 +36,51 @@ def created(d: Drawing) -> str:
 def joined(d: Drawing) -> str:
     n = d.array()
     x = d.arrays[n]
-    kind = d.one("concat", "stack", "repeat", "tile", "roll", "triu", "tril", "meshgrid")
-    if kind == "concat":
-        axis = d.rng.randrange(x.ndim) if x.ndim else None
-        shape = tuple(d.one(0, 1, 2) if a == axis else m for a, m in enumerate(x.shape))
-        other = d.find(
-            where=lambda y: (
-                str(y.dtype) in d.dtypes_with(x.dtype)
-                and y.ndim == x.ndim
-                and y.shape[:axis] == x.shape[:axis]
-                and y.shape[(axis or 0) + 1 :] == x.shape[(axis or 0) + 1 :]
-            )
+    axis = d.rng.randrange(x.ndim) if x.ndim else None
+    forms = [
+        f"xp.concat([{n}, {beside(d, x, axis)}], axis={axis})",
+        f"xp.stack([{n}, {d.new(d.same(x.dtype), x.shape)}, {n}], axis={d.rng.randint(-x.ndim - 1, x.ndim)})",
+        f"xp.repeat({n}, {d.one(0, 1, 2, 3)}, axis={d.one(None, d.axis(x)) if x.ndim else None})",
+        f"xp.tile({n}, {d.one((2,), (1, 2), (2, 1, 2), ())})",
+        f"xp.roll({n}, {d.one(-2, 1, 3)}, axis={d.one(None, d.axis(x)) if x.ndim else None})",
+    ]
+    if x.ndim > 1:
+        forms.append(f"xp.{d.one('triu', 'tril')}({n}, k={d.one(-1, 0, 1)})")
+    if x.ndim == 1 and x.size < 6:
+        other = d.array(where=lambda y: y.ndim == 1 and y.dtype == x.dtype and y.size < 6)
+        forms.append(f'xp.meshgrid({n}, {other}, indexing="{d.one("xy", "ij")}")[{d.one(0, 1)}]')
+    return result(d, d.rng.choice(forms))
+
+
+def beside(d: Drawing, x: Any, axis: int | None) -> str:
+    """An array that `x` is joined with along an axis."""
+
+    def others(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(m for a, m in enumerate(shape) if a != axis)
+
+    known = d.find(
+        where=lambda y: (
+            str(y.dtype) in d.dtypes_with(x.dtype) and y.ndim == x.ndim and others(y.shape) == others(x.shape)
         )
-        other = other if other and d.maybe() else d.new(d.same(x.dtype), shape)
-        return result(d, f"xp.concat([{n}, {other}], axis={axis})")
-    if kind == "stack":
-        return result(
-            d, f"xp.stack([{n}, {d.new(d.same(x.dtype), x.shape)}, {n}], axis={d.rng.randint(-x.ndim - 1, x.ndim)})"
-        )
-    if kind == "repeat":
-        return result(d, f"xp.repeat({n}, {d.one(0, 1, 2, 3)}, axis={d.one(None, d.axis(x)) if x.ndim else None})")
-    if kind == "tile":
-        return result(d, f"xp.tile({n}, {d.one((2,), (1, 2), (2, 1, 2), ())})")
-    if kind == "roll":
-        return result(d, f"xp.roll({n}, {d.one(-2, 1, 3)}, axis={d.one(None, d.axis(x)) if x.ndim else None})")
-    if kind == "meshgrid":
-        one = d.array(where=lambda y: y.ndim == 1 and y.size < 6)
-        other = d.array(where=lambda y: y.ndim == 1 and y.dtype == d.arrays[one].dtype and y.size < 6)
-        return result(d, f'xp.meshgrid({one}, {other}, indexing="{d.one("xy", "ij")}")[{d.one(0, 1)}]')
-    if x.ndim < 2:
-        raise Retry
-    return result(d, f"xp.{kind}({n}, k={d.one(-1, 0, 1)})")
+    )
+    if known and d.maybe():
+        return known
+    return d.new(d.same(x.dtype), tuple(d.one(0, 1, 2) if a == axis else m for a, m in enumerate(x.shape)))
 
 
 @statement(2)
 def converted(d: Drawing) -> str:
     n = d.array()
     x = d.arrays[n]
-    kind = d.one("astype", "astype", "asarray", "to_device", "broadcast_arrays")
-    if kind == "astype":
-        return result(d, f"xp.astype({n}, xp.{d.rng.choice(DTYPES)})")
-    if kind == "asarray":
-        return result(d, f"xp.asarray({n}, copy={d.one('True', 'None', 'False')})")
-    if kind == "to_device":
-        return result(d, f"{n}.to_device(D)")
-    return result(
-        d,
-        f"xp.broadcast_arrays({n}, {d.new(None, x.shape)})[0] + {d.number(x.dtype)}"
-        if x.dtype.kind != "b"
-        else f"+{d.new(FLOATS)}",
-    )
+    forms = [
+        *2 * [f"xp.astype({n}, xp.{d.rng.choice(DTYPES)})"],
+        f"xp.asarray({n}, copy={d.one('True', 'None', 'False')})",
+        f"{n}.to_device(D)",
+        f"+{d.new(FLOATS)}",
+    ]
+    if x.dtype.kind != "b":
+        forms.append(f"xp.broadcast_arrays({n}, {d.new(None, x.shape)})[0] + {d.number(x.dtype)}")
+    return result(d, d.rng.choice(forms))
 
 
 @statement(0.6)

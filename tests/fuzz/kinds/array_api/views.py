@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.fuzz.kinds.array_api.drawing import Drawing, Retry, result, statement
+from tests.fuzz.kinds.array_api.drawing import Drawing, result, statement
 
 
 @statement(4)
@@ -18,39 +18,26 @@ def indexed(d: Drawing) -> str:
 def viewed(d: Drawing) -> str:
     n = d.array()
     x = d.arrays[n]
-    kinds = ["reshape", "flip", "expand_dims", "broadcast_to", "reshape"]
+    to = tuple(d.one(1, 2, 3) if m == 1 else m for m in x.shape)
+    forms = [
+        *2 * [f"xp.reshape({n}, {reshaped(d, x)})"],
+        f"xp.flip({n}, axis={d.axes(x)})",
+        f"xp.expand_dims({n}, axis={d.rng.randint(-x.ndim - 1, x.ndim)})",
+        f"xp.broadcast_to({n}, {(d.one(1, 2), *to) if d.maybe() else to})",
+    ]
     if x.ndim:
-        kinds += ["permute_dims", "unstack", "moveaxis", "permute_dims"]
+        forms += 2 * [f"xp.permute_dims({n}, {tuple(d.rng.sample(range(x.ndim), x.ndim))})"]
+        forms.append(f"xp.moveaxis({n}, {d.axis(x)}, {d.axis(x)})")
+        axis = d.rng.randrange(-x.ndim, x.ndim)
+        if x.shape[axis]:
+            forms.append(f"xp.unstack({n}, axis={axis})[{d.rng.randrange(x.shape[axis])}]")
     if x.ndim > 1:
-        kinds += ["mT", "diagonal", "matrix_transpose"]
+        forms += [f"{n}.mT", f"xp.matrix_transpose({n})", f"xp.linalg.diagonal({n}, offset={d.one(-1, 0, 0, 1)})"]
     if x.ndim == 2:
-        kinds.append("T")
+        forms.append(f"{n}.T")
     if 1 in x.shape:
-        kinds += ["squeeze", "squeeze"]
-    kind = d.rng.choice(kinds)
-    if kind == "reshape":
-        return result(d, f"xp.reshape({n}, {reshaped(d, x)})")
-    if kind == "flip":
-        return result(d, f"xp.flip({n}, axis={d.axes(x)})")
-    if kind == "expand_dims":
-        return result(d, f"xp.expand_dims({n}, axis={d.rng.randint(-x.ndim - 1, x.ndim)})")
-    if kind == "broadcast_to":
-        to = tuple(d.one(1, 2, 3) if m == 1 else m for m in x.shape)
-        return result(d, f"xp.broadcast_to({n}, {(d.one(1, 2), *to) if d.maybe() else to})")
-    if kind == "permute_dims":
-        return result(d, f"xp.permute_dims({n}, {tuple(d.rng.sample(range(x.ndim), x.ndim))})")
-    if kind == "moveaxis":
-        return result(d, f"xp.moveaxis({n}, {d.axis(x)}, {d.axis(x)})")
-    if kind == "squeeze":
-        return result(d, f"xp.squeeze({n}, axis={d.one(x.shape.index(1), x.shape.index(1) - x.ndim)})")
-    if kind == "unstack":
-        axis = d.axis(x)
-        if not -x.ndim <= axis < x.ndim or not x.shape[axis]:
-            raise Retry
-        return result(d, f"xp.unstack({n}, axis={axis})[{d.rng.randrange(x.shape[axis])}]")
-    if kind == "diagonal":
-        return result(d, f"xp.linalg.diagonal({n}, offset={d.one(-1, 0, 0, 1)})")
-    return result(d, f"xp.matrix_transpose({n})" if kind == "matrix_transpose" else f"{n}.{kind}")
+        forms += 2 * [f"xp.squeeze({n}, axis={d.one(x.shape.index(1), x.shape.index(1) - x.ndim)})"]
+    return result(d, d.rng.choice(forms))
 
 
 def reshaped(d: Drawing, x: Any) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ An operator with a kernel has its own derivative formula, where on the CPU those
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -128,8 +129,9 @@ def _double_backward() -> None:
 
 def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
     """`aten::linear_backward` in operators that every device has."""
-    rows, columns = x.reshape(-1, x.shape[-1]), grad.reshape(-1, weight.shape[0] if weight.ndim > 1 else 1)
-    dx = (columns @ weight.reshape(-1, x.shape[-1]).conj()).reshape(x.shape) if output_mask[0] else None
+    m, n, k = math.prod(x.shape[:-1]), weight.shape[0] if weight.ndim > 1 else 1, x.shape[-1]  # each may be zero
+    rows, columns = x.reshape(m, k), grad.reshape(m, n)
+    dx = (columns @ weight.reshape(n, k).conj()).reshape(x.shape) if output_mask[0] else None
     dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
     db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
     return dx, dw, db

@@ -65,6 +65,7 @@ def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
         parts, *kept, place = described(self)
         for part in parts:  # so that `map_location` says where it is to be
             part.untyped_storage().saved_from = self.device  # type: ignore[attr-defined]
+        parts[0].untyped_storage().copied_from = self.data  # type: ignore[attr-defined]
         return rebuild, ("", parts, *kept, *place, self.requires_grad)
 
     return functools.wraps(original)(__reduce_ex__)
@@ -98,9 +99,10 @@ def rebuild(
     """A quantised tensor of what a file has of it; without a `device`, where its parts are. Raises ValueError for what
     makes none, of whatever kind: files may say anything."""
     try:
-        there = getattr(
-            parts[0].untyped_storage(), "saved_from", parts[0].device
-        )  # that of a copy, which is in no file
+        here = getattr(parts[0].untyped_storage(), "copied_from", None)
+        if here is not None:  # of `copy.copy`, whose result shares memory as that of any tensor does
+            return here.requires_grad_(requires_grad)
+        there = parts[0].device
         place = place_of(torch.device(device) if device else there)
         parts = [p.cpu() for p in parts]
         logical, dtype = (_DTYPES[name.removeprefix("torch.")] for name in names)
