@@ -21,8 +21,10 @@ def _log1p(x: Array) -> Array:
         return np.log1p(x)
     a, b = x.real, x.imag
     near = 0.5 * np.log1p(a * (a + 2) + b * b)
-    out = np.log(x + 1)
-    return np.where(np.maximum(np.abs(a), np.abs(b)) < 0.5, near + 1j * out.imag, out).astype(x.dtype)
+    size, out = np.abs(x + 1), np.empty_like(x)
+    out.real = np.where(np.maximum(np.abs(a), np.abs(b)) < 0.5, near, np.log(size))
+    out.imag = np.arctan2(b, a + 1)  # not of x + 1, which has lost the sign of a zero
+    return out
 
 
 def _pow(x: Array, y: Array) -> Array:

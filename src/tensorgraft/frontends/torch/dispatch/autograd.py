@@ -25,21 +25,26 @@ from tensorgraft.frontends.torch_entry.device import raised
 from tensorgraft.interrupts import held_back
 
 _library = Library("aten", "IMPL")
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def install() -> None:
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, key)
         _library.impl("ctc_loss.Tensor", _ctc_loss, key)
+    _library.impl("max_pool1d", _max_pool1d, "AutogradPrivateUse1")
 
 
 def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
     """PyTorch takes it apart for any device, and wants the numbers on the CPU."""
-    op, composite = (
-        torch.ops.aten.tensor_split.tensor_indices_or_sections,
-        torch._C.DispatchKey.CompositeImplicitAutograd,
-    )
-    return op._op_dk(composite, x, where.cpu(), dim)  # not `decompose`: that of Python says other errors
+    op = torch.ops.aten.tensor_split.tensor_indices_or_sections
+    return op._op_dk(_COMPOSITE, x, where.cpu(), dim)  # not `decompose`: that of Python says other errors
+
+
+def _max_pool1d(*args: Any) -> Any:
+    """Without a gradient it is no view on the CPU, where it has a kernel of its own."""
+    out = torch.ops.aten.max_pool1d.default._op_dk(_COMPOSITE, *args)
+    return out if out.requires_grad or not out._is_view() else torch.ops.aten._unsafe_view.default(out, out.shape)
 
 
 def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any) -> Any:

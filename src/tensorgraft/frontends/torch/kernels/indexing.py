@@ -52,8 +52,6 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
     """(axis, int64 indices in bounds) of an index; masks are expanded, so they must have values."""
     places: list[tuple[int, Array]] = []
     axis, shape = 0, xp.shape(x)
-    rest = [n for n, i in itertools.zip_longest(shape, indices) if i is None]
-    idle = not any(i is not None and _is_mask(xp, i) for i in indices) and 0 in rest  # the CPU looks at no index
     for at, index in enumerate(indices):
         if index is None:
             axis += 1
@@ -66,17 +64,23 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
                 places.append((axis, where))
                 axis += 1
         else:
-            n = shape[axis]
-            if not n and xp.size(index):
-                raise IndexError("index is out of bounds for dimension with size 0")
-            if idle:
-                places.append((axis, xp.zeros(xp.shape(index), dtypes.int64)))
-                axis += 1
-                continue
-            # ATen counts the axes that are indexed
-            places.append((axis, within(xp, index, n, out_of_bounds(IndexError, len(places), n), wrap=True)))
+            places.append((axis, xp.astype(index, dtypes.int64)))
             axis += 1
-    return places
+    if not places:
+        return places
+    axes, arrays = zip(*places, strict=True)
+    lead = _common_shape(xp, arrays)
+    if 0 in lead:  # nothing is indexed: the CPU looks at no index
+        return [(axis, xp.broadcast_to(index, lead)) for axis, index in places]
+    if any(shape[axis] == 0 for axis in axes):
+        raise IndexError("index is out of bounds for dimension with size 0")
+    if any(n == 0 for axis, n in enumerate(shape) if axis not in axes):
+        return [(axis, xp.zeros_like(index)) for axis, index in places]
+    return [  # ATen counts the axes that are indexed
+        (axis, within(xp, index, n, out_of_bounds(IndexError, at, n), wrap=True))
+        for at, (axis, index) in enumerate(places)
+        for n in (shape[axis],)
+    ]
 
 
 def _front(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -21,7 +21,7 @@ def of_channels(xp: Any, v: Array | None, x: Array) -> Array | None:
     """A vector with an entry a channel, in the shape that broadcasts against `x`."""
     if v is None:
         return None
-    return xp.reshape(widened(xp, v, x), (1, xp.shape(v)[0], *(1,) * (xp.ndim(x) - 2)))
+    return xp.reshape(widened(xp, v, x), (1, xp.size(v), *(1,) * (xp.ndim(x) - 2)))
 
 
 def axes_but_channel(xp: Any, x: Array) -> Axes:

@@ -133,10 +133,20 @@ def _bag(
         if mode == MEAN:
             out = xp.divide(out, xp.expand_dims(xp.astype(xp.maximum(size, 1), xp.dtype_of(out)), 1))
         return out, bag_of, size, size
-    least = xp.full((), dtypes.lowest(xp.dtype_of(chosen)), xp.dtype_of(chosen))
-    chosen = xp.where(column, chosen, least)
+    # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
+    at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
+    begins = xp.equal(at, xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0))
+    lost = xp.isnan(chosen)
+    begun = xp.logical_and(xp.logical_and(lost, xp.expand_dims(begins, 1)), column)
+    infinite = xp.full((), np.inf, xp.dtype_of(chosen))
+    least = xp.negative(infinite)
+    chosen = xp.where(xp.logical_and(column, xp.logical_not(lost)), chosen, least)
     high = xp.scatter(xp.broadcast_to(least, (bags, width)), (bag_of,), chosen, mode="max")
-    here = xp.logical_and(xp.equal(chosen, xp.take(high, bag_of, 0)), column)
+    zero = xp.zeros((bags, width), dtypes.int64)
+    spoilt = xp.greater(xp.scatter(zero, (bag_of,), xp.astype(begun, dtypes.int64), mode="add"), 0)
+    high = xp.where(spoilt, xp.full((), np.nan, xp.dtype_of(chosen)), high)
+    largest = xp.logical_and(xp.equal(chosen, xp.take(high, bag_of, 0)), xp.logical_not(lost))
+    here = xp.logical_or(begun, xp.logical_and(largest, column))
     position = xp.where(here, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
     first = xp.scatter(xp.full((bags, width), n, dtypes.int64), (bag_of,), position, mode="min")
     present = xp.less(first, n)
