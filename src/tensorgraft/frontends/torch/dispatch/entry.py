@@ -34,7 +34,7 @@ from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
 from tensorgraft.storage import Storage, put_as_it_is
 
-_MOST_CALLS = 4096  # of an operator that are known at once, with their offsets
+_MOST_CALLS = 1024  # of an operator that are known at once, with their offsets: a plan takes 7 KB
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
