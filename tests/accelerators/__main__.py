@@ -47,7 +47,9 @@ Each operation of the hub, in a dtype, and a network with its gradient are trace
 lowered for CUDA and for TPUs (`tests/backends/test_lowered.py`; all dtypes with `--slow`). So are decisions that are
 for CPUs alone: nothing takes the host's memory as it is, lends arrays to another backend, or asks for 64-byte
 alignment. Products ask for full precision (no TF32, no passes of bfloat16) unless `jax.default_matmul_precision` says
-otherwise. `eig` is not on TPUs, where JAX has none.
+otherwise. `eig` is not on TPUs, where JAX has none; programs of 32-bit types read the bits of no 64-bit number, which
+XLA cannot there. Errors that come late, when a value is read, are raised at each read, and what is written anew is
+whole again (`tests/backends/test_late_errors.py`).
 """
 
 

@@ -5,6 +5,7 @@ which needs neither. All dtypes with `--slow`; `REFUSED` has what JAX itself can
 from __future__ import annotations
 
 import random
+import re
 import zlib
 from typing import Any
 
@@ -23,6 +24,8 @@ PLATFORMS = ("cuda", "tpu")
 ROWS = {**cases.CASES, **composite_cases.COMPOSITES}
 BY_VALUES = {"nonzero"}  # the shapes of the results are asked of values
 REFUSED = {("tpu", "eig"): "JAX has it for CPUs and CUDA"}
+# XLA emulates 64-bit numbers on TPUs, but cannot read their bits: https://github.com/jax-ml/jax/pull/21108
+READ_BITS_OF_64 = {"bitcast": "asked for", "polygamma": "the sign of the gamma function, in float64"}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,10 @@ def lowered(xp: JaxBackend, key: str, dtype: np.dtype, *platforms: str) -> str:
 
 def test_operation(xp: JaxBackend, key: str, dtype: np.dtype) -> None:
     wanted = [platform for platform in PLATFORMS if (platform, cases.operation(key)) not in REFUSED]
-    assert "module" in lowered(xp, key, dtype, *wanted)
+    text = lowered(xp, key, dtype, *wanted)
+    assert "module" in text
+    if np.finfo(dtype).bits < 64 if dtype.kind in "fc" else dtype.itemsize < 8:
+        assert key in READ_BITS_OF_64 or not re.search(r"bitcast_convert.*[if]64", text)
     for platform in {*PLATFORMS} - {*wanted}:
         with pytest.raises(NotImplementedError):
             lowered(xp, key, dtype, platform)

@@ -66,7 +66,7 @@ def looking(steps: int, step: Callable[[int], Any]) -> list[dict[str, int]]:
 
 
 def training(backend: str, mode: str, steps: int, shapes: int) -> dict[str, Any]:
-    """`mode`: eager, jit or lazy; `shapes`: how many sizes of batches there are."""
+    """`mode`: eager, jit or lazy; `shapes`: how many sizes of batches there are; 0: each step has another one."""
     import torch
     from torch.nn import functional as F
 
@@ -78,7 +78,8 @@ def training(backend: str, mode: str, steps: int, shapes: int) -> dict[str, Any]
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     sizes = random.Random(0)
-    xs = torch.randn(max(shapes, 1) + 8, 8)
+    new = sizes.sample(range(1, steps + 1), steps)
+    xs = torch.randn((shapes or steps) + 8, 8)
 
     def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
@@ -90,7 +91,7 @@ def training(backend: str, mode: str, steps: int, shapes: int) -> dict[str, Any]
     run = tg.jit(step) if mode == "jit" else step
 
     def one(i: int) -> None:
-        n = 8 if shapes == 1 else 1 + sizes.randrange(shapes)
+        n = new[i] if shapes == 0 else 8 if shapes == 1 else 1 + sizes.randrange(shapes)
         x = xs[:n].to(device)
         loss = run(x, x[:, :1] * 0.5)
         if i % 100 == 0:
@@ -338,7 +339,12 @@ def plans(steps: int) -> Iterator[tuple[str, str, str, int, int]]:
         yield "training", backend, "eager", steps, 1
         if backend != "numpy":
             yield "training", backend, "jit", steps, 1
-    yield "training", "jax", "lazy", steps, 1
+    for backend in ("jax", "numpy", "torch"):
+        yield "training", backend, "lazy", steps, 1
+    for backend in ("jax", "numpy", "torch"):
+        yield "training", backend, "eager", steps, 0
+        yield "training", backend, "lazy", steps, 0
+    yield "training", "jax", "jit", steps, 0  # on the others it is an error: where nothing is cold, all is compiled
     yield "training", "numpy", "eager", steps, 500
     yield "training", "jax", "eager", steps, 500
     yield "training", "jax", "jit", steps, 16
@@ -406,7 +412,7 @@ def main() -> int:
         print(name, {k: v for k, v in table[name].items() if v not in (None, [])}, flush=True)
 
     for kind, backend, mode, steps, shapes in plans(options.steps):
-        name = f"{kind}, {backend}, {mode}, {shapes} shapes, {steps} steps"
+        name = f"{kind}, {backend}, {mode}, {shapes or 'ever new'} shapes, {steps} steps"
         if options.only in name:
             note(name, process(kind, backend, mode, steps, shapes))
     for name, run in ALONE.items():

@@ -64,7 +64,15 @@ def test_state_is_whole(injector, name, backend, mode):
 
 
 @pytest.mark.parametrize(
-    ("name", "backend"), [("in place through a view", "numpy"), ("backward", "torch"), ("arrays: tg.jit, call", "jax")]
+    ("name", "backend"),
+    [
+        ("in place through a view", "numpy"),
+        ("backward", "torch"),
+        ("arrays: tg.jit, call", "jax"),
+        ("tg.jit of what writes: first call", "torch"),
+        ("backward outside of tg.jit", "torch"),
+        pytest.param("backward outside of tg.jit", "jax", marks=pytest.mark.slow),
+    ],
 )
 def test_nothing_leaks(injector, name, backend):
     trial = Trial(injector, NAMED[name], backend, "tiered")

@@ -62,7 +62,7 @@ def make(cell: Cell, place: Path, wheel: Path, cache: Path) -> tuple[Path, dict[
     variables = {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(cache))}
     unwanted = place / "overrides.txt"  # it comes with CUDA, and TensorFlow aborts a process that has it
     unwanted.write_text("triton; sys_platform == 'never'\n")
-    wanted = [f"tensorgraft[{','.join(FRAMEWORKS)}] @ {wheel.as_uri()}", *TOOLS, *WITH]
+    wanted = [f"tensorgraft[{','.join((*FRAMEWORKS, 'source'))}] @ {wheel.as_uri()}", *TOOLS, *WITH]
     wanted += [f"{name}=={version}" for name, version in cell.pins.items()]
     uv("pip", "install", "--python", str(python), "--overrides", str(unwanted), *wanted, **variables)
     listed = json.loads(uv("pip", "list", "--format=json", "--python", str(python), **variables))

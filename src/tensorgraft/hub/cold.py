@@ -21,7 +21,7 @@ from tensorgraft.hub.operations.control_flow import ControlFlow
 Array = Any
 B = TypeVar("B", bound=type[Backend])
 
-_MOST = 1 << 16  # signatures whose work is remembered
+_MOST = 1 << 13  # signatures whose work is remembered
 _heats: dict[Any, tiers.Heat] = {}
 
 

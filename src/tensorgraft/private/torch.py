@@ -112,6 +112,7 @@ NAMES = Names(
             torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException
               FakeTensor FakeTensorMode
             torch.autograd.forward_ad: _current_level
+            torch.fx.graph_module._loader.eval_cache: pop
             torch.ops.aten: _scaled_dot_product_flash_attention_for_cpu
               _scaled_dot_product_flash_attention_for_cpu_backward
             torch.ops.mkldnn: _is_mkldnn_bf16_supported

@@ -46,7 +46,7 @@ def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..
 
 
 _FEW = 4
-_MOST = 1 << 16
+_MOST = 1 << 13
 _uses: dict[Any, int] = {}
 
 

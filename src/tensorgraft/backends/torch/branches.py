@@ -12,7 +12,7 @@ import optree
 import torch
 from torch import fx
 
-from tensorgraft.backends.torch.recorder import Recorder, StandIn, now
+from tensorgraft.backends.torch.recorder import Module, Recorder, StandIn, now
 
 Array = Any
 Tensor = torch.Tensor
@@ -39,7 +39,7 @@ class Branch:
     def described(self) -> list[Any]:
         return [(x.dtype, tuple(x.shape)) for x in self.results]
 
-    def module(self, outside: Sequence[Tensor], one: bool = False) -> fx.GraphModule:
+    def module(self, outside: Sequence[Tensor], one: bool = False) -> Module:
         """The graph as a module of the carried values and of `outside`, in this order. `one`: of its one result, not
         of a tuple."""
         recorder = self.recorder
@@ -53,7 +53,7 @@ class Branch:
         nodes = tuple([x.node for x in self.results])
         recorder.graph.output(nodes[0] if one else nodes)
         graph.output(graph.graph_copy(recorder.graph, places))
-        return fx.GraphModule(recorder.root, graph)
+        return Module(recorder.root, graph)
 
 
 def _own(recorder: Recorder, x: Tensor) -> StandIn:

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tensorgraft import warned
 from tensorgraft.backends.torch import arrays
-from tensorgraft.backends.torch.recorder import Recorder
+from tensorgraft.backends.torch.recorder import Module, Recorder
 from tensorgraft.hub.analysis import Analysis
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class TorchProgram:
         """The graph, operator by operator, as a function of what was captured. Constants are made once, and what leaves
         a tensor as it is is left out."""
         graph = copy.deepcopy(self._module.graph)
-        module = fx.GraphModule(self._module, graph)
+        module = Module(self._module, graph)
         for k, node in enumerate(graph.find_nodes(op="call_function", target=torch.ops.aten.full.default)):
             setattr(module, f"constant_{k}", torch.full(*node.args, **node.kwargs))
             with graph.inserting_before(node):

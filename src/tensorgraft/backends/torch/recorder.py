@@ -8,8 +8,10 @@ tensors alone are not seen, and computed at once. Factory functions are noted wh
 from __future__ import annotations
 
 import contextlib
+import linecache
 import operator
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.fx.graph_module import _loader
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tensorgraft.errors import TracedValueError
@@ -80,6 +83,21 @@ def known(x: Any) -> Any:
             " has no values. Return it from the traced function."
         )
     return x.held
+
+
+class Module(fx.GraphModule):
+    """A graph as a module whose source goes when it does: FX keeps all sources for tracebacks, for good."""
+
+    def recompile(self) -> Any:
+        code = super().recompile()
+        source: Any = type(self).forward
+        weakref.finalize(self, _forget, source.__code__.co_filename).atexit = False
+        return code
+
+
+def _forget(source: str) -> None:
+    linecache.cache.pop(source, None)
+    _loader.eval_cache.pop(source, None)
 
 
 class Recorder:
@@ -197,8 +215,8 @@ class Recorder:
                 self.graph.erase_node(node)
         self.inputs = kept
 
-    def module(self) -> fx.GraphModule:
-        return fx.GraphModule(self.root, self.graph)
+    def module(self) -> Module:
+        return Module(self.root, self.graph)
 
     def attach(self, module: fx.GraphModule) -> fx.Node:
         """A node that stands for a sub-graph."""

@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.spec import SPECS, Spec
 from tensorgraft.frontends.torch.core.tensors import CPU_KEY
 from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
-from tensorgraft.frontends.torch.dispatch.outcome import copied_out
+from tensorgraft.frontends.torch.dispatch.outcome import copied_out, resized_though_refused
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
 from tensorgraft.frontends.torch_entry import device as entry_device
 from tensorgraft.frontends.torch_entry import fallback as entry_fallback
@@ -217,7 +217,14 @@ def _convolution(*args: Any) -> Any:
 def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
     """What the dispatcher calls for an operator that has neither a kernel nor a composite."""
     call = late_entry(op)
-    return call(*args, **kwargs) if call is not None else fallback.on_cpu(op, args, kwargs)
+    if call is not None:
+        return call(*args, **kwargs)
+    try:
+        return fallback.on_cpu(op, args, kwargs)
+    except Exception as error:
+        if schema.is_out(op):
+            resized_though_refused(op, args, kwargs, error)
+        raise
 
 
 def late_entry(op: schema.Overload) -> Callable[..., Any] | None:

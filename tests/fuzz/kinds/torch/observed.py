@@ -42,9 +42,10 @@ def tensors(names: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _valid(t: Tensor) -> bool:
-    """PyTorch asks for the history of one of several views that were written in place, and refuses it."""
+    """PyTorch asks for the history of one of several views that were written in place, and refuses it; an operator that
+    is refused (`resize_`, `as_strided_`) may have left sizes below zero."""
     try:
-        return t.is_leaf or True
+        return t.is_leaf is not None and min(t.shape, default=0) >= 0
     except RuntimeError:
         return False
 

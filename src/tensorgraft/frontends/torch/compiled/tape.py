@@ -91,6 +91,11 @@ class Tape:
         keys = tuple(self._key(cell.array) for cell in codes.apart([cell_of(t)]))
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
+    def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
+        """For a saved tensor of the graph. The graph is the tape's, and no collector sees what its nodes refer to."""
+        this: Any = weakref.ref(self)
+        return lambda t: this().pack(t), lambda saved: this().unpack(saved)
+
     def unpack(self, saved: Residual | Tensor) -> Tensor:
         if isinstance(saved, Tensor):
             return saved
@@ -320,7 +325,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                 try:
                     with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
                         for saved in _intact(node, name):
-                            saved.register_hooks(tape.pack, tape.unpack)
+                            saved.register_hooks(*tape.hooks())
                 except RuntimeError as error:
                     if "freed" in str(error):  # by a backward pass inside
                         return None
@@ -330,7 +335,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
             for saved in frame.saved_args:
                 if isinstance(saved, _SavedTensor) and saved.unpack_hook is None:
                     with _disable_current_modes():
-                        saved.register_hooks(tape.pack, tape.unpack)
+                        saved.register_hooks(*tape.hooks())
     return tape
 
 

@@ -22,7 +22,7 @@ class Header(NamedTuple):
     nbytes: int  # of the storage of its tensors
 
 
-_MOST = 1 << 16
+_MOST = 1 << 12
 _NAME = ctypes.c_char_p(NAME)
 _known: dict[tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]], Header] = {}
 _FIELDS = struct.Struct("PiiiBBHPPQPP")  # a DLManagedTensor

@@ -32,7 +32,8 @@ class Spec:
     # gives the options that the kernel is to know instead of their values; None: the values themselves
     positions: tuple[str, ...] = ()
     moves: Callable[..., dict[str, Any] | None] = lambda *args, **kwargs: {}
-    promotion: PROMOTION | None = None  # operands are converted to PyTorch's computation dtype before the kernel
+    # operands are converted to PyTorch's computation dtype before the kernel; a function of the arguments says which
+    promotion: PROMOTION | Callable[[Mapping[str, Any]], PROMOTION] | None = None
     promote: tuple[str, ...] = ()  # the operands that take part; () means every tensor, and the number `other`
     random: bool = False  # the kernel takes `key`, a Threefry key of its own
     # the result's shape or type depends on values: never compiled. A function of the arguments says it call by call

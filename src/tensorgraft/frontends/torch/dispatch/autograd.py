@@ -35,7 +35,11 @@ def install() -> None:
 
 def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
     """PyTorch takes it apart for any device, and wants the numbers on the CPU."""
-    return torch.ops.aten.tensor_split.tensor_indices_or_sections.decompose(x, where.cpu(), dim)
+    op, composite = (
+        torch.ops.aten.tensor_split.tensor_indices_or_sections,
+        torch._C.DispatchKey.CompositeImplicitAutograd,
+    )
+    return op._op_dk(composite, x, where.cpu(), dim)  # not `decompose`: that of Python says other errors
 
 
 def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, *args: Any, **kwargs: Any) -> Any:

@@ -39,7 +39,7 @@ Parameter = torch.nn.Parameter
 MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
-_MOST = 4096  # signatures of an operator
+_MOST = 1024  # signatures of an operator
 # whose kernels on the CPU give fewer digits than ours, or leave a part of the result as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's

@@ -96,9 +96,9 @@ def _laid_out(slot: Slot, out: Any, rule: Rule, args: tuple[Any, ...], kwargs: d
     results, structure = describe(rule(map_nested(partial(meta_of, xp), out), *args, **kwargs))
     assert results is not None
     tensors = []
-    with xp.scope():
-        for array, result in zip(flatten(out), results, strict=True):
-            assert result is not None
-            cell = state.created(Storage(lay_out(xp, array, result), xp))
-            tensors.append(attach(cell, slot, *result))
+    for array, result in zip(flatten(out), results, strict=True):
+        assert result is not None
+        with xp.scope():
+            array = lay_out(xp, array, result)
+        tensors.append(attach(state.created(Storage(array, xp)), slot, *result))  # as the program's modes have it
     return tensors[0] if structure is None else structure(tensors)

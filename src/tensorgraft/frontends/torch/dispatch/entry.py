@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSi
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
 from tensorgraft.frontends.torch.dispatch.offsets import sited, without_offsets
+from tensorgraft.frontends.torch.dispatch.outcome import resized_though_refused
 from tensorgraft.frontends.torch.dispatch.overlap import relation
 from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan, uncompiled
 from tensorgraft.frontends.torch.dispatch.program import sharing
@@ -33,7 +34,7 @@ from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
 from tensorgraft.storage import Storage, put_as_it_is
 
-_MOST_CALLS = 4096  # of an operator that are known at once, with their offsets
+_MOST_CALLS = 1024  # of an operator that are known at once, with their offsets: a plan takes 7 KB
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -162,6 +163,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 error.untouched = True  # type: ignore[attr-defined]  # refused, before anything was written
             if writes and now.capture is None:
                 cut_short(error, plan, args, kwargs)
+                if operator.kind == "out" and isinstance(error, Exception):
+                    resized_though_refused(operator.op, args, kwargs, error)
             raise
 
     def put(plan: Plan, cells: list[Storage], arrays: Sequence[Any]) -> None:

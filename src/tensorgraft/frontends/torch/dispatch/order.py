@@ -65,7 +65,7 @@ def write_step(xp: Backend, array: Array, geometry: Geometry, value: Array, step
     return write(xp, array, everything, flat)
 
 
-@functools.lru_cache(maxsize=65536)
+@functools.lru_cache(maxsize=4096)
 def overlaps_itself(shape: Shape, strides: Shape) -> bool:
     """Two elements of the geometry are one in memory."""
     reach = 0

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warned
-from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.devices import slot_at
 from tensorgraft.frontends.torch.core.iteration import result_strides
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS, strided
@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.dispatch.asking import heard
-from tensorgraft.frontends.torch.dispatch.refusals import final
+from tensorgraft.frontends.torch.dispatch.refusals import final, on_the_host
 from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, is_large, rehearse
 from tensorgraft.storage import same_strides
 
@@ -177,6 +177,26 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn
     set_storage(out, fresh.untyped_storage(), offset, size, stride)
 
 
+def resized_though_refused(
+    op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> None:
+    """Some of the CPU's kernels make `out=` tensors as large as their results before they refuse a call (`error`)."""
+    unasked = schema.short_name(op) in OUT_OF_BOUNDS or _is_large(args, kwargs)
+    if unasked or state.now.capture is not None or not isinstance(error, RuntimeError | ValueError | IndexError):
+        return
+    host, named = on_the_host(args, kwargs)
+    try:
+        heard(op, host, named)
+    except type(error):
+        sig = schema.signature(op)
+        before, after = sig.bind(args, kwargs), sig.bind(tuple(host), named)
+        for name in sig.written:
+            if before[name].size() != after[name].size():
+                resize_out(before[name], tuple(after[name].size()), after[name].stride())
+    except Exception:  # another reason than ours
+        return
+
+
 def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """The storage of `out` holds a tensor of another size at its place: PyTorch keeps it then."""
     storage = out.untyped_storage().nbytes()
@@ -189,8 +209,13 @@ def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[...
     names = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        everything = dict(kwargs)
         outs = tuple(kwargs.pop(name) for name in names)
-        result = functional(*args, **kwargs)
+        try:
+            result = functional(*args, **kwargs)
+        except Exception as error:
+            resized_though_refused(op, args, everything, error)
+            raise
         for out, value in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
             if not torch.can_cast(value.dtype, out.dtype):
                 raise RuntimeError(f"result type {value.dtype} can't be cast to the desired output type {out.dtype}")

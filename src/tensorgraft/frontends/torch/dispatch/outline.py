@@ -167,5 +167,6 @@ def _promoted(
                 operands.append(tensors[a.index] if a.tensor else inputs[a.index])
             elif a is not None:
                 operands.append(a)
-    compute, result = elementwise_dtypes(*operands, type_promotion_kind=spec.promotion)
+    kind = spec.promotion(held) if callable(spec.promotion) else spec.promotion
+    compute, result = elementwise_dtypes(*operands, type_promotion_kind=kind)
     return numpy_dtype(compute), numpy_dtype(result), frozenset(names)

@@ -30,7 +30,7 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 Tensor = torch.Tensor
-_MOST_OUTLINES = 4096  # of an operator
+_MOST_OUTLINES = 1024  # of an operator
 Maker = Callable[[Array], Tensor]
 
 

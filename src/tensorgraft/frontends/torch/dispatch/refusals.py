@@ -73,25 +73,51 @@ ABOUT_DTYPES = (
 )
 NO_KERNEL = "not implemented for '"
 _ABOUT_MEMORY = "unsupported operation: "
-# Without a kernel for complex numbers an operator has no meaning for them; for other dtypes another device has one
-# (`histc` of integers and truth values, narrow floats).
-_COMPLEX = {torch.complex64, torch.complex128}
+# What the CPU has no kernel for CUDA has none for either, but for narrow floats and these operators: the dtypes of each
+# in PyTorch's tables (`torch.testing._internal.common_methods_invocations.op_db`).
+ELSEWHERE = frozenset({"abs", "histc", "nanmean", "nansum", "trace"})
+_NARROW = ("'Half'", "'BFloat16'", "'Float8", "'ComplexHalf'")
 
 
 def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether what the CPU's kernel says of zeros (`refusals`: one) it says of these values, too; then that is there.
-    A kernel that it lacks a backend may have. Of values that a trace does not know, what depends on none is final."""
+    A kernel that another device has is no refusal. Of values that a trace lacks, what depends on none is final."""
 
     def lacking() -> bool:
         return isinstance(refusals[0], NotImplementedError) or any(words in str(refusals[0]) for words in _LACKING)
 
-    for_complex = {t.dtype for t in tensors_in(args, kwargs)} <= _COMPLEX
+    def nowhere() -> bool:
+        said = str(refusals[0])
+        if operator.name.partition(".")[0].rstrip("_") in ELSEWHERE or "Could not run" in said:
+            return False
+        if NO_KERNEL in said:
+            return not any(dtype in said for dtype in _NARROW)
+        return not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs))
+
     if lacking():
-        return for_complex and "Could not run" not in str(refusals[0])
+        return nowhere()
     if _ABOUT_MEMORY in str(refusals[0]):
         return True
     if state.now.capture is not None:
         return _of_any_values(operator, refusals[0])
+    try:
+        host, named = on_the_host(args, kwargs)
+    except TracedValueError:
+        return _of_any_values(operator, refusals[0])
+    try:
+        heard(operator.op, host, named)
+    except Exception as refusal:
+        refusals[0] = refusal.with_traceback(None)
+        return not lacking() or nowhere()
+    return False
+
+
+def is_narrow(dtype: torch.dtype) -> bool:
+    return (dtype.is_floating_point or dtype.is_complex) and torch.finfo(dtype).bits < 32
+
+
+def on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments with copies on the CPU. Raises TracedValueError for a tensor without values."""
     pairs: dict[int, Tensor] = {}
 
     def down(a: Any) -> Any:
@@ -103,16 +129,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
             pairs[id(a)] = to_cpu(a) if a.device.type == TYPE else a.clone()
         return pairs[id(a)]
 
-    try:
-        host, named = map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
-    except TracedValueError:
-        return _of_any_values(operator, refusals[0])
-    try:
-        heard(operator.op, host, named)
-    except Exception as refusal:
-        refusals[0] = refusal.with_traceback(None)
-        return for_complex or not lacking()
-    return False
+    return map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
 
 
 _LACKING = (NO_KERNEL, "does not support complex", "not supported")

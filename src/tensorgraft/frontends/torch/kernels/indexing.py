@@ -52,6 +52,8 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
     """(axis, int64 indices in bounds) of an index; masks are expanded, so they must have values."""
     places: list[tuple[int, Array]] = []
     axis, shape = 0, xp.shape(x)
+    rest = [n for n, i in itertools.zip_longest(shape, indices) if i is None]
+    idle = not any(i is not None and _is_mask(xp, i) for i in indices) and 0 in rest  # the CPU looks at no index
     for at, index in enumerate(indices):
         if index is None:
             axis += 1
@@ -67,6 +69,10 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
             n = shape[axis]
             if not n and xp.size(index):
                 raise IndexError("index is out of bounds for dimension with size 0")
+            if idle:
+                places.append((axis, xp.zeros(xp.shape(index), dtypes.int64)))
+                axis += 1
+                continue
             # ATen counts the axes that are indexed
             places.append((axis, within(xp, index, n, out_of_bounds(IndexError, len(places), n), wrap=True)))
             axis += 1

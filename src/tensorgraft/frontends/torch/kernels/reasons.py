@@ -68,6 +68,7 @@ REASONS = {
     "in place there is no decomposition, and it would run on the CPU": """
         fill.Tensor masked_fill.Scalar masked_fill.Tensor
     """,
+    "the CPU rounds its numbers to an integer dtype, the decomposition does not": "threshold",
     "it raises what the CPU raises for values and shapes that the decomposition takes": """
         binary_cross_entropy max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss_forward take
     """,

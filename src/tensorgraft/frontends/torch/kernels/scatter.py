@@ -136,10 +136,12 @@ def _divide(xp: Any, total: Array, count: Array) -> Array:
 
 
 def _rows(xp: Any, x: Array, dim: int, index: Array, refuse: Refusal, wrap: bool = False) -> tuple[Array, Array]:
-    """(`x` with `dim` in front, the indices as a 1-d array)."""
+    """(`x` with `dim` in front, the indices as a 1-d array). Where rows have no elements, the CPU looks at no index."""
     x = at_least_1d(xp, x)
     moved = xp.moveaxis(x, dim % xp.ndim(x), 0)
     index = xp.reshape(index, (xp.size(index),))
+    if 0 in xp.shape(moved)[1:]:
+        return moved, index
     return moved, within(xp, index, xp.shape(moved)[0], refuse, wrap)
 
 
@@ -167,10 +169,11 @@ def _in_self(_: int) -> Exception:
 @kernel("index_select")
 def _index_select(xp: Any, x: Array, dim: int, index: Array) -> Array:
     axis, n = _axis(xp, x, dim)
+    rest = (*xp.shape(x)[:axis], *xp.shape(x)[axis + 1 :])
 
-    def refuse(bad: int) -> Exception:  # the CPU's kernel for axis 1 is another one
+    def refuse(bad: int) -> Exception:  # the CPU's kernel for axis 1, and for rows without elements, is another one
         words = f"INDICES element is out of DATA bounds, id={bad} axis_dim={n}"
-        return RuntimeError(words) if axis == 1 else _in_self(bad)
+        return RuntimeError(words) if axis == 1 or 0 in rest else _in_self(bad)
 
     if not xp.ndim(x):
         within(xp, index, n, refuse)
@@ -210,7 +213,7 @@ def _index_copy(xp: Any, x: Array, dim: int, index: Array, source: Array) -> Arr
 def _index_fill(xp: Any, x: Array, dim: int, index: Array, value: Any) -> Array:
     axis, n = _axis(xp, x, dim)
     rows, index = _rows(xp, x, dim, index, out_of_bounds(IndexError, axis, n), wrap=True)
-    if not xp.size(index):
+    if not xp.size(index) or not xp.size(rows):
         return x
     fill = xp.broadcast_to(number(xp, value, xp.dtype_of(x)), (xp.size(index), *xp.shape(rows)[1:]))
     return xp.reshape(xp.moveaxis(xp.scatter(rows, (index,), fill), 0, axis), xp.shape(x))

@@ -209,22 +209,22 @@ for _names, _fn in {
     kernel(*_names.split(), dynamic=BOTH, promotion=DEFAULT, promote=BOTH, check=_check_divisor)(_division(_fn))
 
 
-def _rounded_division(promotion: PROMOTION, *names: str) -> None:
-    @kernel(*names, dynamic=("other",), promotion=promotion, promote=BOTH, check=_check_divisor)
-    def divide(xp: Any, x: Array, y: Array, rounding_mode: str | None = None) -> Array:
-        if rounding_mode is None:
-            dtype = xp.dtype_of(x)
-            if not dtypes.is_inexact(dtype):
-                x, y = xp.astype(x, dtypes.float32), xp.astype(y, dtypes.float32)
-            return xp.divide(x, y)
-        if rounding_mode == "floor":
-            return _division(lambda xp, x, y: xp.floor_divide(x, y))(xp, x, y)
-        if dtypes.is_integer(xp.dtype_of(x)):
-            return _division(lambda xp, x, y: xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, y)), y))(xp, x, y)
-        return xp.trunc(xp.divide(x, y))
-
-
-_rounded_division(DEFAULT, "div.Tensor_mode", "div.Scalar_mode")
+@kernel(
+    "div.Tensor_mode",
+    "div.Scalar_mode",
+    dynamic=("other",),
+    promotion=lambda arguments: FLOAT if arguments.get("rounding_mode") is None else DEFAULT,
+    promote=BOTH,
+    check=_check_divisor,
+)
+def _rounded_division(xp: Any, x: Array, y: Array, rounding_mode: str | None = None) -> Array:
+    if rounding_mode is None:
+        return xp.divide(x, y)
+    if rounding_mode == "floor":
+        return _division(lambda xp, x, y: xp.floor_divide(x, y))(xp, x, y)
+    if dtypes.is_integer(xp.dtype_of(x)):
+        return _division(lambda xp, x, y: xp.integer_floor_divide(xp.subtract(x, xp.fmod(x, y)), y))(xp, x, y)
+    return xp.trunc(xp.divide(x, y))
 
 
 def _pow(xp: Any, x: Array, y: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
+from tensorgraft.frontends.torch.kernels.common import check_fits
 from tensorgraft.frontends.torch.kernels.math.elementwise import DEFAULT, like
 from tensorgraft.hub import dtypes
 
@@ -22,9 +23,17 @@ def _silu_backward(xp: Any, grad: Array, x: Array) -> Array:
     return xp.multiply(xp.multiply(grad, s), xp.add(xp.multiply(x, xp.subtract(1, s)), 1))
 
 
+@kernel("threshold", promotion=DEFAULT)
+def _threshold(xp: Any, x: Array, threshold: float, value: float) -> Array:
+    check_fits(threshold, xp.dtype_of(x))
+    check_fits(value, xp.dtype_of(x))
+    return xp.where(xp.less_equal(x, like(xp, threshold, x)), like(xp, value, x), x)
+
+
 @kernel("threshold_backward", promotion=DEFAULT, promote=("grad_output", "self"))
 def _threshold_backward(xp: Any, grad: Array, x: Array, threshold: float) -> Array:
-    return xp.where(xp.less_equal(x, threshold), xp.zeros_like(grad), grad)
+    check_fits(threshold, xp.dtype_of(x))
+    return xp.where(xp.less_equal(x, like(xp, threshold, x)), xp.zeros_like(grad), grad)
 
 
 @kernel("tanh_backward", promotion=DEFAULT)

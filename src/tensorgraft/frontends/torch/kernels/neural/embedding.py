@@ -67,7 +67,9 @@ def _embedding_renorm(xp: Any, weight: Array, indices: Array, max_norm: float, n
     scale = xp.divide(max_norm, xp.add(norm, 1e-7))
     used = xp.expand_dims(xp.greater(_counts(xp, indices, n), 0), 1)
     renorm = xp.logical_and(used, xp.greater(norm, max_norm))
-    return [xp.where(renorm, xp.astype(xp.multiply(wide(xp, weight), scale), xp.dtype_of(weight)), weight)]
+    x = wide(xp, weight)
+    scaled = xp.multiply(x, xp.astype(scale, xp.dtype_of(x)))
+    return [xp.where(renorm, xp.astype(scaled, xp.dtype_of(weight)), weight)]
 
 
 # ---- bags ----------------------------------------------------------------------------------------------------------
