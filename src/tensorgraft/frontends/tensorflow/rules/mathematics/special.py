@@ -13,7 +13,7 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Array]] = {
     "BesselI0": special.i0,
     "BesselI1": special.i1,
     "BesselJ0": functools.partial(special.j0, monic=True),
