@@ -6,6 +6,7 @@ import re
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 from tests.fuzz.kinds.array_api import Seen
@@ -45,7 +46,9 @@ class Source(Jax):
         with jax.enable_x64(program.statements[0] == "x64 = True"):
             try:
                 f, given = self.function(program)
-                written = tg.source(f, *given, onto=subject, dynamic=False, check=False)
+                # by arrays of NumPy a function of operators alone would be one of the Array API
+                example = [jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in given]
+                written = tg.source(f, *example, onto=subject, dynamic=False, check=False)
                 names: dict[str, Any] = {"__name__": "written"}
                 exec(compile(written.text, "<written>", "exec"), names)
                 found = names[written.function](*[native(x, subject) for x in given])

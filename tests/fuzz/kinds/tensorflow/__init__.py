@@ -120,6 +120,8 @@ class TensorFlow(Shaken):
         traced = subject.endswith("jit") or subject == "jax grad"
         if traced and found.raised.get(0) in (TracedValueError.__name__, ShapeError.__name__):
             return "values that decide"
+        if found.raised.get(0) == "UnsupportedOperationError" and "ragged.cross" in str(program):
+            return "strings, which have no rule"  # reasons.py
         if found.raised and self.play(program, f"{REFERENCE} traced").raised == found.raised:
             return "TensorFlow cannot trace it"  # a shape that Python asks for is known to eager code alone
         return super().excuse(program, subject, expected, found)

@@ -13,17 +13,11 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Array]] = {
     "BesselI0": special.i0,
     "BesselI1": special.i1,
     "BesselJ0": functools.partial(special.j0, monic=True),
     "BesselJ1": functools.partial(special.j1, monic=True),
-    "BesselY0": functools.partial(special.y0, monic=True),
-    "BesselY1": functools.partial(special.y1, monic=True),
-    "BesselK0": special.modified_k(0, False),
-    "BesselK1": special.modified_k(1, False),
-    "BesselK0e": special.modified_k(0, True),
-    "BesselK1e": special.modified_k(1, True),
     "Ndtri": special.ndtri,
     "Dawsn": integrals.dawson,
     "Expint": lambda xp, x: xp.where(xp.less(x, 0), xp.full_like(x, math.nan), integrals.exponential(xp, x)),
@@ -52,6 +46,27 @@ def _chosen(xp: Backend, y: Array, *cases: tuple[Array, float | Array]) -> Array
     for condition, value in reversed(cases):
         y = xp.where(condition, xp.full_like(y, value) if isinstance(value, float | int) else value, y)
     return y
+
+
+def _left_of_zero(value: float, fn: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda xp, x: _chosen(xp, fn(xp, x), (xp.less(x, 0), value))
+
+
+SECOND_KIND = {
+    "BesselY0": _left_of_zero(-math.inf, functools.partial(special.y0, monic=True)),
+    "BesselK0": _left_of_zero(math.inf, special.modified_k(0, False)),
+    "BesselK1": _left_of_zero(math.inf, special.modified_k(1, False)),
+    "BesselK0e": _left_of_zero(math.inf, special.modified_k(0, True)),
+    "BesselK1e": _left_of_zero(math.inf, special.modified_k(1, True)),
+}
+for _name, _fn in SECOND_KIND.items():
+    rule(_name)(_in_double(_fn))
+
+
+@rule("BesselY1")
+def bessel_y1(xp: Backend, x: Array) -> Array:
+    y = _in_double(_left_of_zero(-math.inf, functools.partial(special.y1, monic=True)))(xp, x)
+    return y if xp.dtype_of(x) == dtypes.float64 else _chosen(xp, y, (xp.equal(x, 0), math.nan))
 
 
 def _is_pole(xp: Backend, x: Array) -> Array:
