@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.fuzz.program import Kind, Program
+from tests.fuzz.program import Kind, Program, Unfit
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 Differs = Callable[[Program], bool]
@@ -26,7 +26,10 @@ def shrink(kind: Kind, program: Program, subject: str, tries: int = 400) -> Prog
         if left[0] <= 0:
             return False
         left[0] -= 1
-        expected = kind.play(candidate, judge)
+        try:
+            expected = kind.play(candidate, judge)
+        except Unfit:
+            return False
         if any(candidate.statements[i] not in refused for i in expected.raised):
             return False
         return bool(kind.failures(candidate, (subject,)))

@@ -380,3 +380,55 @@ def test_memory_exported_by_dlpack_is_not_donated(device):
         run()
     assert x.tolist() == [4.0] * 4
     assert seen.tolist() == [2.0] * 4
+
+
+def _turned(x):
+    x.t_()
+    return x * 2
+
+
+def _filled(x):
+    torch.mul(torch.ones(9, device=x.device), 2.0, out=x)
+    return x
+
+
+def _elsewhere(x):
+    x.set_(x[0] + 1)
+    return x.sum()
+
+
+def _exchanged(x):
+    x.data = x.double() + 1
+    return x
+
+
+@pytest.mark.parametrize("fn", [_turned, _filled, _elsewhere, _exchanged])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_an_argument_that_is_made_to_look_elsewhere(device, fn):
+    """At every call, not at the first alone."""
+    compiled = tg.jit(fn)
+    for _ in range(3):
+        want, got = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(2, 3).to(device)
+        expected, result = fn(want), compiled(got)
+        torch.testing.assert_close(result.cpu(), expected)
+        torch.testing.assert_close(got.cpu(), want)
+        assert got.stride() == want.stride() and (result is got) == (expected is want)
+
+
+def test_a_tensor_from_outside_that_is_made_to_look_elsewhere_is_refused(device):
+    held = torch.ones(2, 3, device=device)
+    layer = torch.nn.Linear(3, 3, device=device)
+    weight = layer.weight.detach().clone()
+
+    def turned(x):
+        held.t_()
+        return held.sum() + x
+
+    def exchanged(x):
+        layer.weight.data = layer.weight.data * 0.5
+        return layer(x)
+
+    for fn in (turned, exchanged):
+        with pytest.raises(tg.TracedValueError, match="another geometry or storage"):
+            tg.jit(fn)(torch.ones(2, 3, device=device))
+    assert held.shape == (2, 3) and torch.equal(layer.weight, weight)

@@ -151,7 +151,7 @@ class Saved(Shaken):
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
         if found.raised.get(0) in ("TracedValueError", "ShapeError"):
             return "values that decide"
-        with torch.backends.mkldnn.flags(enabled=False):
+        with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
             if not self.differences(self.play(program, REFERENCE), found, program):
                 return "PyTorch has it so without oneDNN"  # GELU of numbers near the largest
         return super().excuse(program, subject, expected, found)

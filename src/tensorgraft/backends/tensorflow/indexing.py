@@ -70,7 +70,13 @@ def _accumulated(x: Array, rows: Array, updates: Array, mode: str) -> Array:
         )
         return raw.Mul(x=x, y=factors)
     at = tf.reshape(rows, (-1, 1))
-    return getattr(raw, _OPERATIONS[mode])(tensor=x, indices=at, updates=updates)
+    out = getattr(raw, _OPERATIONS[mode])(tensor=x, indices=at, updates=updates)
+    if mode not in ("min", "max") or not dtypes.is_floating(dtype_of(x)):
+        return out
+    # TensorFlow's kernels compare, and no number is less or greater than NaN
+    missing = cast(raw.IsNan(x=updates), dtypes.uint8)
+    lost = raw.TensorScatterMax(tensor=tf.zeros(shape_of(x), tf.uint8), indices=at, updates=missing)
+    return raw.SelectV2(condition=cast(lost, dtypes.bool_), t=constant(np.nan, dtype_of(x)), e=out)
 
 
 def _scatter(x: Array, indices: Sequence[Array], updates: Array, mode: str) -> Array:

@@ -16,7 +16,7 @@ from tensorgraft.frontends.tensorflow.counted import run_counted
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.reasons import reason_of
 from tensorgraft.frontends.tensorflow.rule import EVERY, REASONS, RULES, OperationRule
-from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, is_known, lifted
+from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, TracedText, is_known, lifted, on_strings
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
@@ -221,6 +221,8 @@ def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
                 return run_counted(xp, functools.partial(plain, xp), operands, node)
             return plain(xp, *operands)
         except Exception as error:
+            if any(isinstance(x, TracedText) for x in operands) and not isinstance(error, TracedValueError):
+                raise TracedValueError(on_strings(node)) from error
             if not hasattr(error, "__notes__"):
                 error.add_note(f"computing TensorFlow's {node}")
             raise

@@ -68,6 +68,14 @@ class TracedText:
     operands: tuple[Any, ...]
 
 
+def on_strings(node: GraphNode) -> str:
+    """Why such strings are an error."""
+    return (
+        f"{node.op} computes on strings, which the host does, and its operands are being traced: call the program"
+        " without compiling it"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class OptionalValue:
     """What a branch has kept for its derivative: nothing, where the other branch has run."""

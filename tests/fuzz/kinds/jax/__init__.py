@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import tensorgraft as tg
 from jax import flatten_util, lax  # noqa: F401  (programs call both)
+from tensorgraft.frontends.jax import rules  # noqa: F401  (they register)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend

@@ -7,10 +7,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from tests.fuzz.kinds.jax import host
+from tests.fuzz.kinds.jax import host, native
 
 import tensorflow as tf
-import tensorgraft as tg
 from tensorgraft.frontends.tensorflow.composites import CompositeArrays
 
 
@@ -67,7 +66,7 @@ def own_gradient(f: Callable[..., Any], given: list[Any], onto: str) -> dict[str
             return {"gradient": jax.grad(total, tuple(range(len(floats))))(*(np.asarray(given[i]) for i in floats))}
     import torch
 
-    args = [torch.from_numpy(np.array(x)) if x.dtype != tf.bfloat16 else tg.convert(x, "torch") for x in given]
+    args = [native(np.asarray(x), "torch") for x in given]
     inputs = [args[i].requires_grad_() for i in floats]
     total_here: Any = sum(x.double().sum() for x in summed(f(*args)))
     if not getattr(total_here, "requires_grad", False):

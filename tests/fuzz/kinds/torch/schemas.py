@@ -13,7 +13,7 @@ from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS
 
 Tensor = torch.Tensor
 
-# a part of a name between underscores, or a name -> why it is not drawn
+# a part of a name between underscores, a name, or one with its overload -> why it is not drawn
 _WHY = {
     "unspecified values": "empty resize new_empty resize_as_",
     "internal": "powsum stats backward native slow thnn convolution batch_norm_ wrapper conv_tbc int_repr alias_copy lift glu_jvp log_sigmoid_forward",
@@ -28,7 +28,9 @@ _WHY = {
     "drawn elsewhere": "linspace logspace set_ set data as_strided requires retain detach",
     "nothing to compare": "_assert gradient is_set_to",
     "wrong on the CPU": "matrix_exp",
-    "PyTorch crashes": "_foreach_copy",
+    # where `out` is what it reads; where pivots are none (it reads beside them)
+    "PyTorch crashes": "_foreach_copy linalg_eigvalsh.out lu_unpack",
+    "on the CPU no version says that it has written": "kron.out",
     "open": "mode embedding_bag unique grid bucketize searchsorted",
     "lengths": "ctc_loss stft istft",
 }
@@ -78,7 +80,8 @@ def operators() -> dict[str, list[Operator]]:
 
 
 def _operator(name: str, schema: Any) -> Operator | None:
-    if f"{name}.{schema.overload_name}" in OUT_OF_BOUNDS:
+    said = f"{name}.{schema.overload_name}"
+    if said in OUT_OF_BOUNDS or said in LEFT_OUT or schema.overload_name.startswith("prim_"):  # TorchScript's
         return None
     if (
         name in LEFT_OUT
@@ -247,7 +250,7 @@ def argument(name: str, kind: str, pool: Pool, this: str, t: Tensor | None) -> s
     if name == "memory_format":
         return rng.choice(("torch.contiguous_format", "torch.preserve_format", "torch.channels_last"))
     if kind == "Tensor":
-        return _tensor(name, pool, this)
+        return _tensor(name, pool, this) + (".cpu()" if name == "scalars" else "")  # of lists: never on a device
     if kind == "List[Tensor]":
         return _several(pool, this)
     if kind == "List[Optional[Tensor]]":

@@ -56,6 +56,8 @@ def _parts(kind: Any, program: Program, way: str) -> tuple[tuple[str, ...], tupl
     given, body = tuple(statements[:count]), statements[count:]
     if way in TRANSFORMS:
         body = [s for s in body if not _HISTORY.search(s)]
+    if way == "dynamo":  # AOTAutograd fails there, and leaves its dispatcher on: every later operator fails
+        body = [s for s in body if "inference_mode" not in s]
     while body:
         try:
             _prepared(kind, given, tuple(body), REFERENCE, way)[0]()

@@ -102,6 +102,8 @@ class Capture:
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
 
+    # tensors that were made to look elsewhere (`t_`, `resize_`, `out=`, `.data =`), and how they looked before
+    looks: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostWatch | None = None  # what knows the tensors of the host
@@ -140,6 +142,15 @@ class Capture:
             self.touched.append(Touched(cell, original, stand_in))
             if self.recomputation is not None and not isinstance(cell, codes.QuantizedPart):
                 self.recomputation.reads(cell)
+
+    def looks_elsewhere(self, t: torch.Tensor) -> None:
+        """Called before a tensor is given another geometry or storage."""
+        if id(t) not in self.looks:
+            self.looks[id(t)] = weakref.ref(t), t.detach()
+
+    def looking_elsewhere(self, t: torch.Tensor) -> bool:
+        known = self.looks.get(id(t))
+        return known is not None and known[0]() is t
 
     def created(self, cell: Storage, place: Place | None = None) -> None:
         """Kernels call this for each storage that they make, with the program's place where it is known."""
@@ -183,6 +194,10 @@ class Capture:
         for t in self.touched:
             put_as_it_is(t.cell, t.original)
             t.cell.capture = None
+        for ref, before in self.looks.values():
+            if (tensor := ref()) is not None:
+                tensor.data = before
+        self.looks.clear()
         for cell in (*self.survivors(), *self.quantized):
             cell.capture = None
 

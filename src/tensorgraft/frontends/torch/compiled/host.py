@@ -196,6 +196,8 @@ class HostWatch(OwnMode):
         live = {id(t): now for t in host if (now := self.live(t)) is not None}
         if host:
             self._refuse_writes(func, args, kwargs, live)
+        if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
+            self.capture.looks_elsewhere(args[0])
         random = torch.Tag.nondeterministic_seeded in func.tags
         asked = bool(live) and not random and _asks(func, args)
         for t in host if asked else ():

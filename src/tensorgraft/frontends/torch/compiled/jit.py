@@ -245,6 +245,7 @@ class Compiled(TracedFunction):
             if on_host(t):
                 capture.fed_tensors[id(t)] = (t, Argument(i))
         handed = list(leaves)
+        cells = {id(cell_of(t)): i for i, t in reversed(ours)}
         cut: dict[int, int] = {}  # arguments without the history that they came with
         for k, (i, t) in enumerate(ours):
             if t.requires_grad and not t.is_leaf:  # its history is not the function's: autograd goes on there later
@@ -260,7 +261,7 @@ class Compiled(TracedFunction):
             surroundings.add("an argument", leaf)
         reads = Reads(surroundings)
         owners = [v for v in (*self._reached.fixed, *leaves, *surroundings.new_objects()) if not isinstance(v, Tensor)]
-        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings}
+        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings, "cells": cells}
 
         def traced() -> list[Array]:
             with active(capture), contextlib.ExitStack() as stack:
@@ -283,6 +284,13 @@ class Compiled(TracedFunction):
                 if seen["tape"] is None:
                     capture.host.refuse_left(flat)
                 capture.forget_leaves()
+                moved = [(i, t) for i, t in ours if capture.looking_elsewhere(t)]
+                self._refuse_moved(capture, [t for _, t in ours], cut)
+                for _, t in moved:  # results, too, which the arguments look at after a call
+                    seen["again"].append(len(flat))
+                    seen["identical"].append(None)
+                    flat.append(t.detach())
+                seen["moved"] = [i for i, _ in moved]
                 seen["flat"] = flat
                 for t in flat:
                     if isinstance(t, Tensor) and t.device.type == TYPE:
@@ -338,6 +346,24 @@ class Compiled(TracedFunction):
         self.report.trace_seconds += time.perf_counter() - start
         return trace, []
 
+    def _refuse_moved(self, capture: Capture, arguments: Sequence[Tensor], cut: dict[int, int]) -> None:
+        """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
+        every later call would not do. An argument is given it at each call, unless it has come with a history."""
+        if not capture.looks:
+            return
+        fixed = [value for _, value in roots(self.fn)]
+        modules = [m for m in (*fixed, *capture.modules.values()) if isinstance(m, torch.nn.Module)]
+        outside = [*flatten(fixed)[0], *(t for m in modules for t in (*m.parameters(), *m.buffers()))]
+        given = {id(t) for t in arguments if id(t) not in cut}
+        for t in (*outside, *arguments):
+            if isinstance(t, Tensor) and id(t) not in given and capture.looking_elsewhere(t):
+                raise refused(
+                    f"gives a tensor from outside, of shape {tuple(t.shape)} now, another geometry or storage (t_(),"
+                    " resize_(), out= of another size, .data = ...).",
+                    ("its values", "write them: t.copy_(new) in torch.no_grad()"),
+                    ("its shape", "return the new tensor, or pass the old one as an argument without history"),
+                )
+
     def _assemble(
         self,
         capture: Capture,
@@ -349,7 +375,7 @@ class Compiled(TracedFunction):
         stepped: list[Stepped],
         entry_gradients: dict[int, Tensor | None],
     ) -> Trace:
-        argument_of = {id(cell_of(t)): i for i, t in reversed(ours)}
+        argument_of: dict[int, int] = seen["cells"]
         place = {id(t): i for i, t in ours}
 
         gradient_of = {}
@@ -456,6 +482,7 @@ class Compiled(TracedFunction):
             written=Storages([source(t.cell) for t in seen["written"]], _cell_of),
             kept=kept,
             results=results,
+            moved=seen["moved"],
             structure=seen["structure"],
             gradients=gradients,
             draws=capture.advances(),

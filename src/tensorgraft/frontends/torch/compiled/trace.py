@@ -65,6 +65,7 @@ class Trace:
     written: Storages
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
     results: list[Result]
+    moved: list[int]  # arguments that look at the last results after a call
     structure: Structure | None  # None: there is one result, and nothing around it
     gradients: list[Gradient]
     draws: list[tuple[state.RandomState, int]]
@@ -86,7 +87,15 @@ class Trace:
             if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
                 x.make = m.maker(self.backend)
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
-        more = (self.written, self.kept, self.gradients, self.draws, self.schedule.before, self.schedule.after)
+        more = (
+            self.moved,
+            self.written,
+            self.kept,
+            self.gradients,
+            self.draws,
+            self.schedule.before,
+            self.schedule.after,
+        )
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something at the host's side asks for the arguments of the call
@@ -130,6 +139,9 @@ class Trace:
                 self._commit(leaves, outputs, slopes, first)
                 raise
             self._commit(leaves, outputs, slopes, first)
+            for i in reversed(self.moved):
+                leaves[i].data = flat.pop()
+                torch.autograd.graph.increment_version(leaves[i])
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
 
     def _commit(

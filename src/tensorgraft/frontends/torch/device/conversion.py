@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary
 
+from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.quantized.cpu import QuantizedTensor
 
@@ -127,6 +128,8 @@ def data(inherited: Any) -> property:
     """`Tensor.data`."""
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
+        if state.now.capture is not None and self.device.type == TYPE:
+            state.now.capture.looks_elsewhere(self)
         if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):
             inherited.__set__(self, value)
             return

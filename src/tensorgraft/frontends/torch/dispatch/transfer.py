@@ -44,6 +44,11 @@ def _touch(*tensors: Tensor) -> None:
     state.touch(*map(cell_of, tensors))
 
 
+def _done(x: Tensor) -> Tensor:
+    """A lazy conjugate or negative as its values. PyTorch itself would see to it, but not inside of a dispatch mode."""
+    return x.resolve_conj().resolve_neg() if x.is_conj() or x.is_neg() else x
+
+
 @direct("copy_")
 def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Between any two devices; converts the dtype, broadcasts into the target."""
@@ -58,8 +63,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
         return target
     if source.device == target.device:
-        lazy = source.is_conj() or source.is_neg()
-        return torch.ops.graft.assign(target, source) if lazy else kernels["assign"](target, source)
+        return kernels["assign"](target, _done(source))
     torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
     if source.device.type == TYPE:
         _touch(source)
@@ -148,8 +152,7 @@ def _to_copy(
     if device.type == TYPE and device.index is None:
         device = slot_of(device).device
     if device == x.device:
-        convert = kernels["convert"] if not (x.is_conj() or x.is_neg()) else torch.ops.graft.convert
-        return convert(x, dtype, memory_format or torch.preserve_format)
+        return kernels["convert"](_done(x), dtype, memory_format or torch.preserve_format)
     if x.device.type == TYPE:
         cell = cell_of(x)
         move = movers.get(type(cell.backend))

@@ -94,6 +94,12 @@ class QuantizedTensor(Tensor):
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"{text[:-1]}, scheme={array_of(self).scheme}{grad})"
 
+    def __copy__(self) -> Any:  # in the words of a graph: `__reduce_ex__` looks at values
+        copied = self.data.requires_grad_(self.requires_grad)
+        if not torch.compiler.is_compiling():  # Dynamo knows no attributes of what a graph computes
+            copied.__dict__.update(self.__dict__)
+        return copied
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if not self.is_leaf:
             raise RuntimeError(

@@ -86,10 +86,11 @@ class Window:
                     first, last, by = (slice(None) if whole else entry).indices(n)
                     length = len(range(first, last, by))
                     shape.append(length)
-                    if by < 0:
+                    if not length:  # of no elements backwards the first may lie beyond the end
+                        first, last, by = 0, 0, 1
+                    elif by < 0:
                         flipped.append(axis)
                         first, last, by = first + (length - 1) * by, first + 1, -by
-                    last = max(last, first) if length else first
                 start.append(first)
                 stop.append(last)
                 step.append(by)

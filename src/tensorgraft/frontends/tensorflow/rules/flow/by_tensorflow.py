@@ -21,7 +21,7 @@ from tensorgraft.frontends.tensorflow.operation import EagerOperation
 from tensorgraft.frontends.tensorflow.reading import operation_of
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import called, on_the_host, specs_of
-from tensorgraft.frontends.tensorflow.values import TracedText, is_known
+from tensorgraft.frontends.tensorflow.values import TracedText, is_known, on_strings
 from tensorgraft.hub.backend import Backend
 
 Array = Any
@@ -92,10 +92,7 @@ def strings(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     if not _are_traced(xp, operands):
         return _hosted(xp, node, operands)
     if len(node.dtypes) != 1 or node.dtypes[0] is None or node.dtypes[0].kind not in "OSU":
-        raise TracedValueError(
-            f"{node.op} computes on strings, which the host does, and its operands are being traced: call the program"
-            " without compiling it"
-        )
+        raise TracedValueError(on_strings(node))
     return TracedText(node, operands)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, pads
@@ -29,6 +30,10 @@ from tensorgraft.hub.backend import Backend
 Array = Any
 
 
+# Of the oneDNN in TensorFlow 2.22, and of that before it, which multiplies by the product of the scales.
+_ONE_AFTER_ANOTHER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 22)
+
+
 def _largest(xp: Backend, low: Array, high: Array) -> Array:
     return xp.maximum(xp.abs(low), xp.abs(high))
 
@@ -39,15 +44,18 @@ def _fits(xp: Backend, x: Array, dtype: np.dtype) -> Array:
 
 
 def _finished(
-    xp: Backend, total: Array, unit: Array, bias: Array | None, ranges: tuple[Array, ...], relu: bool,
+    xp: Backend, total: Array, units: tuple[Array, Array], bias: Array | None, ranges: tuple[Array, ...], relu: bool,
     out_type: np.dtype, own_range: tuple[Array, Array],
 ) -> list[Array]:  # fmt: skip
-    """The sums of products, of which one step stands for `unit`, with bias, in the range that is asked for."""
+    """The sums of products, with bias, in the range that is asked for. `units`: what steps of the factors stand for."""
+    unit = xp.multiply(*units)
     if bias is not None and xp.dtype_of(bias) == INT32:
         bias = xp.multiply(single(xp, bias), unit)
     if out_type == INT32 and bias is None and xp.ndim(unit) == 0:
         return [xp.maximum(total, 0) if relu else total, *own_range]
-    out = xp.multiply(single(xp, total), unit)
+    out = single(xp, total)
+    for scale in units if _ONE_AFTER_ANOTHER else (unit,):
+        out = xp.multiply(out, scale)
     if bias is not None:
         out = xp.add(out, bias)
     if relu:
@@ -91,11 +99,12 @@ def _convolution(relu: bool, has_bias: bool, by_channel: bool) -> Callable[..., 
             w, groups = xp.reshape(w, (height, width, 1, channels * several)), channels
         total = convolved(xp, x, w, strides[1:3], around, dilations[1:3], groups)
         dtype = xp.dtype_of(x)
-        unit = xp.multiply(
-            xp.divide(_largest(xp, low, high), float(limits(dtype)[1])), xp.divide(_largest(xp, w_low, w_high), 127.0)
+        units = (
+            xp.divide(_largest(xp, low, high), float(limits(dtype)[1])),
+            xp.divide(_largest(xp, w_low, w_high), 127.0),
         )
         step = xp.multiply(step_of(xp, low, high, dtype, True), step_of(xp, w_low, w_high, INT8, True))
-        return _finished(xp, total, unit, bias, tuple(ranges), relu, out_type, range_of_steps(xp, step))
+        return _finished(xp, total, units, bias, tuple(ranges), relu, out_type, range_of_steps(xp, step))
 
     return fused
 
@@ -124,7 +133,7 @@ def _matmul(relu: bool) -> Callable[..., list[Array]]:
         left, right = xp.astype(a, INT32), xp.astype(b, INT32)
         total = xp.dot_general(left, right, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
         first = input_quant_mode == "MIN_FIRST"
-        unit = xp.multiply(
+        units = (
             xp.divide(xp.subtract(high, low) if first else _largest(xp, low, high), 255.0),
             xp.divide(_largest(xp, b_low, b_high), 127.0),
         )
@@ -133,7 +142,7 @@ def _matmul(relu: bool) -> Callable[..., list[Array]]:
             sums = single(xp, xp.sum(right, axis=1 if transpose_b else 0))
             bias = xp.add(bias, xp.multiply(sums, xp.divide(xp.multiply(low, 255.0), xp.subtract(high, low))))
         step = xp.multiply(step_of(xp, low, high, UINT8), step_of(xp, b_low, b_high, INT8, True))
-        return _finished(xp, total, unit, bias, ranges, relu, Toutput, range_of_steps(xp, step))
+        return _finished(xp, total, units, bias, ranges, relu, Toutput, range_of_steps(xp, step))
 
     return fused
 
