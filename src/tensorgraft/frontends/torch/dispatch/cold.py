@@ -129,12 +129,14 @@ class ColdOperator:
             if backend is None or backend.cold is None:
                 return MISS
             if len(self._signatures) >= _MOST:
-                self._signatures.clear()
+                self._signatures.pop(next(iter(self._signatures)), None)
             known = self._signatures[key] = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
         if self._on_cpu:
             out = self._computed(known, cells, args, kwargs)
             calls = self._operator.calls
-            if out is not MISS and key not in calls and len(calls) < _MOST:  # where the next call finds it first
+            if out is not MISS and key not in calls:  # where the next call finds it first
+                if len(calls) >= _MOST:
+                    calls.pop(next(iter(calls)), None)
                 calls[key] = known
         else:
             out = self._programmed(known, cells, inputs, args, kwargs)

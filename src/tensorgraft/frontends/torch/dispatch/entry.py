@@ -135,7 +135,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     known = table.get(full)
                 if known is None:
                     if len(table) >= _MOST_CALLS:
-                        table.clear()
+                        table.pop(next(iter(table)), None)
                     known = table[full] = look_up(key, cells, args, kwargs)
             plan, offsets = known
             arrays = [c.array for c in cells]
@@ -207,7 +207,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             plan = plans[full] = make_plan(operator, args, kwargs, forms)
             if plan.slot.backend.compiles:
                 compiled_plans[operator.name] += 1
-        else:  # hot ones are asked for whenever `calls` was cleared: those that nobody asks for are the first to go
+        else:  # hot ones are asked for whenever they have gone from `calls`: what nobody asks for is the first to go
             plans[full] = plans.pop(full, plan)
         if offsets and not spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
