@@ -11,7 +11,7 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.spec import Spec
 
 INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
-# whose kernels for the CPU write beyond an `out=` whose matrices do not follow each other, or which is the matrix itself:
+# whose kernels for the CPU write beyond an `out=` whose matrices do not follow each other, or that is the matrix:
 # nobody calls them
 OUT_OF_BOUNDS = frozenset({"triu.out", "tril.out", "_linalg_eigh.eigenvalues", "_linalg_svd.U"})
 all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
