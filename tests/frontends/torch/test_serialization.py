@@ -1,5 +1,6 @@
 """Saving and loading: values, dtypes, strides and sharing survive, from and to every device."""
 
+import copy
 import io
 import os
 import pickle
@@ -91,8 +92,8 @@ def test_legacy_format_pickle_and_files(device, tmp_path):
     torch.save(x, tmp_path / "x.pt")
     mapped = torch.load(tmp_path / "x.pt", mmap=True)
     for name in x:
-        for copy in (y, z, mapped):
-            assert copy[name].device == device and copy[name].tolist() == x[name].tolist()
+        for read in (y, z, mapped):
+            assert read[name].device == device and read[name].tolist() == x[name].tolist()
     torch.save(x["base"], tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
     assert torch.load(tmp_path / "legacy.pt").tolist() == x["base"].tolist()
 
@@ -232,3 +233,22 @@ def test_safetensors_of_tied_weights(device, tmp_path):
 @pytest.mark.parametrize("home", ["quantized_files", "generator"])
 def test_functions_that_earlier_files_name_are_there(home):
     assert pickle.loads(f"ctensorgraft.frontends.torch.{home}\nrebuild\n.".encode()).__name__ == "rebuild"
+
+
+def through_a_file(x):
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, lambda x: pickle.loads(pickle.dumps(x)), through_a_file])
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_quantised_tensors_keep_their_attributes(device, copied, on_cpu):
+    """As plain tensors and parameters do."""
+    layer = tg.quantize_(nn.Linear(4, 4).to("cpu" if on_cpu else device), "int8_per_channel")
+    for x in (layer.weight, layer.weight.detach()):
+        x.note = [1]
+        y = copied(x)
+        assert y.note == [1] and isinstance(y, nn.Parameter) == isinstance(x, nn.Parameter)
+        assert (y + 0).tolist() == (x + 0).tolist()

@@ -25,7 +25,7 @@ from tensorgraft.storage import Geometry, whole
 
 def register_safe() -> None:
     earlier = "tensorgraft.frontends.torch.quantized_files.rebuild"
-    torch.serialization.add_safe_globals([rebuild, (rebuild, earlier)])
+    torch.serialization.add_safe_globals([rebuild, rebuild_with_state, (rebuild, earlier)])
 
 
 def register_sending() -> None:
@@ -60,13 +60,20 @@ def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
     def __reduce_ex__(self: torch.Tensor, protocol: Any) -> Any:
         if self.device.type not in ("graft", "cpu") or not is_quantized(self):
             return original(self, protocol)
+        state = {name: value for name, value in self.__dict__.items() if name != "_is_param"}
         if getattr(self, "_is_param", False):  # on the CPU a parameter is of the tensor's own class
-            return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, OrderedDict())
+            rebuilt: Any = (self.detach(), self.requires_grad, OrderedDict())
+            if state:
+                return torch._utils._rebuild_parameter_with_state, (*rebuilt, state)
+            return torch._utils._rebuild_parameter, rebuilt
         parts, *kept, place = described(self)
         for part in parts:  # so that `map_location` says where it is to be
             part.untyped_storage().saved_from = self.device  # type: ignore[attr-defined]
         parts[0].untyped_storage().copied_from = self.data  # type: ignore[attr-defined]
-        return rebuild, ("", parts, *kept, *place, self.requires_grad)
+        arguments = ("", parts, *kept, *place, self.requires_grad)
+        if state:
+            return rebuild_with_state, (arguments, state)
+        return rebuild, arguments
 
     return functools.wraps(original)(__reduce_ex__)
 
@@ -119,6 +126,15 @@ def rebuild(
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
     q = Quantized.of(arrays, base, whole(base, numpy_dtype(logical)), kept)
     return attached(place, q, dtype, size, stride, offset).requires_grad_(bool(requires_grad))
+
+
+def rebuild_with_state(arguments: tuple[Any, ...], state: dict[str, Any]) -> torch.Tensor:
+    """With attributes of its own. Raises ValueError as `rebuild`."""
+    if not isinstance(arguments, tuple) or not isinstance(state, dict) or len(arguments) != 9:
+        raise ValueError(f"{_WHAT} is broken: it has no attributes, or is no tensor")
+    made = rebuild(*arguments)
+    made.__dict__.update(state)
+    return made
 
 
 _WHAT = "a quantised tensor of a file"
