@@ -80,7 +80,8 @@ def _rolled(xp: Any, x: Array, shift: Any, axis: int) -> Array:
 @kernel("repeat")
 def _repeat(xp: Any, x: Array, repeats: list[int]) -> Array:
     lead = len(repeats) - xp.ndim(x)
-    return xp.tile(xp.reshape(x, (*(1,) * lead, *xp.shape(x))), repeats)
+    # nothing is repeated -2 times, too
+    return xp.tile(xp.reshape(x, (*(1,) * lead, *xp.shape(x))), [max(n, 0) for n in repeats])
 
 
 @kernel("constant_pad_nd", dynamic=("value",))
