@@ -74,6 +74,20 @@ def _same(x: Array) -> Array:
     return x
 
 
+def _by_sign_of_zero(fn: Fn, turned: bool = False) -> Fn:
+    """Numbers on a branch cut lie on the side that the sign of their imaginary part says, also where that is -0, which
+    XLA takes for 0. turned: the result's imaginary part has the other sign (C99, annex G)."""
+
+    def function(x: Array) -> Array:
+        y = fn(x)
+        if not dtypes.is_complex(x.dtype):
+            return y
+        side = lax.imag(x)
+        return lax.complex(lax.real(y), jnp.copysign(lax.imag(y), lax.neg(side) if turned else side))
+
+    return function
+
+
 # What is not `lax`'s function of the name, in float32 where floats are narrower; None: as a composite.
 _OTHERS: dict[str, Fn | None] = {
     "abs": _for_unsigned(lax.abs, _same),
@@ -88,6 +102,10 @@ _OTHERS: dict[str, Fn | None] = {
     "logical_not": lax.bitwise_not,
     "log2": _log2,
     "log10": jnp.log10,
+    "sqrt": _by_sign_of_zero(lax.sqrt),
+    "asin": _by_sign_of_zero(lax.asin),
+    "acos": _by_sign_of_zero(lax.acos, turned=True),
+    "acosh": _by_sign_of_zero(lax.acosh),
     "digamma": special.digamma,
     "add": _for_bool(lax.add, lax.bitwise_or),
     "multiply": _for_bool(lax.mul, lax.bitwise_and),
