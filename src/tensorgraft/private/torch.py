@@ -66,13 +66,13 @@ NAMES = Names(
             torch._prims_common: ELEMENTWISE_TYPE_PROMOTION_KIND elementwise_dtypes
               suggest_memory_format
             torch._prims_common.wrappers: _maybe_resize_out
-            torch._utils: _rebuild_parameter
+            torch._utils: _rebuild_parameter _rebuild_parameter_with_state
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
             torch.library.Library: _destroy
             torch.ops.aten: _conj _conj_physical _convolution _ctc_loss _fused_rms_norm_backward
               _linalg_check_errors _neg_view _scaled_dot_product_flash_attention_for_cpu
-              _scaled_dot_product_flash_attention_for_cpu_backward _thnn_fused_gru_cell
+              _scaled_dot_product_flash_attention_for_cpu_backward _thnn_fused_gru_cell _unsafe_view
               _thnn_fused_lstm_cell copy_
             torch.utils: _cxx_pytree
             torch.utils._device: DeviceContext _device_constructors

@@ -43,7 +43,8 @@ def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
 
 def _max_pool1d(*args: Any) -> Any:
     """Without a gradient it is no view on the CPU, where it has a kernel of its own."""
-    out = torch.ops.aten.max_pool1d.default._op_dk(_COMPOSITE, *args)
+    op = torch.ops.aten.max_pool1d.default
+    out = op._op_dk(_COMPOSITE, *args)
     return out if out.requires_grad or not out._is_view() else torch.ops.aten._unsafe_view.default(out, out.shape)
 
 
