@@ -24,7 +24,6 @@ from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.located import here, refused
 from tensorgraft.frontends.torch.core.places import Place, program_place
 from tensorgraft.frontends.torch.core.state import RandomState
-from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.device.scripted import put_back
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -146,7 +145,8 @@ class Capture:
 
     def looks_elsewhere(self, t: torch.Tensor) -> None:
         """Called before a tensor is given another geometry or storage; what is made inside may be."""
-        if id(t) not in self.looks and id(cell_of(t)) not in self.origins:
+        cell = getattr(t.untyped_storage(), "cell", None)  # none: a quantised tensor of the CPU
+        if id(t) not in self.looks and id(cell) not in self.origins:
             self.looks[id(t)] = weakref.ref(t), t.detach()
 
     def looking_elsewhere(self, t: torch.Tensor) -> bool:

@@ -90,8 +90,10 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
         said = str(refusals[0])
         if operator.name.partition(".")[0].rstrip("_") in ELSEWHERE:
             return False
-        if NO_KERNEL in said or isinstance(refusals[0], NotImplementedError):  # else it is for other devices alone
-            return NO_KERNEL in said and not any(dtype in said for dtype in _NARROW)
+        if NO_KERNEL in said:
+            return not any(dtype in said for dtype in _NARROW)
+        if isinstance(refusals[0], NotImplementedError):  # an operator for other devices alone, or
+            return "complex" in said
         return not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs))
 
     if lacking():
