@@ -15,7 +15,7 @@ _SELDOM = 10  # a subject that plays fewer programs compiles each of them, which
 
 
 # of which one program in a hundred still differs, or of which few were played (docs/fuzzing.md): with --slow until then
-_OPEN = {"torch", "tensorflow", "source"}
+_OPEN = {"torch", "tensorflow", "source", "gradients"}
 
 
 @pytest.mark.parametrize(
