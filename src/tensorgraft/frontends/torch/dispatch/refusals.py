@@ -92,7 +92,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
             return False
         if NO_KERNEL in said:
             return not any(dtype in said for dtype in _NARROW)
-        if isinstance(refusals[0], NotImplementedError):  # an operator for other devices alone, or
+        if isinstance(refusals[0], NotImplementedError):  # else the operator is for other devices alone
             return "complex" in said
         return not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs))
 
