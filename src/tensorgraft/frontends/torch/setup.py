@@ -203,7 +203,8 @@ def _when_called(op: schema.Overload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal call
         if call is None:
-            call = _call(Operator(op, decomposed.decomposed_spec(op, fallback.decompositions()[op])))
+            operator = _derived(op)
+            call = _call(operator or Operator(op, decomposed.decomposed_spec(op, fallback.decompositions()[op])))
         return call(*args, **kwargs)
 
     return kernel
@@ -235,10 +236,24 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     decomposition = None if schema.is_out(op) else fallback.decompositions().get(op)  # `out=` is resized by a plan
     if decomposition is not None:
         return _register(Operator(op, decomposed.decomposed_spec(op, decomposition)), set())
-    packet, _, _ = schema.short_name(op).partition(".")
-    written = schema.signature(op).written
-    if not written:
+    if not schema.signature(op).written:
         return None
+    operator = _derived(op)
+    if operator is not None:
+        return _register(operator, set())
+    functional = schema.functional_of(op)
+    if functional is None:
+        return None
+    call = below_modes(copied_out(op, functional))
+    _libraries["aten"].impl(schema.short_name(op), call, KEY)
+    return call
+
+
+def _derived(op: schema.Overload) -> Operator | None:
+    """An operator that writes, of the functional overload of which it is a form."""
+    if not schema.signature(op).written:
+        return None
+    packet, _, _ = schema.short_name(op).partition(".")
     family = getattr(torch.ops.aten, packet.removesuffix("_"), None)
     for name in family.overloads() if family is not None else ():
         base = getattr(family, name)
@@ -246,13 +261,8 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
             if other is op:
                 spec = _functional_spec(base)
                 if spec is not None and not spec.writes:
-                    return _register(Operator(op, spec, kind, base), set())
-    functional = schema.functional_of(op)
-    if functional is None:
-        return None
-    call = below_modes(copied_out(op, functional))
-    _libraries["aten"].impl(schema.short_name(op), call, KEY)
-    return call
+                    return Operator(op, spec, kind, base)
+    return None
 
 
 def _functional_spec(base: schema.Overload) -> Spec | None:

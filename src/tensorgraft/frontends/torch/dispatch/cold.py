@@ -29,6 +29,7 @@ from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
 from tensorgraft.frontends.torch.dispatch.outcome import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan
+from tensorgraft.frontends.torch.dispatch.results import conjugated
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import tiered
@@ -203,6 +204,9 @@ class ColdOperator:
             return MISS
         if self._returned is not None:
             for high, low in outs if self._out else ():
+                if low.is_conj():
+                    torch._C._set_conj(low, False)
+                    conjugated(high)
                 if high.size() != low.size():
                     _resized(high, low)
             self.wrote = False
@@ -383,6 +387,16 @@ def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
         return lambda out: kind([make(x) for make, x in zip(makers, out, strict=True)])
     if not isinstance(out, Tensor):
         return lambda out: out
+    if out.is_conj():
+        torch._C._set_conj(out, False)
+        make_conjugates = _maker(out, slot, taken)
+        torch._C._set_conj(out, True)
+
+        def conjugates(host: Tensor) -> Tensor:
+            torch._C._set_conj(host, False)
+            return conjugated(make_conjugates(host))
+
+        return conjugates
     if out.untyped_storage().data_ptr() in taken or not _fills(out):
         return lambda host: copied(slot, host)
     like = header(slot.index, out.dtype, tuple(out.shape), out.stride())

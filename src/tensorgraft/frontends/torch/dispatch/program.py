@@ -25,7 +25,7 @@ from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
 from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
 from tensorgraft.frontends.torch.dispatch.order import Step, write_step, write_steps
 from tensorgraft.frontends.torch.dispatch.outline import Leaf, Outline, leaves
-from tensorgraft.frontends.torch.dispatch.results import Result, Structure, describe
+from tensorgraft.frontends.torch.dispatch.results import Conjugate, Result, Structure, describe
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import together
@@ -273,6 +273,7 @@ def lay_out(xp: Backend, array: Array, result: Result) -> Array:
 def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]) -> Callable[[Array], Array]:
     dtype, size, stride, nbytes = result
     to = numpy_dtype(dtype)
+    conjugate = result.__class__ is Conjugate
     order: tuple[int, ...] = ()
     dense, moves = True, False
     if stride != contiguous_strides(size):
@@ -282,6 +283,8 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
 
     def layer(array: Array) -> Array:
         array = xp.astype(array, to)
+        if conjugate:
+            array = xp.conj(array)
         if xp.shape(array) != size:
             array = xp.broadcast_to(array, size)
         if not dense:

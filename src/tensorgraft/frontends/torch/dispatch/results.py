@@ -16,12 +16,21 @@ Structure = Callable[[list[Any]], Any]
 Result = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int] | None
 
 
+class Conjugate(tuple):  # type: ignore[type-arg]
+    """A result whose memory holds the conjugates of its values, as that of a solution from the right does."""
+
+
+def conjugated(t: Tensor) -> Tensor:
+    torch._C._set_conj(t, True)
+    return t
+
+
 def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
     """The new tensors of a result of the meta function, and how to put them together."""
     if outcome is None:
         return None, None
     if isinstance(outcome, Tensor):
-        return [_result(outcome)], None
+        return [_result(outcome)], (lambda out: conjugated(out[0])) if outcome.is_conj() else None
     results: list[Result] = []
 
     def visit(o: Any) -> Any:
@@ -30,6 +39,8 @@ def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
             return lambda out: [part(out) for part in parts]
         at = len(results)
         results.append(None if o is None else _result(o))
+        if results[at].__class__ is Conjugate:
+            return lambda out: conjugated(out[at])
         return lambda out: out[at]
 
     build = visit(outcome)
@@ -37,6 +48,10 @@ def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
 
 
 def _result(meta: Tensor) -> Result:
+    return Conjugate(_looks(meta)) if meta.is_conj() else _looks(meta)
+
+
+def _looks(meta: Tensor) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
     size, stride = tuple(meta.size()), meta.stride()
     if meta.is_contiguous():
         return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize
