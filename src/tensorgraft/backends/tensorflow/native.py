@@ -123,11 +123,11 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
 
     @tf.custom_gradient
     def again(*arrays: Array) -> Any:
+        wanted = _watched(arrays)
         with unrecorded():
             results = primal(*arrays)
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:
-            wanted = _inexact(arrays)
             found = pullback(wanted)(*arrays, *_seeds(results, cotangents))
             gradients = dict(zip(wanted, map(_transposed, found), strict=True))
             return [gradients.get(i) for i in range(count)]
@@ -143,8 +143,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
             return again(*arrays)
         wanted = _inexact(arrays)
         if wanted in refused and tf.executing_eagerly():  # perhaps there is one by what is watched
-            wanted = tuple([i for i in wanted if order_of(arrays[i : i + 1])])
-            return by(wanted)(*arrays)
+            return by(_watched(arrays))(*arrays)
         results = by(wanted)(*arrays)
         return call(*arrays) if wanted in refused and tf.executing_eagerly() else results
 
@@ -153,6 +152,12 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
 
 def _inexact(arrays: Sequence[Array]) -> tuple[int, ...]:
     return tuple([i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x))])
+
+
+def _watched(arrays: Sequence[Array]) -> tuple[int, ...]:
+    """The inexact ones by which somebody may differentiate: of a graph somebody may later."""
+    inexact = _inexact(arrays)
+    return tuple([i for i in inexact if order_of(arrays[i : i + 1])]) if tf.executing_eagerly() else inexact
 
 
 def _seeds(results: Sequence[Array], cotangents: Sequence[Array | None]) -> list[Array]:
