@@ -128,13 +128,16 @@ def walk(
             queue.extend(held.children())
 
 
-def objects_behind(roots: Sequence[Named], library: Callable[[str], bool]) -> Iterator[Named]:
+def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind: type | None = None) -> Iterator[Named]:
     """The objects behind `roots`, each once, the nearest first, and by what their attributes hold; no numbers and
-    strings, nor what frameworks are made of. `library`: of the file of a function, which is not looked into."""
+    strings (but for those of `kind`), nor what frameworks are made of. `library`: of the file of a function, which is
+    not looked into."""
     seen: dict[int, Any] = {}
     queue = deque(roots)
     while queue and len(seen) < _MOST_OBJECTS:
         name, value = queue.popleft()
+        if value.__class__ is kind:
+            yield name, value
         if is_scalar(value) or isinstance(value, _CLOSED) or id(value) in seen:
             continue
         module = _is_module(value)

@@ -238,6 +238,25 @@ def test_why_it_was_traced_again():
     assert run.report.reasons == [[], ["table['k'] was 1.0 and is 2.0"], ["array has other values"]]
 
 
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch", "tensorflow"])
+def test_without_tensors_it_computes_on_the_device_that_it_names(backend):
+    device = tg.device(backend)
+    name = str(device)
+
+    def by_variable():
+        return torch.ones(3, device=device) + 1
+
+    assert tg.jit(by_variable)().device == device
+    assert tg.jit(eval(f"lambda: torch.ones(3, device={name!r}) + 1", {"torch": torch}))().device == device
+
+
+def test_a_tensor_made_on_another_device_is_refused():
+    other = tg.device("numpy")
+    of_jax = torch.ones(3, device=tg.device("jax"))
+    with pytest.raises(RuntimeError, match=r"makes a tensor on numpy, and tg\.jit compiles for one device, jax"):
+        tg.jit(lambda x: x + torch.ones(3, device=other).to(x.device))(of_jax)
+
+
 def test_each_call_goes_where_its_arguments_are():
     double = tg.jit(lambda x: x * 2)
     for x in (xp.asarray(1.0, device="jax"), torch.tensor(3.0), torch.tensor(4.0).to(DEVICE), 5, torch.tensor(0.0)):

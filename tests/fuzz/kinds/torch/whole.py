@@ -141,5 +141,5 @@ def _values(seen: dict[str, Any]) -> dict[str, Any]:
     """Of a function's results: values, dtypes and shapes (what differs of memory and histories is documented)."""
     for entry in seen.values():
         if entry is not None:
-            entry.exact = {key: entry.exact[key] for key in ("dtype", "shape")}
+            entry.exact = {key: value for key, value in entry.exact.items() if key in ("dtype", "shape", "valid")}
     return seen

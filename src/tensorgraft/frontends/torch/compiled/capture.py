@@ -131,10 +131,7 @@ class Capture:
                     self.recomputation.reads(cell)
                 continue
             if cell.backend is not self.backend:
-                raise RuntimeError(
-                    f"{here()} uses a tensor on {cell.backend.name}, and tg.jit compiles for one device,"
-                    f" {self.backend.name}: move it before the call"
-                )
+                raise self._elsewhere("uses", cell, "move it before the call")
             cell.capture = self
             original = cell.array
             stand_in = self.backend.stand_in(original)
@@ -153,8 +150,16 @@ class Capture:
         known = self.looks.get(id(t))
         return known is not None and known[0]() is t
 
+    def _elsewhere(self, does: str, cell: Storage, instead: str) -> RuntimeError:
+        return RuntimeError(
+            f"{here()} {does} a tensor on {cell.backend.name}, and tg.jit compiles for one device, {self.backend.name}:"
+            f" {instead}"
+        )
+
     def created(self, cell: Storage, place: Place | None = None) -> None:
         """Kernels call this for each storage that they make, with the program's place where it is known."""
+        if cell.backend is not self.backend and not (cell.backend.compound and cell.backend.inner is self.backend):
+            raise self._elsewhere("makes", cell, "pass a tensor of the device that is meant, or make this one outside")
         cell.capture = self
         self.born.append(weakref.ref(cell))
         if self.recomputation is not None:

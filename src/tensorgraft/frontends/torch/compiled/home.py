@@ -36,23 +36,24 @@ def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) 
             if isinstance(t, torch.Tensor) and t.device.type == TYPE:
                 return Home(plain(cell_of(t).backend))
     cpu, named = False, None
-    for _, value in objects_behind([("", fn), *(("", leaf) for leaf in leaves)], in_library):
+    for _, value in objects_behind([("", fn), *(("", leaf) for leaf in leaves)], in_library, torch.device):
         if isinstance(value, torch.Tensor) and value.device.type == TYPE:
             return Home(plain(cell_of(value).backend))
         cpu = cpu or on_host(value)
         if isinstance(value, torch.device):
             named = named or (value if value.type == TYPE else None)
-        elif isinstance(value, types.FunctionType) and named is None and _names_device(value.__code__):
-            named = torch.device(TYPE)
+        elif isinstance(value, types.FunctionType) and named is None:
+            named = _named(value.__code__)
     if named is None and cpu:
         return Home(None)
     return Home(slot_of(named).backend, sure=False)
 
 
-def _names_device(code: types.CodeType) -> bool:
-    return "cuda" in code.co_names or any(
-        isinstance(text, str) and _DEVICE.fullmatch(text) is not None for text in _constants(code)
-    )
+def _named(code: types.CodeType) -> torch.device | None:
+    for text in _constants(code):
+        if isinstance(text, str) and _DEVICE.fullmatch(text) is not None:
+            return torch.device(text if text.startswith(TYPE) else TYPE)
+    return torch.device(TYPE) if "cuda" in code.co_names else None
 
 
 def _constants(code: types.CodeType) -> Iterator[Any]:
