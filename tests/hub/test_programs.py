@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import linecache
 import random
 import weakref
 
@@ -265,3 +267,18 @@ def test_every_operation_is_recorded_and_goes_through_files(key, case, dtype):
     for a, b, spec in zip(found, wanted, program.outputs, strict=True):
         assert (np.shape(a), np.asarray(a).dtype) == (spec.shape, spec.dtype)
         np.testing.assert_array_equal(a, b)
+
+
+def test_the_source_that_tracebacks_show_goes_with_the_program():
+    def sources():
+        return [name for name in linecache.cache if name.startswith("<tensorgraft program")]
+
+    gc.collect()
+    before = len(sources())
+    made = record(example, SPECS)
+    run(made, "numpy")
+    assert len(sources()) == before + 1
+    assert "def program" in linecache.getline(sources()[-1], 1)
+    del made
+    gc.collect()
+    assert len(sources()) == before

@@ -356,6 +356,8 @@ def _apply(
 
     named = dict(zip([p.name for p in parameters(method)], map(value, target.args), strict=False))
     named |= {str(k.arg): value(k.value) for k in target.keywords}
+    if type(next(iter(named.values()))) is not Var:  # the array is the other operand: maximum(0.0, zeros(...))
+        return None
     return New(method, named)
 
 

@@ -222,13 +222,12 @@ def test_lazy_programs_take_positions():
 
 
 def test_calls_that_are_known_stay_few():
-    from tensorgraft.frontends.torch.core.operator import all_plans
-    from tensorgraft.frontends.torch.dispatch import entry as dispatch
+    from tensorgraft.frontends.torch.core.operator import MOST, all_plans
 
     x = base(tg.device("numpy"), 6000)
-    for i in range(5000):
+    for i in range(3000):
         torch.neg(x[i])
-    assert all(len(known) <= dispatch._MOST_CALLS for known in all_plans[1::2])
+    assert all(len(known) <= MOST for known in all_plans)
 
 
 def test_places_are_arrays_made_once():

@@ -19,7 +19,7 @@ from tensorgraft.backends.tensorflow.graph import order_of
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
 from tensorgraft.backends.tensorflow.module import Module, module_class
-from tensorgraft.backends.tensorflow.native import native_function
+from tensorgraft.backends.tensorflow.native import differentiable, native_function
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
     NP,
@@ -37,7 +37,7 @@ from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend
 from tensorgraft.hub.dlpack import from_dlpack as view_of
-from tensorgraft.hub.interchange import Exported
+from tensorgraft.hub.interchange import Differentiable, Exported
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
 
@@ -178,6 +178,9 @@ class TensorFlowBackend(
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:
         return not tf.executing_eagerly() or bool(order_of(arrays))
+
+    def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
+        return differentiable(self, function)
 
     def native_function(self, primal: Any, forward: Any, backward: Any, /) -> Callable[..., tuple[Array, ...]]:
         return native_function(primal, forward, backward)

@@ -12,6 +12,8 @@ from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.backends.tensorflow.program import CompiledFunction
 from tensorgraft.errors import DerivativeError, TracedValueError
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.interchange import Differentiable
 
 Array = Any
 
@@ -51,17 +53,10 @@ def native_function(
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:
             with unrecorded():
-                gradients = backward(residuals, seeds(results, cotangents))
+                gradients = backward(residuals, _seeds(results, cotangents))
             return [None if g is None else _transposed(g) for g in gradients]
 
         return tuple(results), gradient
-
-    def seeds(results: Sequence[Array], cotangents: Sequence[Array | None]) -> list[Array]:
-        return [
-            tf.zeros_like(r) if g is None else _transposed(g)
-            for g, r in zip(cotangents, results, strict=True)
-            if dtypes.is_inexact(dtype_of(r))
-        ]
 
     @tf.custom_gradient
     def function(*arrays: Array) -> Any:
@@ -81,18 +76,96 @@ def native_function(
         results, residuals = outputs[: seen["results"]], outputs[seen["results"] :]
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:
-            remaining = iter(pullback(*residuals, *seeds(results, cotangents)))
+            remaining = iter(pullback(*residuals, *_seeds(results, cotangents)))
             return [_transposed(next(remaining)) if used else None for used in seen["used"]]
 
         return tuple(results), gradient
 
     def call(*arrays: Array) -> tuple[Array, ...]:
-        arrays = tuple([a if isinstance(a, tf.Tensor) else tf.constant(a) for a in arrays])
+        arrays = tensors(arrays)
         if not arrays or (tf.executing_eagerly() and not order_of(arrays)):
             return results_only(*arrays)
         return function(*arrays)
 
     return call
+
+
+def tensors(arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return tuple([a if isinstance(a, tf.Tensor) else tf.constant(a) for a in arrays])
+
+
+def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple[Array, ...]]:
+    """See `Backend.differentiable`. What is differentiated again is `function.pullback`, whose derivatives are given as
+    well: TensorFlow has none of some operations."""
+    natives: dict[tuple[int, ...], Callable[..., tuple[Array, ...]]] = {}
+    refused: set[tuple[int, ...]] = set()
+    primal = _Recorded(lambda *arrays: function.primal(xp, arrays))
+
+    def by(wanted: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
+        def forward(*arrays: Array) -> tuple[Sequence[Array], Sequence[Array]]:
+            try:
+                return function.forward(xp, arrays, wanted)
+            except DerivativeError:
+                refused.add(wanted)
+                raise
+
+        def backward(residuals: Sequence[Array], cotangents: Sequence[Array]) -> Sequence[Array | None]:
+            gradients = dict(zip(wanted, function.backward(xp, residuals, cotangents, wanted), strict=True))
+            return [gradients.get(i) for i in range(count)]
+
+        if wanted not in natives:
+            natives[wanted] = native_function(lambda *arrays: function.primal(xp, arrays), forward, backward)
+        return natives[wanted]
+
+    @functools.cache
+    def pullback(wanted: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
+        return differentiable(xp, function.pullback(wanted))
+
+    @tf.custom_gradient
+    def again(*arrays: Array) -> Any:
+        wanted = _watched(arrays)
+        with unrecorded():
+            results = primal(*arrays)
+
+        def gradient(*cotangents: Array | None) -> list[Array | None]:
+            found = pullback(wanted)(*arrays, *_seeds(results, cotangents))
+            gradients = dict(zip(wanted, map(_transposed, found), strict=True))
+            return [gradients.get(i) for i in range(count)]
+
+        return tuple(results), gradient
+
+    count = 0
+
+    def call(*arrays: Array) -> tuple[Array, ...]:
+        nonlocal count
+        count, arrays = len(arrays), tensors(arrays)
+        if order_of(arrays) > 1:
+            return again(*arrays)
+        wanted = _inexact(arrays)
+        if wanted in refused and tf.executing_eagerly():  # perhaps there is one by what is watched
+            return by(_watched(arrays))(*arrays)
+        results = by(wanted)(*arrays)
+        return call(*arrays) if wanted in refused and tf.executing_eagerly() else results
+
+    return call
+
+
+def _inexact(arrays: Sequence[Array]) -> tuple[int, ...]:
+    return tuple([i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x))])
+
+
+def _watched(arrays: Sequence[Array]) -> tuple[int, ...]:
+    """The inexact ones by which somebody may differentiate: of a graph somebody may later."""
+    inexact = _inexact(arrays)
+    return tuple([i for i in inexact if order_of(arrays[i : i + 1])]) if tf.executing_eagerly() else inexact
+
+
+def _seeds(results: Sequence[Array], cotangents: Sequence[Array | None]) -> list[Array]:
+    return [
+        tf.zeros_like(r) if g is None else _transposed(g)
+        for g, r in zip(cotangents, results, strict=True)
+        if dtypes.is_inexact(dtype_of(r))
+    ]
 
 
 class _Recorded:

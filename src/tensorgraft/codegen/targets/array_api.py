@@ -21,7 +21,7 @@ _KNOWN = (dtypes.bool_, *dtypes.INTEGER, dtypes.float32, dtypes.float64, *dtypes
 
 def _dtype(dtype: np.dtype) -> str:
     if dtype not in _KNOWN:
-        raise ValueError(f"the Array API standard has no {dtype}")
+        raise CannotBeSaidError(f"the Array API standard has no {dtype}")
     return "xp.bool" if dtype == np.bool_ else f"xp.{dtype.name}"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen import expressions
+from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import tensorflow as helpers
 from tensorgraft.hub import dtypes
@@ -20,7 +21,7 @@ _SMALL = tuple(t for t in dtypes.INTEGER if t not in (dtypes.int32, dtypes.int64
 
 def _dtype(dtype: np.dtype) -> str:
     if dtype not in _KNOWN:
-        raise ValueError(f"TensorFlow has no tensors of {dtype}")
+        raise CannotBeSaidError(f"TensorFlow has no tensors of {dtype}")
     return f"tf.{dtype.name}"
 
 

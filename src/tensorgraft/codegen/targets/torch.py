@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import torch as helpers
 from tensorgraft.hub import dtypes
@@ -17,7 +18,7 @@ _KNOWN = (*dtypes.ALL, *dtypes.FLOAT8)
 
 def _dtype(dtype: np.dtype) -> str:
     if dtype not in _KNOWN:
-        raise ValueError(f"PyTorch has no tensors of {dtype}")
+        raise CannotBeSaidError(f"PyTorch has no tensors of {dtype}")
     return f"torch.{dtype.name}"
 
 

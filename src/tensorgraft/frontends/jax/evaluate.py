@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src.core import jaxprs_in_params
 from jax.extend import core
 from jax.interpreters import partial_eval
 
@@ -42,6 +43,7 @@ CALLS = {
     "eval_jaxpr": "jaxpr",
     "custom_partitioning": "call",
 }
+_INLINE = frozenset({"checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"})  # called where nothing is traced
 
 
 class UnsupportedPrimitiveError(NotImplementedError):
@@ -73,15 +75,37 @@ def evaluate(xp: Backend, closed: core.ClosedJaxpr, *operands: Array) -> list[Ar
 def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array]]:
     """`evaluate` with the jaxpr given, for bodies of loops and branches. A backend may have its own (`codegen`)."""
     own = getattr(xp, "jaxpr_evaluator", None)
-    return functools.partial(plan(closed), xp) if own is None else own(closed)
+    return functools.partial(_inner_plan(closed), xp) if own is None else own(closed)
+
+
+def plan(closed: core.ClosedJaxpr) -> JaxprPlan:
+    """Raises TypeError for forward mode over a `custom_vjp`."""
+    _refuse_forward_mode(closed.jaxpr)
+    return _inner_plan(closed)
 
 
 @functools.lru_cache(maxsize=4096)
-def plan(closed: core.ClosedJaxpr) -> JaxprPlan:
+def _inner_plan(closed: core.ClosedJaxpr) -> JaxprPlan:
     new = JaxprPlan()
     _Planner(new).top(without_references(closed))
     new.finish()
     return new
+
+
+@functools.lru_cache(maxsize=4096)
+def _refuse_forward_mode(jaxpr: core.Jaxpr) -> None:
+    """As where JAX traces nothing: each equation is computed there, used or not, and of compiled ones those used."""
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        if name == "custom_lin":  # the same words, which JAX has where it lowers
+            raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
+        for inner in jaxprs_in_params(equation.params):
+            _refuse_forward_mode(inner if name in _INLINE else used(inner))
+
+
+def used(jaxpr: core.Jaxpr) -> core.Jaxpr:
+    """Without dead equations."""
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
 
 
 class _Planner:
@@ -105,7 +129,7 @@ class _Planner:
         self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.given)
 
     def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
-        jaxpr = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
+        jaxpr = used(jaxpr)
         slots = dict(zip(jaxpr.constvars, map(self.constant, constants), strict=True))
         slots.update(zip(jaxpr.invars, inputs, strict=True))
 
@@ -162,8 +186,6 @@ class _Planner:
         if name in CALLS:
             inner = equation.params[CALLS[name]]
             return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
-        if name == "custom_lin":  # the same words, which JAX has where it lowers
-            raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
         if name in RULES or name in REASONS:
             return None
         return decomposed(equation)

@@ -13,7 +13,6 @@ FILES = "it reads or writes files, or decodes what is in them: do this part with
 DATASETS = "it belongs to an input pipeline (tf.data, queues, readers): iterate outside, and pass what it gives"
 SUMMARIES = "it writes summaries or shows values to a debugger: do it outside of the function, with its results"
 DEVICES = "it belongs to a device, a runtime or a compiler of TensorFlow, which is not here"
-SETS = "it computes on sets of a shape that depends on values"
 TABLES = "it makes or writes a look-up table, which lives on TensorFlow's host: do that outside, with TensorFlow"
 STATES = "it holds state of TensorFlow's process other than variables (sessions, stages, locks, accumulators)"
 DEPRECATED = "TensorFlow has deprecated it: a newer operation does the same"
@@ -28,7 +27,7 @@ LEARNS = "what it draws depends on all that its kernel has seen: draw with tf.ra
 NO_KERNEL = "TensorFlow has no kernel for it on a CPU, so that nothing says what it gives"
 CRASHES = "TensorFlow's kernel for it on a CPU ends the process (2.21), so that nothing says what it gives"
 
-NOT_OF_ARRAYS = {STRINGS, FILES, DATASETS, SUMMARIES, DEVICES, SETS, TABLES, STATES, DEPRECATED, REWRITTEN, TREES}
+NOT_OF_ARRAYS = {STRINGS, FILES, DATASETS, SUMMARIES, DEVICES, TABLES, STATES, DEPRECATED, REWRITTEN, TREES}
 
 # by the whole name, the first that fits
 PATTERNS: list[tuple[str, str]] = [
@@ -44,7 +43,7 @@ PATTERNS: list[tuple[str, str]] = [
     (r".*Queue.*|.*Reader(V2)?|Reader.*|Barrier.*|Batch|BatchFunction", DATASETS),
     (r"Unbatch(Grad)?|RecordInput|GetOptions", DATASETS),
     (r".*(String|Unicode|Regex).*|Substr|.*ReduceJoin|.*SegmentJoin|EditDistance", STRINGS),
-    (r"(En|De)codeBase64|Bytes.*|.*Fingerprint|SdcaFprint|DebugNumeric.*|SparseCross.*|RaggedCross|Skipgram", STRINGS),
+    (r"(En|De)codeBase64|Bytes.*|.*Fingerprint|SdcaFprint|DebugNumeric.*|Skipgram", STRINGS),
     (r"(Decode|Encode|Parse)(?!dRaw).*|ExtractJpegShape|(Des|S)erialize.*|AudioMicrofrontend", FILES),
     (r"(Save|Restore|MergeV2|ReadFile|WriteFile|Matching|Sharded).*", FILES),
     (r"(FileSystem|LoadAndRemap|GenerateVocab|Immutable).*", FILES),
@@ -53,7 +52,6 @@ PATTERNS: list[tuple[str, str]] = [
     (r"(Ordered)?Map(Clear|IncompleteSize|Peek|Size|Stage|Unstage).*|Stage.*|Unstage|.*Mutex.*", STATES),
     (r"Stack(V2|Pop|Push|Close).*|Stack|.*Session(Handle|Tensor).*|.*Accumulator.*|Timestamp|Fact|Abort", STATES),
     (r"(Add|Take)ManySparse.*|AddSparseToTensorsMap|DestroyResourceOp|DisableCopyOnRead", STATES),
-    (r".*SetOperation|SetSize", SETS),
     (r"(Ref)?(Enter|Exit|Merge|NextIteration|Switch)|RefSelect|LoopCond", LOOPS),
     (r".*UnigramCandidateSampler", LEARNS),
     (r"Assign(Add|Sub)?|Variable(V2)?|(Destroy)?TemporaryVariable|IsVariableInitialized", BY_REFERENCE),

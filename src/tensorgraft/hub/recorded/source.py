@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import math
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from tensorgraft.hub.recorded.program import Program
 
 _DTYPES = {dtype: name for name in dir(dtypes) if isinstance(dtype := getattr(dtypes, name), np.dtype)}
+_numbers = itertools.count()
 
 
 def source(program: Program) -> str:
@@ -30,11 +33,13 @@ def source(program: Program) -> str:
 def function(program: Program) -> Callable[..., tuple[Any, ...]]:
     """(xp, constants, *arrays) -> arrays."""
     space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan}
-    file = f"<tensorgraft program {id(program):x}>"
+    file = f"<tensorgraft program {next(_numbers)}>"
     text = program.source
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
     exec(compile(text, file, "exec"), space)
-    return space["program"]
+    made: Callable[..., tuple[Any, ...]] = space["program"]
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
+    weakref.finalize(made, linecache.cache.pop, file, None).atexit = False
+    return made
 
 
 class _Writer:

@@ -227,7 +227,11 @@ class Jax(Kind):
         if jax.config.jax_disable_jit:
             return [{n: flat(x) for n, x in f(*map(jnp.asarray, data)).items()} for data in ([*given], *shaken)]
         options: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
-        lowered = traced(f, *given).lower()
+        try:
+            lowered = traced(f, *given).lower()
+        except TypeError:  # dead equations are refused, which inside of what is compiled JAX does not when asked to run
+            f(*map(jnp.asarray, given))
+            lowered = jax.jit(f).lower(*given)
         if "stablehlo.reverse" in lowered.as_text():  # a check of XLA's simplifier there ends the process
             options["xla_disable_hlo_passes"] = "algsimp"
         compiled: Callable[..., Any] = lowered.compile(options)

@@ -81,6 +81,11 @@ def is_array(x: Any) -> bool:
     return isinstance(x, jax.Array | np.ndarray)
 
 
+def _is_result(x: Any) -> bool:
+    """Whether a result has a dtype; numbers of Python have none."""
+    return isinstance(x, jax.core.Tracer) or is_array(x) or (isinstance(x, np.generic) and x.dtype.kind not in "SU")
+
+
 def trace_function(
     fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, parameters: Any = None
 ) -> SourceTrace:
@@ -345,8 +350,8 @@ class TakenApart:
             result = self.fn(*args, **kwargs) if model is None else getattr(model, self.method)(*args, **kwargs)
             self.written = []
         leaves, self.structure = jax.tree.flatten(result)
-        self.leaves = [x if not isinstance(x, jax.core.Tracer | jax.Array | np.ndarray) else None for x in leaves]
-        flat = [x for x in leaves if isinstance(x, jax.core.Tracer | jax.Array | np.ndarray)]
+        self.leaves = [None if _is_result(x) else x for x in leaves]
+        flat = [x for x in leaves if _is_result(x)]
         return [*flat, *(self.after[n] for n in self.written)] if self.written else flat
 
     def results(self, values: list[Var]) -> tuple[Tree, dict[str, Var]]:

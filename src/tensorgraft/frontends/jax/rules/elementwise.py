@@ -119,8 +119,17 @@ def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
 
 @rule("pow")
 def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    """The exponent may be an integer."""
-    return xp.pow(x, xp.astype(y, xp.dtype_of(x)))
+    """The exponent may be an integer. Of complex numbers anything ** 0 is 1, and 0 ** y is 0 for real y > 0 alone."""
+    dtype = xp.dtype_of(x)
+    y = xp.astype(y, dtype)
+    power = xp.pow(x, y)
+    if not dtypes.is_complex(dtype):
+        return power
+    real, imag = xp.real(y), xp.imag(y)
+    positive = xp.logical_and(xp.greater(real, xp.zeros_like(real)), xp.equal(imag, xp.zeros_like(imag)))
+    nothing = xp.where(positive, xp.zeros_like(y), xp.full_like(y, complex("nan+nanj")))
+    power = xp.where(xp.equal(x, xp.zeros_like(x)), nothing, power)
+    return xp.where(xp.equal(y, xp.zeros_like(y)), xp.ones_like(y), power)
 
 
 @rule("atan2")

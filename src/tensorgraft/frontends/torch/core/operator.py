@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,15 @@ INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
 # nobody calls them
 OUT_OF_BOUNDS = frozenset({"triu.out", "tril.out", "_linalg_eigh.eigenvalues", "_linalg_svd.U"})
 all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
+MOST = 1024  # entries of each; a plan takes 7 KB
+
+
+def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
+    """As the newest of at most `MOST` entries."""
+    if len(known) >= MOST:
+        with contextlib.suppress(RuntimeError):  # another thread is at it
+            known.pop(next(iter(known)), None)
+    known[key] = value
 
 
 _COMPUTE_IN_OUT = {"sum", "prod", "cumsum", "cumprod", "any", "all"}

@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.headers import header, imported
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
+from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
@@ -40,7 +40,6 @@ Parameter = torch.nn.Parameter
 MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
-_MOST = 1024  # signatures of an operator
 # whose kernels on the CPU give fewer digits than ours, or leave a part of the result as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
@@ -129,16 +128,13 @@ class ColdOperator:
         if known is None:
             if backend is None or backend.cold is None:
                 return MISS
-            if len(self._signatures) >= _MOST:
-                self._signatures.pop(next(iter(self._signatures)), None)
-            known = self._signatures[key] = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
+            known = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
+            keep(self._signatures, key, known)
         if self._on_cpu:
             out = self._computed(known, cells, args, kwargs)
             calls = self._operator.calls
             if out is not MISS and key not in calls:  # where the next call finds it first
-                if len(calls) >= _MOST:
-                    calls.pop(next(iter(calls)), None)
-                calls[key] = known
+                keep(calls, key, known)
         else:
             out = self._programmed(known, cells, inputs, args, kwargs)
         if out is not MISS:

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core import generator, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.modes import below_modes, function_mode, suspended, tracing
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.operator import Operator, keep
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.frontends.torch.dispatch import checks, fallback
 from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSignature
@@ -36,7 +36,6 @@ from tensorgraft.storage import Storage, put_as_it_is
 
 _NARROWEST = 128  # every dtype has the numbers below
 _REAL = frozenset({int, float})
-_MOST_CALLS = 1024  # of an operator that are known at once, with their offsets: a plan takes 7 KB
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -140,9 +139,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 if apart:
                     known = table.get(full)
                 if known is None:
-                    if len(table) >= _MOST_CALLS:
-                        table.pop(next(iter(table)), None)
-                    known = table[full] = look_up(key, cells, args, kwargs)
+                    known = look_up(key, cells, args, kwargs)
+                    keep(table, full, known)
             plan, offsets = known
             arrays = [c.array for c in cells]
             arrays += offsets
@@ -208,9 +206,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
         full = tuple(anywhere)
         plan = plans.get(full)
         if plan is None:
-            if len(plans) >= _MOST_CALLS:
-                plans.pop(next(iter(plans)), None)
-            plan = plans[full] = make_plan(operator, args, kwargs, forms)
+            plan = make_plan(operator, args, kwargs, forms)
+            keep(plans, full, plan)
             if plan.slot.backend.compiles:
                 compiled_plans[operator.name] += 1
         else:  # hot ones are asked for whenever they have gone from `calls`: what nobody asks for is the first to go

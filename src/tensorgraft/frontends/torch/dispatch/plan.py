@@ -17,7 +17,7 @@ from tensorgraft.anywhere import Form
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.operator import Operator, keep
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, maker
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.outcome import abstract_call
@@ -30,7 +30,6 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 Tensor = torch.Tensor
-_MOST_OUTLINES = 1024  # of an operator
 Maker = Callable[[Array], Tensor]
 
 
@@ -114,9 +113,8 @@ def _make_plan(
         if operator.signature.returns and not operator.signature.returns_written:
             results, structure = describe(outcome)
     if outline is None:
-        if len(operator.outlines) >= _MOST_OUTLINES:
-            operator.outlines.clear()
-        outline = operator.outlines[key] = make_outline(operator, args, kwargs, ours, names)
+        outline = make_outline(operator, args, kwargs, ours, names)
+        keep(operator.outlines, key, outline)
         if operator.elementwise and results and results[0] is not None:
             outline.made = results[0][0]
             if _elementwise(outline, everything) != results:  # what it does with other sizes is not known

@@ -16,7 +16,7 @@ Structure = Callable[[list[Any]], Any]
 Result = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int] | None
 
 
-class Conjugate(tuple):  # type: ignore[type-arg]
+class Conjugate(tuple):
     """A result whose memory holds the conjugates of its values, as that of a solution from the right does."""
 
 

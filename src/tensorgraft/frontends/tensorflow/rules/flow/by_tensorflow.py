@@ -39,12 +39,17 @@ SEARCHES = (
     "CTCBeamSearchDecoder", "CTCGreedyDecoder", "ExtractGlimpse", "ExtractGlimpseV2", "IsotonicRegression",
     "SobolSample",
 )  # fmt: skip
+SETS = (
+    "DenseToDenseSetOperation", "DenseToSparseSetOperation", "RaggedCross", "SetSize", "SparseCross",
+    "SparseCrossHashed", "SparseCrossV2", "SparseToSparseSetOperation",
+)  # fmt: skip
 PRINTS = ("PrintV2", "Print")
 # operation -> what it is that TensorFlow does
 BY_TENSORFLOW = {
     **dict.fromkeys(STRINGS, "it computes on strings"),
     **dict.fromkeys(FUNCTIONS, "it is a function of Python"),
     **dict.fromkeys(SEARCHES, "it searches, or draws, as no array does"),
+    **dict.fromkeys(SETS, "it computes on sets, of numbers or strings"),
     **dict.fromkeys(PRINTS, "it shows values"),
 }
 
@@ -103,7 +108,7 @@ def function_of_python(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
 
 
-@rule(*SEARCHES, either=EVERY)
+@rule(*SEARCHES, *SETS, either=EVERY)
 def search(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     if not _are_traced(xp, operands):
         return _hosted(xp, node, operands)
