@@ -44,6 +44,8 @@ class Noise(TorchDispatchMode):
         step = max(step, _STEP[t.dtype])
         real = torch.float64 if t.dtype in (torch.float64, torch.complex128) else torch.float32
         noise = torch.rand(t.shape, generator=self.drawn, dtype=real) * 2 - 1
+        if t.is_complex():  # a product rounds each part by the size of both
+            noise = torch.complex(noise, torch.rand(t.shape, generator=self.drawn, dtype=real) * 2 - 1)
         return (t * (1 + step * noise)).to(t.dtype)
 
     def signed(self, t: Tensor) -> Tensor:
@@ -59,7 +61,10 @@ class Noise(TorchDispatchMode):
         kwargs = kwargs or {}
         self.open = self.open or unspecified(func, args, kwargs)
         schema = func._schema
-        step = max([_STEP.get(t.dtype, 0.0) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)], default=0.0)
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        step = max([_STEP.get(t.dtype, 0.0) for t in tensors], default=0.0)
+        if func.name().endswith(".out") and torch.Tag.pointwise in func.tags and tensors[0].dtype not in _STEP:
+            step = max(step, _STEP[torch.float32])  # integers are computed with in it, whatever takes the result
         step = min(step / _root(func, args, kwargs), 0.5)
         aliased = any(a.alias_info is not None for a in schema.arguments)
         moves = func.namespace != "aten" or func.is_view or torch.Tag.view_copy in func.tags
@@ -76,11 +81,12 @@ class Noise(TorchDispatchMode):
             args = tree_map(lambda t: t if id(t) in written else self.noisy(t), args)
             if torch.Tag.pointwise in func.tags:  # they are read, too
                 for t in written.values():
-                    if t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
+                    if t.dtype in _STEP and not _overlaps(t):
                         _overwrite(t, self.noisy(t))
             result = func(*args, **kwargs)
-            for t in tree_leaves(result):
-                if isinstance(t, Tensor) and t.dtype in _STEP and torch._debug_has_internal_overlap(t) == 0:
+            made = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
+            for t in made or written.values():  # operators on lists return nothing
+                if t.dtype in _STEP and not _overlaps(t):
                     _overwrite(t, self.noisy(t, step))
             return result
         result = func(*args, **kwargs)

@@ -62,7 +62,8 @@ def result_strides(shape: Shape, operands: Sequence[Tensor]) -> Shape | None:
         alike = all(t.stride() == first.stride() for t in operands)
         if alike and is_dense(shape, first.stride()):
             return first.stride()
-    return _strides(shape, fastest_first(shape, [s for s in strides if s is not None]))
+    order = fastest_first(shape, [s for s in strides if s is not None])
+    return contiguous_strides(shape) if order == list(reversed(range(len(shape)))) else _strides(shape, order)
 
 
 def _strides(shape: Shape, order: Sequence[int]) -> Shape:

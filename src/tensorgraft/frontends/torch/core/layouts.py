@@ -124,12 +124,38 @@ def _consecutive(
     return outcome if dim is None or not x.dim() else _along(outcome, x, dim)
 
 
+def _places(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The indices with, for each mask, those of what is true in it, as columns of a matrix, and without their values."""
+    places: list[Tensor | None] = []
+    masks = 0
+    for index in indices:
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            places.append(None if index is None else index.to("meta"))
+        else:
+            masks += 1
+            places += [index] * index.dim()
+    if not masks:
+        return places
+    others = [t for t in places if t is not None and t.is_meta]
+    beside = tuple(torch.broadcast_shapes(*[t.shape for t in others])) if others else ()
+    axes = [i for i, t in enumerate(places) if t is not None]
+    before = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
+    n = outcome.shape[before + max(len(beside), 1) - 1]
+    at: dict[int, int] = {}
+    for i, t in enumerate(places):
+        if t is not None and not t.is_meta:
+            at[id(t)] = at.get(id(t), -1) + 1
+            places[i] = torch.empty((n, t.dim()), dtype=torch.int64, device="meta").select(1, at[id(t)])
+    return places
+
+
 def _indexed(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """By PyTorch's iterator over `x`, without strides along the axes that are indexed, and the indices."""
-    axes = [i for i, index in enumerate(indices) if index is not None]
-    if not axes or not outcome.numel() or any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in indices):
+    places = _places(outcome, x, indices)
+    axes = [i for i, index in enumerate(places) if index is not None]
+    if not axes:
         return outcome
-    grid = torch.broadcast_tensors(*[t for t in indices if t is not None])
+    grid = torch.broadcast_tensors(*[t for t in places if t is not None])
     adjacent = axes[-1] - axes[0] == len(axes) - 1
     rest = [i for i in range(x.dim()) if i not in axes]
     before = [i for i in rest if adjacent and i < axes[0]]
@@ -137,7 +163,7 @@ def _indexed(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Te
     strides = [*(x.stride(i) for i in before), *[0] * grid[0].dim(), *(x.stride(i) for i in after)]
     source = torch.empty((), device="meta").as_strided(tuple(outcome.shape), strides)
     shape = (*[1] * len(before), *grid[0].shape, *[1] * len(after))
-    laid = result_strides(tuple(outcome.shape), [source, *(t.to("meta").reshape(shape) for t in grid)])
+    laid = result_strides(tuple(outcome.shape), [source, *(t.reshape(shape) for t in grid)])
     return outcome if laid is None else strided(outcome, laid)
 
 

@@ -7,7 +7,8 @@ PyTorch's own assignment allows that between the CPU and CUDA, not between the C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -124,6 +125,21 @@ _away: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _inherited_data: Any = vars(torch._C.TensorBase)["data"]
 
 
+@contextlib.contextmanager
+def _flags_of(x: torch.Tensor, y: Any) -> Iterator[None]:
+    """`x` has the lazy negation and conjugation of `y`, among whose dispatch keys C++ looks for both."""
+    before = x.is_neg(), x.is_conj()
+    if isinstance(y, torch.Tensor) and (y.is_neg(), y.is_conj()) != before and (x.is_complex() or not y.is_conj()):
+        torch._C._set_neg(x, y.is_neg())
+        torch._C._set_conj(x, y.is_conj())
+    try:
+        yield
+    except BaseException:
+        torch._C._set_neg(x, before[0])
+        torch._C._set_conj(x, before[1])
+        raise
+
+
 def data(inherited: Any) -> property:
     """`Tensor.data`."""
 
@@ -131,7 +147,8 @@ def data(inherited: Any) -> property:
         if state.now.capture is not None and self.device.type == TYPE:
             state.now.capture.looks_elsewhere(self)
         if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):
-            inherited.__set__(self, value)
+            with _flags_of(self, value) if self.device.type == TYPE else contextlib.nullcontext():
+                inherited.__set__(self, value)
             return
         if self.requires_grad and not (value.is_floating_point() or value.is_complex()):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")

@@ -28,11 +28,14 @@ from tensorgraft.frontends.torch.dispatch.outcome import resized_though_refused
 from tensorgraft.frontends.torch.dispatch.overlap import relation
 from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan, uncompiled
 from tensorgraft.frontends.torch.dispatch.program import sharing
-from tensorgraft.frontends.torch.dispatch.refusals import ABOUT_DTYPES, NO_KERNEL, refuse
+from tensorgraft.frontends.torch.dispatch.refusals import ABOUT_DTYPES, NO_KERNEL, check_numbers, refuse
 from tensorgraft.hub.tiers import tiered
 from tensorgraft.quantization.backend import common
 from tensorgraft.quantization.policy import NoQuantizedRuleError
 from tensorgraft.storage import Storage, put_as_it_is
+
+_NARROWEST = 128  # every dtype has the numbers below
+_REAL = frozenset({int, float})
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -98,6 +101,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 elif i in numbers and (kind is float or kind is int or kind is bool):
                     key.append(kind)
                     inputs.append(a)
+                    if not -_NARROWEST <= a < _NARROWEST:
+                        check_numbers(operator, args, kwargs)
                 elif moved is not None and i in positions:
                     placed += _add_position(a, key, inputs)
                 else:
@@ -107,6 +112,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     if name != "generator":
                         key.append(name)
                         _add(a, key, cells, inputs, name in number_names)
+                        if a.__class__ in _REAL and name in number_names and not -_NARROWEST <= a < _NARROWEST:
+                            check_numbers(operator, args, kwargs)
             if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
                 key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
                 if now.resized:

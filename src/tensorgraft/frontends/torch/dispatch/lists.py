@@ -2,14 +2,15 @@
 
 PyTorch has no kernel for them that counts the writes (`_version`, by which autograd finds what was written after it was
 kept): on the CPU each becomes in-place operators on single tensors, one after the other, which have. Here the list is
-one program; the writes are counted, and where a tensor that is written is met again in the call, they are done singly.
+one program; the writes are counted. Where a tensor that is written is met again in the call, or one of them may be refused
+after others have been written, they are done singly.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +34,9 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
     elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
 
     def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        if not all(map(_plain, written)) or _met_again(written, [*args, *kwargs.values()], elementwise):
+        others = [*args, *kwargs.values()] if kwargs else args
+        taken = all(map(_plain, written)) and all(_alike(written, a, elementwise) for a in others)
+        if not taken or _met_again(written, others, elementwise):
             return singly(written, *args, **kwargs)
         try:
             result = at_once(written, *args, **kwargs)
@@ -51,10 +54,29 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
 
 def _plain(t: torch.Tensor) -> bool:
     """It takes any result of floats, and has no place twice: nothing that PyTorch would refuse for this one alone."""
-    return t.is_floating_point() and torch._debug_has_internal_overlap(t) != 1
+    return (
+        t.is_floating_point()
+        and torch._debug_has_internal_overlap(t) != 1
+        and (not t.is_inference() or torch.is_inference_mode_enabled())
+    )
 
 
-def _met_again(written: list[torch.Tensor], args: list[Any], elementwise: bool) -> bool:
+def _alike(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
+    """No element of an operand is refused beside its tensor: each is of its size and dtype, or a real number."""
+    if not isinstance(a, list | tuple):
+        return not isinstance(a, complex)
+    if len(a) != len(written):  # refused before anything is written
+        return True
+    for x, t in zip(a, written, strict=True):
+        if not isinstance(x, torch.Tensor):
+            if isinstance(x, complex):
+                return False
+        elif x.size() != t.size() or (elementwise and x.dtype is not t.dtype):
+            return False
+    return True
+
+
+def _met_again(written: list[torch.Tensor], args: Sequence[Any], elementwise: bool) -> bool:
     """A tensor that is written shares memory with another of the call: with any but itself in another list."""
     storages = {t.untyped_storage()._cdata for t in written}
     others: list[torch.Tensor] = []

@@ -152,7 +152,11 @@ def _ask_the_cpu(
     So where one fails, the CPU's kernel has the last word, on zeros: (its result, its arguments)."""
     if _is_large(args, kwargs):
         raise error from None
-    zeros, named = to_meta(args, kwargs, "cpu")
+    concrete = operator.spec.concrete
+    if state.now.capture is None and (concrete(*args) if callable(concrete) else concrete):  # zeros are another mask
+        zeros, named = on_the_host(args, kwargs)
+    else:
+        zeros, named = to_meta(args, kwargs, "cpu")
     try:
         return heard(operator.op, zeros, named)[0], zeros, named
     except Exception as of_cpu:

@@ -84,7 +84,7 @@ def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
     shape = tuple(first.size())
     if all(t.size() == shape for t in tensors):
         strides = contiguous_strides(shape)
-        if all(t.stride() == strides for t in tensors):
+        if 0 not in shape and all(t.stride() == strides for t in tensors):  # beside a number, of nothing, anything
             return shape, strides
     else:
         try:

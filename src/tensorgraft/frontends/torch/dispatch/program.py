@@ -225,13 +225,14 @@ def _orders(
     return orders
 
 
+_MOST = float(dtypes.finfo(dtypes.float32).max)
 _EXACT = frozenset({dtypes.float32, dtypes.float64})  # what rounds a number of Python once, as NumPy does
 
 
 def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
     """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C. A number is a
     constant that a compiler sees (an exponent of 3 is two products), where a host array is an input."""
-    if v.__class__ is float and dtype in _EXACT:
+    if v.__class__ is float and dtype in _EXACT and not _MOST < abs(v) < math.inf:
         return xp.full((), v, dtype)
     if isinstance(v, int | float | complex):
         return xp.full((), np.asarray(v).astype(dtype).item(), dtype)

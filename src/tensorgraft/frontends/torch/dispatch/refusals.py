@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,20 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     if not (any(words in str(said[0]) for words in about) if about else final(operator, said, args, kwargs)):
         return False
     raise said.pop() from None
+
+
+def check_numbers(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises where PyTorch converts none of these numbers to the dtype in which it computes."""
+    numbers = [v for v in (*args, *kwargs.values()) if v.__class__ in (int, float)]
+    if any(_beyond(v, dtype) for dtype in {t.dtype for t in tensors_in(args, kwargs)} for v in numbers):
+        refuse(operator, args, kwargs, "without overflow", "Overflow when")
+
+
+def _beyond(v: float, dtype: torch.dtype) -> bool:
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.finfo(dtype).max < abs(v) < math.inf
+    info = torch.iinfo(torch.int64 if dtype is torch.bool else dtype)
+    return not info.min <= v <= info.max
 
 
 ABOUT_DTYPES = (

@@ -26,8 +26,19 @@ def _fits(x: torch.Tensor, value: Any) -> None:
 
 
 def _full_fits(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> None:
-    if dtype is not None and isinstance(fill_value, int | float | complex) and dtype is not torch.bool:
+    if dtype is None and isinstance(fill_value, float):
+        dtype = torch.get_default_dtype()
+    if dtype is not None and dtype.is_floating_point and isinstance(fill_value, int | float):
+        if torch.finfo(dtype).max < abs(fill_value) < math.inf:
+            raise RuntimeError(f"value cannot be converted to type {dtype} without overflow")
+    elif dtype is not None and isinstance(fill_value, int | float | complex) and dtype is not torch.bool:
         check_fits(fill_value, numpy_dtype(dtype))
+
+
+def _scalar_fits(s: Any, *, dtype: torch.dtype | None = None, **_: Any) -> None:
+    """What is assigned by `x[i] = s` becomes infinite where it is too large for a float."""
+    if dtype is not None and isinstance(s, int | float | complex) and dtype is not torch.bool:
+        check_fits(s, numpy_dtype(dtype))
 
 
 @kernel("fill.Scalar", dynamic=("value",), check=_fits)
@@ -147,7 +158,7 @@ def _logspace(xp: Any, start: Any, end: Any, steps: int, base: float = 10.0, dty
     return xp.astype(xp.pow(xp.full_like(exponents, base), exponents), dtype)
 
 
-@kernel("scalar_tensor", dynamic=("s",))
+@kernel("scalar_tensor", dynamic=("s",), check=_scalar_fits)
 def _scalar_tensor(xp: Any, s: Any, dtype: np.dtype | None = None) -> Array:
     dtype = dtype or _default(xp)
     return xp.full((), number(xp, s, dtype), dtype)
