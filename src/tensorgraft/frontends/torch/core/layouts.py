@@ -125,7 +125,7 @@ def _consecutive(
 
 
 def _places(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The indices with, for each mask, those of what is true in it, as columns of a matrix, and without their values."""
+    """The indices without their values; for each mask those of what is true in it, as columns of a matrix."""
     places: list[Tensor | None] = []
     masks = 0
     for index in indices:

@@ -2,8 +2,8 @@
 
 PyTorch has no kernel for them that counts the writes (`_version`, by which autograd finds what was written after it was
 kept): on the CPU each becomes in-place operators on single tensors, one after the other, which have. Here the list is
-one program; the writes are counted. Where a tensor that is written is met again in the call, or one of them may be refused
-after others have been written, they are done singly.
+one program; the writes are counted. Where a tensor that is written is met again in the call, or one of them may be
+refused after others have been written, they are done singly.
 """
 
 from __future__ import annotations
