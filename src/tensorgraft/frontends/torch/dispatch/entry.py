@@ -35,7 +35,6 @@ from tensorgraft.quantization.policy import NoQuantizedRuleError
 from tensorgraft.storage import Storage, put_as_it_is
 
 _NARROWEST = 128  # every dtype has the numbers below
-_REAL = frozenset({int, float})
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -112,7 +111,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                     if name != "generator":
                         key.append(name)
                         _add(a, key, cells, inputs, name in number_names)
-                        if a.__class__ in _REAL and name in number_names and not -_NARROWEST <= a < _NARROWEST:
+                        if name in number_names and isinstance(a, (int, float)) and not -_NARROWEST <= a < _NARROWEST:
                             check_numbers(operator, args, kwargs)
             if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
                 key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
