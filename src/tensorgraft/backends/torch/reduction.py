@@ -109,6 +109,8 @@ def _accumulated(fn: Callable[..., Tensor]) -> Callable[..., Any]:
             return fn(as_bits(x), axis, dtype=SIGNED[dtype]).view(dtype)
         if dtype in NARROW:
             return fn(x.to(torch.float32), axis).to(dtype)
+        if dtype == torch.bool:
+            return fn(x, axis, dtype=torch.int64).to(dtype)
         return fn(x, axis, dtype=dtype)
 
     return method
