@@ -54,8 +54,8 @@ NAMES = Names(
               _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _dispatch_key_parse
               _from_dlpack _get_dispatch_stack_at _get_function_stack_at _get_tracing_state _has_storage
               _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing _jit_get_all_schemas
-              _len_torch_dispatch_stack _len_torch_function_stack _set_throw_on_mutable_data_ptr
-              _swap_tensor_impl _to_dlpack
+              _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg
+              _set_throw_on_mutable_data_ptr _swap_tensor_impl _to_dlpack
             torch._C.DispatchKey: AutocastCPU CPU CompositeExplicitAutograd CompositeImplicitAutograd
             torch._C._acc: create_empty_tensor
             torch._C._autograd: SavedTensor

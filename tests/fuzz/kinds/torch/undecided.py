@@ -323,12 +323,27 @@ def reason(kind: Any, program: Program, subject: str, expected: Outcome, found: 
         lacking = expected.raised.get(first) == "NotImplementedError" and first not in found.raised
         if lacking and re.search("float16|float8|" + "|".join(ELSEWHERE), str(program)):
             return "a dtype for which the CPU has no kernel, and CUDA has one"
+        if first not in found.raised and judge == REFERENCE and not kind.kept(_raised(kind, program, first)):
+            return "what this machine's CPU lacks"
         differs = any(o.raised.get(first) != expected.raised.get(first) for o in others)
         return "rounding decides whether an error is raised" if differs else None
     for name, line in observed.unequal(expected.observed, found.observed):
         if not _varies(name, line, expected, found, others):
             return None
     return "rounding decides"
+
+
+def _raised(kind: Any, program: Program, at: int) -> Exception:
+    """What the CPU raises in a statement."""
+    names = kind.names(REFERENCE)
+    for text in program.statements[:at]:
+        with contextlib.suppress(Exception):
+            exec(text, names)
+    try:
+        exec(program.statements[at], names)
+    except Exception as error:
+        return error
+    raise AssertionError("it raises in one run, and not in another")
 
 
 def _differentiable(dtype: torch.dtype) -> bool:

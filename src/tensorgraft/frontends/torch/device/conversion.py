@@ -128,10 +128,11 @@ _inherited_data: Any = vars(torch._C.TensorBase)["data"]
 @contextlib.contextmanager
 def _flags_of(x: torch.Tensor, y: Any) -> Iterator[None]:
     """`x` has the lazy negation and conjugation of `y`, among whose dispatch keys C++ looks for both."""
-    before = x.is_neg(), x.is_conj()
-    if isinstance(y, torch.Tensor) and (y.is_neg(), y.is_conj()) != before and (x.is_complex() or not y.is_conj()):
-        torch._C._set_neg(x, y.is_neg())
-        torch._C._set_conj(x, y.is_conj())
+    with torch._C.DisableTorchFunction():  # a lazy module's parameter would refuse to answer
+        before = x.is_neg(), x.is_conj()
+        if isinstance(y, torch.Tensor) and (y.is_neg(), y.is_conj()) != before and (x.is_complex() or not y.is_conj()):
+            torch._C._set_neg(x, y.is_neg())
+            torch._C._set_conj(x, y.is_conj())
     try:
         yield
     except BaseException:

@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, stored
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch.outcome import abstract_call, resize_out
@@ -24,8 +24,7 @@ from tensorgraft.frontends.torch.dispatch.plan import backend_of, slot_of_call
 from tensorgraft.frontends.torch.dispatch.program import lay_out, meta_of
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out
 from tensorgraft.frontends.torch.dispatch.results import describe
-from tensorgraft.quantization.quantized import Quantized
-from tensorgraft.storage import Storage
+from tensorgraft.hub.backend import Backend
 
 Tensor = torch.Tensor
 
@@ -76,9 +75,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         return from_array(xp.own(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
 
     rule = LAYOUTS.get(operator.name)
-    if any(isinstance(a, Quantized) for a in flatten(out)):  # its codes lie as they do
-        rule = None
-    given_back = map_nested(give, out) if rule is None else _laid_out(slot, out, rule, args, kwargs)
+    given_back = map_nested(give, out) if rule is None else _laid_out(xp, slot, out, rule, args, kwargs)
     if not operator.writes:
         return tuple(given_back) if isinstance(out, tuple) else given_back
     bound = sig.bind(args, kwargs)
@@ -90,9 +87,8 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     return outs if len(outs) > 1 else outs[0]
 
 
-def _laid_out(slot: Slot, out: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _laid_out(xp: Backend, slot: Slot, out: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Arrays as tensors with the strides that a rule gives them."""
-    xp = slot.backend
     results, structure = describe(rule(map_nested(partial(meta_of, xp), out), *args, **kwargs))
     assert results is not None
     tensors = []
@@ -100,5 +96,6 @@ def _laid_out(slot: Slot, out: Any, rule: Rule, args: tuple[Any, ...], kwargs: d
         assert result is not None
         with xp.scope():
             array = lay_out(xp, array, result)
-        tensors.append(attach(state.created(Storage(array, xp)), slot, *result))  # as the program's modes have it
+        cell = state.created(stored(array, slot.backend))
+        tensors.append(attach(cell, slot, *result))  # as the program's modes have it
     return tensors[0] if structure is None else structure(tensors)

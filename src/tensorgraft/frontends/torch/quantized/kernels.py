@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.layouts import LAYOUTS
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
@@ -127,11 +128,13 @@ def _positions(indices: Any) -> list[Any]:
 
 def _outcome(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result on meta tensors; where these fail the CPU has the last word, on zeros: its errors have other words."""
-    rule = SPECS[schema.short_name(func)].meta
+    name = schema.short_name(func)
+    rule, laid = SPECS[name].meta, LAYOUTS.get(name)
     with _disable_current_modes():
         try:
             metas, named = to_meta(args, kwargs)
-            return (rule if callable(rule) else func)(*metas, **named)
+            out = (rule if callable(rule) else func)(*metas, **named)
+            return out if laid is None else laid(out, *metas, **named)
         except Exception:
             zeros, named = to_meta(args, kwargs, "cpu")
             return func(*zeros, **named)
