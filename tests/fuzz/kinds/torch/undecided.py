@@ -213,14 +213,15 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "GELU of infinities"
     if plain in _BY_VECTORS and any(t.isnan().any() for t in floats[1:]):
         return "derivatives of NaN, which differ between full vectors of the processor and the rest"
-    if ("batch_norm" in plain or plain in ("native_layer_norm", "native_group_norm")) and any(
-        bool((~(t.abs() < 1e18)).any()) for t in floats
-    ):
+    moments = "batch_norm" in plain or plain in ("native_layer_norm", "native_group_norm", "var_mean", "std_mean")
+    if moments and any(bool((~(t.abs() < 1e18)).any()) for t in floats):
         return "moments of numbers whose squares overflow, and infinite weights"
     if "scaled_dot_product" in name and not all(map(_finite, floats)):
         return "attention to what is not finite"
     if plain == "convolution" and not (_finite(args[1]) and (_finite(args[0]) or args[0].element_size() > 2)):
         return "a convolution by what is not finite"
+    if plain in ("topk", "kthvalue") and args[0].numel() > args[0].unique().numel():
+        return "which of equal elements is taken"
     exponents = [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)] if "pow" in plain else []
     if 0.5 in exponents and any(bool((t.isinf() | (t == 0)).any()) for t in floats):
         return "roots of infinities and of -0 as powers"

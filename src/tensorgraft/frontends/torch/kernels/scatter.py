@@ -45,8 +45,8 @@ def _corner(xp: Any, src: Array, shape: tuple[int, ...]) -> Array:
     """The part of `src` that an index of this shape uses."""
     if xp.shape(src) == shape or not xp.ndim(src):
         return src if xp.ndim(src) else xp.broadcast_to(src, shape)
-    if len(shape) != xp.ndim(src):
-        return xp.reshape(src, shape)
+    if len(shape) != xp.ndim(src):  # one of the two is a number
+        return xp.reshape(xp.slice(src, (0,), (1,), (1,)), shape)
     return xp.slice(src, (0,) * len(shape), shape, (1,) * len(shape))
 
 
