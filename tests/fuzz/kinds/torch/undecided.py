@@ -220,8 +220,9 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "attention to what is not finite"
     if plain == "convolution" and not (_finite(args[1]) and (_finite(args[0]) or args[0].element_size() > 2)):
         return "a convolution by what is not finite"
-    if plain in ("topk", "kthvalue") and args[0].numel() > args[0].unique().numel():
-        return "which of equal elements is taken"
+    unsorted = plain == "topk" and not all(args[4:])
+    if unsorted or (plain in ("topk", "kthvalue") and args[0].numel() > args[0].unique().numel()):
+        return "which of equal elements is taken, and in which order"
     exponents = [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)] if "pow" in plain else []
     if 0.5 in exponents and any(bool((t.isinf() | (t == 0)).any()) for t in floats):
         return "roots of infinities and of -0 as powers"
