@@ -255,6 +255,6 @@ def _repeat_interleave(xp: Any, repeats: Array, output_size: int | None = None) 
         raise RuntimeError("repeats has to be Long or Int tensor")
     if (counts < 0).any():
         raise RuntimeError("repeats can not be negative")
-    if output_size is not None and output_size != counts.sum():
+    if counts.size and output_size is not None and output_size != counts.sum():
         raise RuntimeError("allocated size does not match required size")
     return xp.asarray(np.repeat(np.arange(math.prod(counts.shape), dtype=counts.dtype), counts))
