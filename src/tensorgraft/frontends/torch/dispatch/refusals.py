@@ -62,16 +62,28 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
 
 def check_numbers(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises where PyTorch converts none of these numbers to the dtype in which it computes."""
-    numbers = [v for v in (*args, *kwargs.values()) if v.__class__ in (int, float)]
-    if any(_beyond(v, dtype) for dtype in {t.dtype for t in tensors_in(args, kwargs)} for v in numbers):
-        refuse(operator, args, kwargs, "without overflow", "Overflow when")
+    numbers = [v for v in args if v.__class__ is float or v.__class__ is int]
+    if kwargs:
+        numbers += [v for v in kwargs.values() if v.__class__ is float or v.__class__ is int]
+    for a in args:
+        for t in (a,) if isinstance(a, Tensor) else tensors_in(a, {}) if isinstance(a, list | tuple) else ():
+            low, high = _LIMITS[t.dtype]
+            for v in numbers:
+                if not low <= v <= high and (low.__class__ is int or math.isfinite(v)):
+                    refuse(operator, args, kwargs, "without overflow", "Overflow when")
+                    return
 
 
-def _beyond(v: float, dtype: torch.dtype) -> bool:
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.finfo(dtype).max < abs(v) < math.inf
-    info = torch.iinfo(torch.int64 if dtype is torch.bool else dtype)
-    return not info.min <= v <= info.max
+class _Limits(dict[torch.dtype, tuple[float, float]]):
+    """The least and the greatest number of each dtype; integers stand for truth values."""
+
+    def __missing__(self, dtype: torch.dtype) -> tuple[float, float]:
+        info = torch.finfo if dtype.is_floating_point or dtype.is_complex else torch.iinfo
+        limits = info(torch.int64 if dtype is torch.bool else dtype)
+        return self.setdefault(dtype, (limits.min, limits.max))
+
+
+_LIMITS = _Limits()
 
 
 ABOUT_DTYPES = (
