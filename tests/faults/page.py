@@ -63,7 +63,7 @@ def faults(cells: Sequence[Any]) -> list[str]:
 def long_runs(kept: Mapping[str, Any]) -> list[str]:
     lines = [
         "`make long-runs`. Growth is that of the median of the second half of ten looks over the first half, after a"
-        " warm-up of a tenth of the steps.",
+        " warm-up of a tenth of the steps; with ever new shapes also of the 1,024 steps that fill the caches.",
         "",
         "| run | memory | grew by | objects grew by | files | threads | programs | wrong |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -141,7 +141,7 @@ def _play(there: Connection, name: str, seeds: range, subjects: tuple[str, ...])
 
 def small(kind: Kind, row: dict[str, Any]) -> dict[str, Any]:
     program = Program(kind.name, tuple(row["program"].splitlines()), row["seed"])
-    if row["subject"] == "-":
+    if row["subject"] == "-" or any(_Hangs.__name__ in line for line in row["lines"]):
         return row
     program = shrink(kind, program, row["subject"])
     lines = kind.failures(program, (row["subject"],)).get(row["subject"], row["lines"])

@@ -59,11 +59,11 @@ TABLE = {
 
 
 def _recur(xp: Any, x: Array, n: Array, rule: Recurrence) -> Array:
-    """P_n(x); n int64, as many steps as the greatest n asks for."""
+    """P_n(x); n int64, as many steps as the greatest n asks for whose polynomial is a number still."""
     dtype = xp.dtype_of(x)
 
     def more(carry: tuple[Array, Array, Array]) -> Array:
-        return xp.less(carry[0], xp.max(n))
+        return xp.any(xp.logical_and(xp.less(carry[0], n), xp.logical_not(xp.isnan(carry[2]))))
 
     def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         at, before, last = carry
