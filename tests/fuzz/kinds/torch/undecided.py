@@ -26,6 +26,7 @@ _STEP = {
 }  # fmt: skip
 RUNS = 6
 _SIGN_ZEROS = ("aten::_fft", "aten::linalg_lu", "aten::linalg_ldl")
+_INVERSES = ("linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "linalg_tensorinv", "linalg_tensorsolve")
 _BY_VECTORS = ("hardtanh_backward", "hardshrink_backward", "softshrink_backward", "hardswish_backward", "elu_backward")
 
 
@@ -47,6 +48,13 @@ class Noise(TorchDispatchMode):
         if t.is_complex():  # a product rounds each part by the size of both
             noise = torch.complex(noise, torch.rand(t.shape, generator=self.drawn, dtype=real) * 2 - 1)
         return (t * (1 + step * noise)).to(t.dtype)
+
+    def cancelled(self, t: Tensor, step: float) -> Tensor:
+        """What is small beside its largest neighbour may be nothing: terms of a sum that cancel."""
+        if self.still or not t.numel():
+            return t
+        nothing = (t.abs() < step * t.abs().max()) & (torch.rand(t.shape, generator=self.drawn) < 0.5)
+        return torch.where(nothing, torch.zeros_like(t), t)
 
     def signed(self, t: Tensor) -> Tensor:
         """Zeros of either sign: libraries differ in it."""
@@ -98,6 +106,8 @@ class Noise(TorchDispatchMode):
             for t, o in zip(tree_leaves(result), tree_leaves(other), strict=True):
                 if isinstance(t, Tensor) and t.dtype in _STEP and t.shape == o.shape:
                     o = self.noisy(o, step)
+                    if torch.Tag.pointwise not in func.tags:
+                        o = self.cancelled(o, step)
                     _overwrite(t, self.signed(o) if func.name().startswith(_SIGN_ZEROS) else o)
             return result
         return func(*tree_map(self.noisy, args), **kwargs)
@@ -148,6 +158,8 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
     factors = name == "inverse" or any(part in name for part in ("linalg", "cholesky", "triangular", "lu_"))
     if factors and not all(map(_finite, floats)):
         return "a factorisation of a matrix that is not finite"
+    if name.lstrip("_").startswith(_INVERSES) and _singular(name, args, kwargs):
+        return "the inverse of a matrix that is singular to its precision"
     if name == "linalg_cholesky_ex" and bool(torch.linalg.cholesky_ex(args[0])[1].any()):
         return "the columns of a factorisation that failed"
     complex_ones = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_complex()]
@@ -227,6 +239,19 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
     if 0.5 in exponents and any(bool((t.isinf() | (t == 0)).any()) for t in floats):
         return "roots of infinities and of -0 as powers"
     return ""
+
+
+def _singular(name: str, args: Any, kwargs: Any) -> bool:
+    """A pseudo-inverse leaves out what is small, where it is told to."""
+    if name == "linalg_pinv":
+        limits = [t for t in (*args[1:3], kwargs.get("atol"), kwargs.get("rtol")) if isinstance(t, Tensor)]
+        if not limits or any(bool((t > 0).all()) for t in limits):
+            return False
+    wide = args[0].to(torch.complex128 if args[0].is_complex() else torch.float64)
+    sizes = (
+        torch.linalg.svdvals(wide) if 0 not in wide.shape and wide.dim() > 1 else wide.new_ones(1, dtype=torch.float64)
+    )
+    return bool((sizes[..., -1] <= sizes.shape[-1] * torch.finfo(args[0].dtype).eps * sizes[..., 0]).any())
 
 
 def _finite(t: Tensor) -> bool:

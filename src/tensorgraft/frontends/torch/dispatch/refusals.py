@@ -126,16 +126,17 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
             return "complex" in said
         return not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs))
 
-    if lacking():
-        return nowhere()
+    of_any = lacking() or _of_any_values(operator, refusals[0])
+    if lacking() and not nowhere():
+        return False
     if _ABOUT_MEMORY in str(refusals[0]):
         return True
     if state.now.capture is not None:
-        return _of_any_values(operator, refusals[0])
+        return of_any
     try:
         host, named = on_the_host(args, kwargs)
     except TracedValueError:
-        return _of_any_values(operator, refusals[0])
+        return of_any
     try:
         heard(operator.op, host, named)
     except Exception as refusal:
