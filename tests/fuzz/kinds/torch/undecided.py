@@ -108,6 +108,8 @@ class Noise(TorchDispatchMode):
                     o = self.noisy(o, step)
                     if torch.Tag.pointwise not in func.tags:
                         o = self.cancelled(o, step)
+                    if func.name() == "aten::gelu":  # x / 2 (1 + erf(x)), whose terms cancel left of zero
+                        o = o + (self.noisy(args[0], step) - args[0])
                     _overwrite(t, self.signed(o) if func.name().startswith(_SIGN_ZEROS) else o)
             return result
         return func(*tree_map(self.noisy, args), **kwargs)
@@ -213,7 +215,8 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
     )
     if divides and bool((numbers[1] == 0).any()):
         return "what a division of integers by zero leaves behind"
-    if plain == "multilabel_margin_loss_forward" and args[0].shape != args[1].shape:
+    losses = plain in ("multilabel_margin_loss_forward", "binary_cross_entropy")
+    if losses and args[0].shape != args[1].shape:
         return "a target of another shape"
     if plain in ("linalg_matrix_exp", "matrix_exp") and args[0].dtype in (torch.float16, torch.bfloat16):
         return "the matrix exponential in half precision"
