@@ -26,7 +26,16 @@ _STEP = {
 }  # fmt: skip
 RUNS = 6
 _SIGN_ZEROS = ("aten::_fft", "aten::linalg_lu", "aten::linalg_ldl")
-_INVERSES = ("linalg_solve", "linalg_inv", "inverse", "linalg_pinv", "linalg_tensorinv", "linalg_tensorsolve")
+_INVERSES = (
+    "linalg_lu",
+    "linalg_ldl",
+    "linalg_solve",
+    "linalg_inv",
+    "inverse",
+    "linalg_pinv",
+    "linalg_tensorinv",
+    "linalg_tensorsolve",
+)
 _BY_VECTORS = ("hardtanh_backward", "hardshrink_backward", "softshrink_backward", "hardswish_backward", "elu_backward")
 
 

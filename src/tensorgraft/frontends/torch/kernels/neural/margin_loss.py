@@ -114,6 +114,9 @@ def _multilabel_margins(xp: Any, x: Array, target: Array) -> tuple[Array, Array,
 
 @kernel("multilabel_margin_loss_forward", meta=_meta(torch.ops.aten.multilabel_margin_loss_forward))
 def _multilabel_margin(xp: Any, x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
+    if not xp.size(x):  # of any dtype
+        dtype = xp.dtype_of(x)
+        return xp.zeros(xp.shape(x)[:-1] if reduction == NONE else (), dtype), xp.zeros(xp.shape(target), dtype)
     rows, targets = widened(xp, _rows(xp, x)), _rows(xp, target)
     z, counts, _ = _multilabel_margins(xp, rows, targets)
     loss = xp.divide(xp.sum(xp.where(counts, z, xp.zeros_like(z)), axis=(1, 2)), max(xp.shape(rows)[1], 1))
