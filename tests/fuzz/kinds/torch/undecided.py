@@ -10,6 +10,7 @@ import contextlib
 import re
 from typing import Any
 
+import numpy as np
 from tests.fuzz.kinds.torch import data, observed
 from tests.fuzz.kinds.torch.whole import TRANSFORMS
 from tests.fuzz.program import REFERENCE, Outcome, Program
@@ -45,7 +46,11 @@ class Noise(TorchDispatchMode):
     def __init__(self, seed: int | None) -> None:
         super().__init__()
         self.still = seed is None
-        self.drawn, self.open = torch.Generator().manual_seed(seed or 0), ""
+        self.drawn, self.open = np.random.default_rng(seed or 0), ""
+
+    def uniform(self, t: Tensor, dtype: torch.dtype) -> Tensor:
+        """From 0 to 1. NumPy draws: below `torch.func.vmap` PyTorch refuses to."""
+        return torch.from_numpy(np.asarray(self.drawn.random(t.shape))).to(dtype)
 
     def noisy(self, t: Any, step: float = 0.0) -> Any:
         """`step`: of the narrowest dtype that went in."""
@@ -53,9 +58,9 @@ class Noise(TorchDispatchMode):
             return t
         step = max(step, _STEP[t.dtype])
         real = torch.float64 if t.dtype in (torch.float64, torch.complex128) else torch.float32
-        noise = torch.rand(t.shape, generator=self.drawn, dtype=real) * 2 - 1
+        noise = self.uniform(t, real) * 2 - 1
         if t.is_complex():  # a product rounds each part by the size of both
-            noise = torch.complex(noise, torch.rand(t.shape, generator=self.drawn, dtype=real) * 2 - 1)
+            noise = torch.complex(noise, self.uniform(t, real) * 2 - 1)
         return (t * (1 + step * noise)).to(t.dtype)
 
     def cancelled(self, t: Tensor, step: float) -> Tensor:
@@ -70,7 +75,7 @@ class Noise(TorchDispatchMode):
         if self.still or not t.numel():
             return t
         parts = torch.view_as_real(t.resolve_conj()).clone() if t.is_complex() else t.clone()
-        signs = torch.rand(parts.shape, generator=self.drawn) - 0.5
+        signs = self.uniform(parts, torch.float32) - 0.5
         parts = torch.where(parts == 0, torch.copysign(torch.zeros_like(parts), signs.to(parts.dtype)), parts)
         return torch.view_as_complex(parts) if t.is_complex() else parts
 

@@ -130,6 +130,8 @@ class Trace:
                 for put_back in reversed(undo):
                     put_back()
                 raise
+            for i in self.moved:  # before any result is a view of it, whose history a later write would end
+                torch.autograd.graph.increment_version(leaves[i])
             try:
                 slopes, flat = self._made(leaves, arrays, outputs)
             except BaseException:
@@ -141,7 +143,6 @@ class Trace:
             self._commit(leaves, outputs, slopes, first)
             for i in reversed(self.moved):
                 leaves[i].data = flat.pop()
-                torch.autograd.graph.increment_version(leaves[i])
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
 
     def _commit(
