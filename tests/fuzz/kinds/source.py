@@ -51,7 +51,8 @@ class Source(Jax):
                 written = tg.source(f, *example, onto=subject, dynamic=False, check=False)
                 names: dict[str, Any] = {"__name__": "written"}
                 exec(compile(written.text, "<written>", "exec"), names)
-                found = names[written.function](*[native(x, subject) for x in given])
+                arguments = example if subject == "jax" else [native(x, subject) for x in given]
+                found = names[written.function](*arguments)
                 outcome.observed = {n: flat(x) for n, x in found.items()}
             except CannotBeSaidError:
                 outcome.raised[0] = "CannotBeSaidError"
