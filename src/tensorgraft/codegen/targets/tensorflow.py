@@ -22,7 +22,7 @@ _SMALL = tuple(t for t in dtypes.INTEGER if t not in (dtypes.int32, dtypes.int64
 def _dtype(dtype: np.dtype) -> str:
     if dtype not in _KNOWN:
         raise CannotBeSaidError(f"TensorFlow has no tensors of {dtype}")
-    return f"tf.{dtype.name}"
+    return f"tf.dtypes.experimental.{dtype.name}" if dtype in dtypes.FLOAT8 else f"tf.{dtype.name}"
 
 
 def _unless_float32(dtype: np.dtype) -> Any:
@@ -150,6 +150,8 @@ def _astype(w: Writing, x: Var, dtype: np.dtype) -> ast.expr:
     if dtypes.is_floating(x.dtype) and dtypes.is_integer(dtype) and (dtype.itemsize < 4 or dtype == dtypes.uint32):
         wide = dtypes.int64 if dtype == dtypes.uint32 else dtypes.int32
         return w.fill("tf.cast(tf.cast(x, wide), dtype)", x=x, wide=wide, dtype=dtype)  # wraps
+    if dtype in dtypes.FLOAT8 and not dtypes.is_floating(x.dtype):
+        return w.fill("tf.cast(tf.cast(x, tf.float32), dtype)", x=x, dtype=dtype)  # which has no kernel of its own
     return w.fill("tf.cast(x, dtype)", x=x, dtype=dtype)
 
 

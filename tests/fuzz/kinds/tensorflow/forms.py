@@ -39,11 +39,16 @@ FORMS = [
 ]  # fmt: skip
 
 
+LEFT_OUT = ("String", "PrintV2", "Unicode", "AsString", "DeepCopy", "Copy")
+# docs/differences.md: of Round its integers, of these the signs; `tf.round`, `tf.linalg.eigvalsh` and the like are drawn
+LEFT_OUT += ("Round", "SelfAdjointEig", "Svd", "Qr")
+
+
 def raw_operations(*asked: str) -> list[str]:
     """Those that have a rule here, and these arguments without defaults."""
     found = []
     for name in sorted(vars(tf.raw_ops)):
-        if name in RULES and not name.startswith(("String", "PrintV2", "Unicode", "AsString", "DeepCopy", "Copy")):
+        if name in RULES and not name.startswith(LEFT_OUT):
             given = inspect.signature(getattr(tf.raw_ops, name)).parameters.values()
             if tuple(p.name for p in given if p.default is p.empty) == asked:
                 found.append(name)

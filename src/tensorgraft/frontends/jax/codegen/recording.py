@@ -119,7 +119,7 @@ class Recording:
         if _folds(equation) and (values := folded_numbers(equation, known)) is not None:
             return [self.xp.asarray(np.array(v)) for v in values]
         results = resolved(equation, known)(self.xp, *operands)
-        return list(results) if equation.primitive.multiple_results else [results]
+        return [said.whole(self.xp, x) for x in (results if equation.primitive.multiple_results else [results])]
 
     def _called(self, equation: Any) -> core.ClosedJaxpr | None:
         name = equation.primitive.name

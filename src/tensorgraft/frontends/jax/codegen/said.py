@@ -168,6 +168,11 @@ class KeyData(Keys):
         return self.array
 
 
+def whole(xp: Any, x: Any) -> Any:
+    """Keys that a rule has made of words, as those of which there is one array: loops and branches have one form."""
+    return KeyData(xp, x.data(xp)) if type(x) is Keys else x
+
+
 def _flatten(keys: Any) -> tuple[Any, Any, None]:
     return (keys.array,), keys.xp, None
 
@@ -189,10 +194,10 @@ def _one(equation: Any, key: Any) -> bool:
 @primitive("random_seed")
 def seeded(xp: Any, equation: Any, seed: Any) -> Any:
     value = getattr(seed, "value", None)
-    if value is None or value.ndim or value.dtype.itemsize > 4 or not _is_threefry(equation.outvars[0].aval):
+    if value is None or value.ndim or not _is_threefry(equation.outvars[0].aval):
         return None
-    low = np.array(int(value) & 0xFFFFFFFF, np.uint32)
-    return KeyData(xp, xp.asarray(np.stack([np.zeros_like(low), low])))
+    bits = int(value) & (1 << 8 * value.dtype.itemsize) - 1
+    return KeyData(xp, xp.asarray(np.array([bits >> 32, bits & 0xFFFFFFFF], np.uint32)))
 
 
 @primitive("random_wrap")

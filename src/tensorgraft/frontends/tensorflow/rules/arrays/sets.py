@@ -194,7 +194,9 @@ def batch_to_space(xp: Backend, x: Array, crops: np.ndarray, *, block_size: int)
 def data_format_dim_map(xp: Backend, x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
     n = len(src_format)
     table = xp.asarray(np.asarray([dst_format.index(c) for c in src_format], xp.dtype_of(x)))
-    return xp.gather(table, (xp.remainder(x, xp.full_like(x, n)),))
+    place = xp.fmod(xp.add(x, xp.full_like(x, n)), xp.full_like(x, n))
+    # below -n TensorFlow's kernel comes to the last one, as it looks for a C++ remainder among 0, 1, ...
+    return xp.gather(table, (xp.where(xp.less(place, xp.zeros_like(x)), xp.full_like(x, n - 1), place),))
 
 
 @rule("DataFormatVecPermute")
