@@ -42,7 +42,7 @@ class Noise(TorchDispatchMode):
         """What is small beside its largest neighbour may be nothing: terms of a sum that cancel."""
         if self.still or not t.numel():
             return t
-        nothing = (t.abs() < step * t.abs().max()) & (torch.rand(t.shape, generator=self.drawn) < 0.5)
+        nothing = (t.abs() < step * t.abs().max()) & (self.uniform(t, torch.float32) < 0.5)
         return torch.where(nothing, torch.zeros_like(t), t)
 
     def signed(self, t: Tensor) -> Tensor:
