@@ -12,6 +12,7 @@ import pytest
 from tests.codegen.replay import replay, said, shown
 
 import tensorgraft as tg
+from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.trace import SourceTrace, steps
 from tensorgraft.frontends.jax.codegen import trace_function
 
@@ -251,6 +252,14 @@ def test_what_cannot_be_said_is_an_error_with_its_line() -> None:
     with pytest.raises(NotImplementedError, match="calls a function of the host") as error:
         trace_function(program, (X,))
     assert "test_jax_traces.py:" in error.value.__notes__[0]
+
+
+def test_a_namespace_is_that_of_an_array() -> None:
+    def fn() -> Any:
+        return jnp.arange(3.0) * 2
+
+    with pytest.raises(CannotBeSaidError, match="fn has no array whose namespace"):
+        tg.source(fn, onto="array_api")
 
 
 @pytest.mark.parametrize("onto", ["numpy", "torch"])

@@ -10,6 +10,7 @@ import tokenize
 from typing import Any
 
 from tensorgraft.codegen import weights
+from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.expressions import fill, literal, name, renamed, text
 from tensorgraft.codegen.functions import SourceFunction
 from tensorgraft.codegen.helping import helper_sources, helpers_of
@@ -72,7 +73,9 @@ def _function(f: SourceFunction, style: Style, trace: SourceTrace | None, used: 
     returns = target.array if alone else ""
     body = [line for s in statements for line in _lines(s)]
     given = target.prelude.partition(" ")[0]
-    if given and names and any(given in _names(s.node) for s in statements):
+    if given and any(given in _names(s.node) for s in statements):
+        if not names:
+            raise CannotBeSaidError(f"{f.kind} has no array whose namespace could make what it returns: give it one")
         body.insert(0, text(fill(target.prelude.partition("=")[2], x=name(names[0]))))
         body[0] = f"{given} = {body[0]}"
     return style.definition(f, Definition(parameters, returns, _doc(f, style, names), body, trace is not None))
