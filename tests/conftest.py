@@ -12,6 +12,7 @@ from pathlib import Path
 
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's default where the CPU has AVX512
 import pytest
 from benchmarks import platforms
 from hypothesis import HealthCheck, settings

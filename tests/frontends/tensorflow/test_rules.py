@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tensorflow as tf
+import torch
 from tests.frontends.tensorflow.common import BACKENDS, difference, native, on_host
 from tests.frontends.tensorflow.samples import Sample
 from tests.frontends.tensorflow.samples_of_areas import BY_VALUES
@@ -80,6 +81,8 @@ def chosen(area: str, backend: str) -> list[Sample]:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("area", AREAS)
 def test_samples(area: str, backend: str) -> None:
+    if area == "fused" and not torch.cpu._is_vnni_supported():
+        pytest.skip("without VNNI oneDNN adds up pairs of products in 16 bits, which saturate")
     samples = chosen(area, backend)
     flats = [sample.flat() for sample in samples]
     arguments = [x for flat in flats for x, is_argument in flat if is_argument]
