@@ -89,7 +89,8 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
     """Numbers for which PyTorch's own kernels differ: by dtype, size, layout, or the library that computes."""
     plain = name.rstrip("_")
     seen = (args[0], args[0].view(args[1])) if name == "view" and isinstance(args[1], torch.dtype) else ()
-    if any(t.is_floating_point() and t.isnan().any() for t in seen):
+    signs = floats if plain in ("signbit", "copysign") else ()
+    if any(t.is_floating_point() and t.isnan().any() for t in (*seen, *signs)):
         return "the bits of NaN"
     if plain == "put" and args[1].numel() > args[1].unique().numel() and (len(args) < 4 or not args[3]):
         return "several values are put at one place"

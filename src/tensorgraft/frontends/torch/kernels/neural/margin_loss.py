@@ -52,9 +52,9 @@ def _multi_margin(
 ) -> Array:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
     z, hot, w = _margins(xp, rows, targets, margin, weight)
-    loss = xp.maximum(z, 0)
-    loss = xp.multiply(xp.multiply(loss, loss) if p == 2 else loss, w)
-    loss = xp.sum(xp.where(hot, xp.zeros_like(loss), loss), axis=1)
+    loss = xp.multiply(xp.multiply(z, z) if p == 2 else z, w)
+    counts = xp.logical_and(xp.greater(z, 0), xp.logical_not(hot))  # NaN violates no margin
+    loss = xp.sum(xp.where(counts, loss, xp.zeros_like(loss)), axis=1)
     out = reduced(xp, xp.divide(loss, max(xp.shape(rows)[1], 1)), reduction)
     return xp.astype(xp.reshape(out, xp.shape(target)) if reduction == NONE else out, xp.dtype_of(x))
 
@@ -72,9 +72,10 @@ def _multi_margin_backward(
 ) -> Array:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
     z, hot, w = _margins(xp, rows, targets, margin, weight)
-    slope = xp.multiply(xp.maximum(z, 0), 2) if p == 2 else xp.ones_like(z)
+    slope = xp.multiply(z, 2) if p == 2 else xp.ones_like(z)
     slope = xp.divide(xp.multiply(slope, w), max(xp.shape(rows)[1], 1))
-    slope = xp.where(xp.logical_or(hot, xp.less_equal(z, 0)), xp.zeros_like(slope), slope)
+    counts = xp.logical_and(xp.greater(z, 0), xp.logical_not(hot))
+    slope = xp.where(counts, slope, xp.zeros_like(slope))
     slope = xp.where(hot, xp.negative(xp.sum(slope, axis=1, keepdims=True)), slope)
     return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), xp.shape(x)), xp.dtype_of(x))
 
