@@ -35,7 +35,8 @@ def launched(processes, devices, *names, **environment):
 def test_two_processes():
     code, out, err = launched(2, 4, "values", "curves", "errors")
     assert code == 0, err[-4000:]
-    assert out == "done values curves errors\n"  # of the first alone; what connects says nothing
+    # of the first alone; what connects says nothing (once, on a busy machine, an empty line)
+    assert out.strip() == "done values curves errors"
 
 
 @pytest.mark.slow

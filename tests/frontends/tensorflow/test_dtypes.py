@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import torch
 from tests.frontends.tensorflow.agreement import checked
 from tests.frontends.tensorflow.cells import cells, operations
 from tests.frontends.tensorflow.common import BACKENDS
@@ -17,8 +20,13 @@ def wrong(op: str, backends: tuple[str, ...], every: int = 1) -> list[str]:
     return [f"{b}:{cell} {why}" for b in backends for cell, why in off[b].items() if reason_of(b, cell) is None]
 
 
+def saturates(op: str) -> bool:
+    """Without VNNI oneDNN adds up pairs of products in 16 bits."""
+    return bool(re.match("Quantized.*(Conv2D|MatMul)", op)) and not torch.cpu._is_vnni_supported()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("op", OPERATIONS)
+@pytest.mark.parametrize("op", [op for op in OPERATIONS if not saturates(op)])
 def test_operation(op: str) -> None:
     assert wrong(op, BACKENDS) == []
 
@@ -26,7 +34,7 @@ def test_operation(op: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_some(backend: str) -> None:
     some = OPERATIONS[BACKENDS.index(backend) * _EACH // len(BACKENDS) :: _EACH]
-    assert [line for op in some for line in wrong(op, (backend,), _EACH)] == []
+    assert [line for op in some if not saturates(op) for line in wrong(op, (backend,), _EACH)] == []
 
 
 # what the cells have found
