@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import torch
 
 import tensorgraft as tg
 from tensorgraft.hub import registry
@@ -58,3 +60,8 @@ def agree(
         got = tf.nest.flatten(grafted(*(native(backend, x) for x in arguments)))
         assert [difference(on_host(backend, g), w.numpy()) for g, w in zip(got, want, strict=True)] == [""] * len(want)
         assert [difference(g.numpy(), w.numpy()) for g, w in zip(ours, theirs, strict=True)] == [""] * len(theirs)
+
+
+def saturates(op: str) -> bool:
+    """Without VNNI oneDNN adds up pairs of products in 16 bits."""
+    return bool(re.match("Quantized.*(Conv2D|MatMul)", op)) and not torch.cpu._is_vnni_supported()

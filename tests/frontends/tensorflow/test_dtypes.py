@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-import torch
 from tests.frontends.tensorflow.agreement import checked
 from tests.frontends.tensorflow.cells import cells, operations
-from tests.frontends.tensorflow.common import BACKENDS
+from tests.frontends.tensorflow.common import BACKENDS, saturates
 from tests.frontends.tensorflow.raw_operations import FREQUENT, KNOWN, figures, reason_of
 
 OPERATIONS = operations()
@@ -18,11 +15,6 @@ _EACH = 36  # operations, and of one's cells, of which one is in the short run
 def wrong(op: str, backends: tuple[str, ...], every: int = 1) -> list[str]:
     _, off = checked(op, backends, every)
     return [f"{b}:{cell} {why}" for b in backends for cell, why in off[b].items() if reason_of(b, cell) is None]
-
-
-def saturates(op: str) -> bool:
-    """Without VNNI oneDNN adds up pairs of products in 16 bits."""
-    return bool(re.match("Quantized.*(Conv2D|MatMul)", op)) and not torch.cpu._is_vnni_supported()
 
 
 @pytest.mark.slow
