@@ -62,16 +62,14 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
 
 def check_numbers(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises where PyTorch converts none of these numbers to the dtype in which it computes."""
-    numbers = [v for v in args if v.__class__ is float or v.__class__ is int]
-    if kwargs:
-        numbers += [v for v in kwargs.values() if v.__class__ is float or v.__class__ is int]
-    for a in args:
-        for t in (a,) if isinstance(a, Tensor) else tensors_in(a, {}) if isinstance(a, list | tuple) else ():
-            low, high = _LIMITS[t.dtype]
-            for v in numbers:
-                if not low <= v <= high and (low.__class__ is int or math.isfinite(v)):
-                    refuse(operator, args, kwargs, "without overflow", "Overflow when")
-                    return
+    given = (*args, *kwargs.values())
+    numbers = [v for v in given if v.__class__ is float or v.__class__ is int]
+    for a in given:
+        tensors = (a,) if isinstance(a, Tensor) else tensors_in(a, {}) if isinstance(a, list | tuple) else ()
+        for low, high in [_LIMITS[t.dtype] for t in tensors]:
+            if any(not low <= v <= high and (low.__class__ is int or math.isfinite(v)) for v in numbers):
+                refuse(operator, args, kwargs, "without overflow", "Overflow when")
+                return
 
 
 class _Limits(dict[torch.dtype, tuple[float, float]]):

@@ -30,14 +30,14 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | None) -> tuple[Array, ...]:
-    """(margin violations (N, C), the target's one-hot, the weight of each sample)."""
+    """(margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each sample)."""
     x = widened(xp, x)
     target = within(xp, target, xp.shape(x)[1], lambda bad: RuntimeError("target out of range"))
     at = xp.expand_dims(target, 1)
     z = xp.add(xp.subtract(x, xp.take_along_axis(x, at, 1)), margin)
     hot = xp.equal(at, xp.iota(xp.shape(x)[1], dtypes.int64))
     w = xp.ones(xp.shape(target), xp.dtype_of(x)) if weight is None else widened(xp, xp.gather(weight, (target,)))
-    return z, hot, xp.expand_dims(w, 1)
+    return z, xp.logical_and(xp.greater(z, 0), xp.logical_not(hot)), hot, xp.expand_dims(w, 1)
 
 
 @kernel("multi_margin_loss", meta=_meta(torch.ops.aten.multi_margin_loss))
@@ -51,9 +51,8 @@ def _multi_margin(
     reduction: int = MEAN,
 ) -> Array:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
-    z, hot, w = _margins(xp, rows, targets, margin, weight)
+    z, counts, _, w = _margins(xp, rows, targets, margin, weight)
     loss = xp.multiply(xp.multiply(z, z) if p == 2 else z, w)
-    counts = xp.logical_and(xp.greater(z, 0), xp.logical_not(hot))  # NaN violates no margin
     loss = xp.sum(xp.where(counts, loss, xp.zeros_like(loss)), axis=1)
     out = reduced(xp, xp.divide(loss, max(xp.shape(rows)[1], 1)), reduction)
     return xp.astype(xp.reshape(out, xp.shape(target)) if reduction == NONE else out, xp.dtype_of(x))
@@ -71,10 +70,9 @@ def _multi_margin_backward(
     reduction: int = MEAN,
 ) -> Array:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
-    z, hot, w = _margins(xp, rows, targets, margin, weight)
+    z, counts, hot, w = _margins(xp, rows, targets, margin, weight)
     slope = xp.multiply(z, 2) if p == 2 else xp.ones_like(z)
     slope = xp.divide(xp.multiply(slope, w), max(xp.shape(rows)[1], 1))
-    counts = xp.logical_and(xp.greater(z, 0), xp.logical_not(hot))
     slope = xp.where(counts, slope, xp.zeros_like(slope))
     slope = xp.where(hot, xp.negative(xp.sum(slope, axis=1, keepdims=True)), slope)
     return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), xp.shape(x)), xp.dtype_of(x))
