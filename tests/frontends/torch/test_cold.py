@@ -1,10 +1,11 @@
-"""The cold tier on JAX: what CPU PyTorch computes on the same memory, and what a compiled program makes of it."""
+"""The cold tier: what CPU PyTorch computes on the same memory, and what a compiled program makes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,6 @@ import tensorgraft as tg
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub import tiers
 
-jax = pytest.importorskip("jax")
 Tensor = torch.Tensor
 
 
@@ -24,9 +24,10 @@ def tiered() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def device() -> torch.device:
-    return tg.device("jax")
+@pytest.fixture(params=["jax", "tensorflow"])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    pytest.importorskip(request.param)
+    return tg.device(request.param)
 
 
 def plans() -> int:
@@ -227,21 +228,22 @@ def test_memory_is_handed_over_without_a_copy(device: torch.device) -> None:
     x = torch.ones(64, 64, device=device) * 2
     assert is_cold(x)
     address = cell_of(x).cold.data_ptr()
-    assert tg.to_backend_array(x).unsafe_buffer_pointer() == address and not is_cold(x)
+    assert torch.from_dlpack(tg.to_backend_array(x)).data_ptr() == address and not is_cold(x)
 
 
 def test_arrays_of_the_backend_are_never_written(device: torch.device) -> None:
-    array = jax.numpy.ones(5)
+    array = tg.to_backend_array(torch.ones(5, device=device))
     x = tg.from_backend_array(array)
     view = x[1:]
     view += 1
-    assert x.tolist() == [1, 2, 2, 2, 2] and array.tolist() == [1] * 5
+    assert x.tolist() == [1, 2, 2, 2, 2] and np.asarray(array).tolist() == [1] * 5
     kept = tg.to_backend_array(x)
     x.zero_()
-    assert kept.tolist() == [1, 2, 2, 2, 2] and view.tolist() == [0] * 4
+    assert np.asarray(kept).tolist() == [1, 2, 2, 2, 2] and view.tolist() == [0] * 4
 
 
-def test_layouts_of_xla(device: torch.device) -> None:
+def test_layouts_of_xla() -> None:
+    jax = pytest.importorskip("jax")
     x = tg.from_backend_array(jax.dlpack.from_dlpack(torch.arange(6.0).reshape(3, 2).t()))
     assert (x + 0).tolist() == [[0, 2, 4], [1, 3, 5]] and x[1].tolist() == [1, 3, 5]
 
@@ -305,3 +307,53 @@ def test_programs_become_hot_by_work_alone(device: torch.device, monkeypatch: py
     torch.manual_seed(1)
     with tg.eager("compiled"):
         assert all(torch.equal(a, torch.rand(13, device=device).cpu()) for a in got)
+
+
+# ---- TensorFlow's own transformations --------------------------------------------------------------------------------
+
+
+def test_what_a_tape_of_tensorflow_watches_is_computed_where_it_sees_it() -> None:
+    tf = pytest.importorskip("tensorflow")
+    x, w = tf.constant([[1.0, -2.0, 3.0]]), tf.Variable([[0.5], [1.0], [2.0]])
+    with tf.GradientTape() as tape:
+        weight, plain = tg.from_backend_array(w + 0), tg.from_backend_array(x)
+        aside = plain.exp() + 1  # watched by nobody
+        loss = tg.to_backend_array((plain @ weight).square().sum() + (weight * 2).tanh().sum())
+    assert is_cold(aside) and not is_cold(weight)
+    weight = torch.tensor([[0.5], [1.0], [2.0]], requires_grad=True)
+    plain = torch.tensor([[1.0, -2.0, 3.0]])
+    expected = (plain @ weight).square().sum() + (weight * 2).tanh().sum()
+    expected.backward()
+    torch.testing.assert_close(torch.from_dlpack(loss), expected.detach())
+    torch.testing.assert_close(torch.from_dlpack(tape.gradient(loss, w)), weight.grad)
+
+
+def test_writes_below_a_tape_of_tensorflow() -> None:
+    tf = pytest.importorskip("tensorflow")
+    x = tf.constant([1.0, 2.0, 3.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = torch.zeros(3, device=tg.device("tensorflow"))  # memory of the cold tier, before a watched value comes
+        y[1:] = tg.from_backend_array(x)[:2] ** 2
+        y.mul_(3)
+        total = tg.to_backend_array(y.sum())
+    assert total.numpy() == 15 and tape.gradient(total, x).numpy().tolist() == [6, 12, 0]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_what_a_function_of_tensorflow_traces_stays_in_it(jit_compile: bool) -> None:
+    """Constants that the cold tier computes in a trace have values after it."""
+    tf = pytest.importorskip("tensorflow")
+    d = tg.device("tensorflow")
+    table = torch.arange(4.0, device=d)
+    kept: list[Tensor] = []
+
+    @tf.function(jit_compile=jit_compile)
+    def step(x: Any) -> Any:
+        constant = table * 2
+        kept.append(constant)
+        return tg.to_backend_array(tg.from_backend_array(x) + constant)
+
+    assert step(tf.ones(4)).numpy().tolist() == [1, 3, 5, 7]
+    assert kept[0].tolist() == [0, 2, 4, 6] and (kept[0] + 1).tolist() == [1, 3, 5, 7]
+    assert step(tf.ones(4)).numpy().tolist() == [1, 3, 5, 7] and table.tolist() == [0, 1, 2, 3]

@@ -11,7 +11,8 @@ import tensorgraft as tg
 from tensorgraft.frontends.torch.compiled import lazy
 from tensorgraft.frontends.torch.compiled.recurring import RecurringWarning
 from tensorgraft.frontends.torch.graph import program as graph_program
-from tensorgraft.hub.recorded import backend, pieces
+from tensorgraft.hub.recorded import backend as recorded
+from tensorgraft.hub.recorded import pieces
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +23,15 @@ def tiered():
     torch.accelerator.set_device_index(before)
 
 
+@pytest.fixture(params=["jax", "tensorflow"])
+def backend(request):
+    pytest.importorskip(request.param)
+    return request.param
+
+
 @pytest.fixture
-def device():
-    return tg.device("jax")
+def device(backend):
+    return tg.device(backend)
 
 
 def _step(model, compile):
@@ -112,6 +119,9 @@ def test_a_gradient_outside(device):
         assert w.grad.tolist() == [2.0 * n] * 3
 
 
+on_jax = pytest.mark.parametrize("backend", ["jax"], indirect=True)  # lazy mode is of backends that tell shapes
+
+
 # ---- lazy mode -------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +129,7 @@ def test_a_gradient_outside(device):
 def soon(monkeypatch):
     """Pieces are recorded once they have been whole twice."""
     monkeypatch.setattr(pieces, "TIMES", 2)
-    monkeypatch.setattr(backend, "Pieces", pieces.Pieces)
+    monkeypatch.setattr(recorded, "Pieces", pieces.Pieces)
     lazy._recorded.cache_clear()
     yield
     lazy._recorded.cache_clear()
@@ -137,9 +147,10 @@ def _train(model, xs):
     return losses
 
 
+@on_jax
 @pytest.mark.parametrize("sizes", [[4] * 6, [4, 4, 4, 3, 4, 4, 4, 3, 3, 4], range(1, 12)], ids=["one", "two", "many"])
-def test_lazy_training_gives_what_eager_training_gives(device, soon, sizes):
-    tg.set_default_device("jax")
+def test_lazy_training_gives_what_eager_training_gives(backend, device, soon, sizes):
+    tg.set_default_device(backend)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.BatchNorm1d(5), nn.GELU(), nn.Linear(5, 1)).to(device)
     model = model.eval() if 1 in sizes else model  # a batch of one has no variance
@@ -159,8 +170,9 @@ def test_lazy_training_gives_what_eager_training_gives(device, soon, sizes):
     assert figures.cold > 0
 
 
-def test_lazy_records_from_the_first_operation_where_that_is_asked_for(device):
-    tg.set_default_device("jax")
+@on_jax
+def test_lazy_records_from_the_first_operation_where_that_is_asked_for(backend, device):
+    tg.set_default_device(backend)
     a = torch.ones(3, device=device)
     with tg.lazy(compile="first") as figures:
         assert (a + 1).tolist() == [2.0] * 3
@@ -169,8 +181,9 @@ def test_lazy_records_from_the_first_operation_where_that_is_asked_for(device):
         tg.lazy(compile="last")
 
 
-def test_lazy_errors_of_values_come_at_once_from_what_is_not_recorded(device):
-    tg.set_default_device("jax")
+@on_jax
+def test_lazy_errors_of_values_come_at_once_from_what_is_not_recorded(backend, device):
+    tg.set_default_device(backend)
     table = torch.ones(3, 2, device=device)
     with tg.lazy(), pytest.raises(IndexError):
         nn.functional.embedding(torch.tensor([5], device=device), table)
@@ -200,14 +213,14 @@ def test_what_is_rarely_new_is_recorded_to_where_it_differs():
 # ---- torch.compile ---------------------------------------------------------------------------------------------------
 
 
-def test_sizes_of_a_dynamic_graph_are_compiled_when_they_recur(monkeypatch):
+def test_sizes_of_a_dynamic_graph_are_compiled_when_they_recur(monkeypatch, backend):
     made = []
     program = graph_program.FxProgram
     monkeypatch.setattr(graph_program, "FxProgram", lambda piece, values: made.append(piece) or program(piece, values))
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.BatchNorm1d(5), nn.Linear(5, 2))
     theirs = copy.deepcopy(model)
-    run = torch.compile(model, backend="tensorgraft", options={"device": "jax"}, dynamic=True)
+    run = torch.compile(model, backend="tensorgraft", options={"device": backend}, dynamic=True)
     counts = []
     for n in (3, 4, 5, 5):
         x = torch.randn(n, 4)

@@ -15,7 +15,7 @@ from tensorgraft.backends.tensorflow.elementwise import TensorFlowElementwise
 from tensorgraft.backends.tensorflow.exported import exported
 from tensorgraft.backends.tensorflow.fft import TensorFlowFFT
 from tensorgraft.backends.tensorflow.framework import EagerTensor, quiet, raw, tf
-from tensorgraft.backends.tensorflow.graph import order_of
+from tensorgraft.backends.tensorflow.graph import may_be_recorded, order_of
 from tensorgraft.backends.tensorflow.indexing import TensorFlowIndexing
 from tensorgraft.backends.tensorflow.linalg import TensorFlowLinearAlgebra
 from tensorgraft.backends.tensorflow.module import Module, module_class
@@ -35,7 +35,7 @@ from tensorgraft.backends.tensorflow.shape import TensorFlowShape
 from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub import Backend
+from tensorgraft.hub import Backend, registry
 from tensorgraft.hub.dlpack import from_dlpack as view_of
 from tensorgraft.hub.interchange import Differentiable, Exported
 from tensorgraft.hub.runtime import cpu_devices
@@ -45,6 +45,7 @@ Array = Any
 
 _CPU = 1  # DLPack's number
 _ALIGNMENT = 64  # bytes: of Eigen, whatever the processor's vectors
+_WORTH_SHARING = 1 << 14  # bytes: fewer are copied in less time
 
 
 class TensorFlowBackend(
@@ -77,6 +78,7 @@ class TensorFlowBackend(
             )
         self.device = devices[index].name
         self._is_default = platform is None and index == 0  # where TensorFlow itself puts what nobody places
+        self._for_cpu = "CPU" in self.device  # arrays are the host's memory, and another backend may compute on it
         self._programs = {}
         self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
 
@@ -137,6 +139,20 @@ class TensorFlowBackend(
             if values.dtype.kind == "O":
                 raise
             return self.asarray(values)
+
+    @functools.cached_property
+    def cold(self) -> Backend | None:  # type: ignore[override]
+        return registry.get("numpy") if self._for_cpu else None
+
+    def lend(self, x: Array, /) -> Any | None:
+        # what a tape watches is computed where the tape sees it
+        if type(x) is not EagerTensor or not self._for_cpu or (may_be_recorded() and order_of([x])):
+            return None
+        return x
+
+    def adopt(self, x: np.ndarray, /) -> Array:
+        with tf.init_scope(), self.scope():
+            return self.from_dlpack(x) if self._is_default and x.nbytes >= _WORTH_SHARING else self.asarray(x)
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 
