@@ -63,6 +63,8 @@ def _position(find: Callable[..., Any]) -> Callable[..., Any]:
 def _scan(ufunc: np.ufunc) -> Callable[..., Any]:
     @widened
     def accumulate(x: Array, axis: int) -> Array:
+        if x.dtype == np.float32 and ufunc in (np.add, np.multiply):  # one after the other, roundings would add up
+            return ufunc.accumulate(x, axis=axis, dtype=np.float64).astype(np.float32)
         return ufunc.accumulate(x, axis=axis, dtype=x.dtype)
 
     def method(self: Any, x: Array, /, axis: int) -> Array:

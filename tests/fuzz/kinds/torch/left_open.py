@@ -47,6 +47,8 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
         return "a factorisation of a matrix that is not finite"
     if name.lstrip("_").startswith(_INVERSES) and _singular(name, args, kwargs):
         return "the inverse of a matrix that is singular to its precision"
+    if name in ("cholesky_solve", "triangular_solve") and bool((args[1].diagonal(0, -2, -1) == 0).any()):
+        return "what a triangular factor with a zero on its diagonal solves"
     if name == "linalg_cholesky_ex" and bool(torch.linalg.cholesky_ex(args[0])[1].any()):
         return "the columns of a factorisation that failed"
     complex_ones = [t for t in tree_leaves(args) if isinstance(t, Tensor) and t.is_complex()]
