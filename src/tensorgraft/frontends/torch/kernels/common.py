@@ -55,6 +55,8 @@ _C_NAMES = {dtypes.float32: "float", dtypes.float64: "double", dtypes.bfloat16: 
 
 def check_fits(value: complex, dtype: np.dtype) -> None:
     """Raises where C++ does not convert a number. Integers below zero wrap around in unsigned ones."""
+    if dtype == np.bool_:  # which each number is: whether it is 0
+        return
     number = complex(value)
     fits = True
     if dtypes.is_integer(dtype):
