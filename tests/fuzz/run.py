@@ -120,8 +120,7 @@ def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> I
                 process.join()
                 del playing[ready]
                 if process.exitcode:
-                    ended = f"the process ended with {process.exitcode}"
-                    yield Found(seed, (), [{"seed": seed, "subject": "-", "lines": [ended], "program": ""}], Counter())
+                    yield _ended(context, name, seed, subjects, process.exitcode)
                     if seed + 1 in chunk:
                         waiting.append(range(seed + 1, chunk.stop))
                 continue
@@ -129,6 +128,24 @@ def findings(name: str, seeds: range, subjects: tuple[str, ...], jobs: int) -> I
                 yield said
             else:
                 playing[ready] = process, chunk, said
+
+
+def _ended(context: Any, name: str, seed: int, subjects: tuple[str, ...], code: int) -> Found:
+    """A process ended in a program: a finding, or nothing where the reference does that alone."""
+    alone = context.Process(target=_by_reference, args=(name, seed, subjects), daemon=True)
+    alone.start()
+    alone.join()
+    if alone.exitcode is not None and alone.exitcode < 0:  # by a signal
+        return Found(seed, (), [], Counter(["the reference itself ends the process"]))
+    row = {"seed": seed, "subject": "-", "lines": [f"the process ended with {code}"], "program": ""}
+    return Found(seed, (), [row], Counter())
+
+
+def _by_reference(name: str, seed: int, subjects: tuple[str, ...]) -> None:
+    kind = kind_named(name)
+    program = kind.draw(seed)
+    for judge in {kind.reference(subject) for subject in subjects or kind.chosen(seed)}:
+        kind.play(program, judge)
 
 
 def _play(there: Connection, name: str, seeds: range, subjects: tuple[str, ...]) -> None:
