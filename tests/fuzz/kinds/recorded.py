@@ -49,6 +49,8 @@ class Recorded(Jax):
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
         if "TracedValueError" in found.raised.values() or "ShapeError" in found.raised.values():
             return "values that decide"
+        if "callback" in str(program) and "TypeError" in found.raised.values():
+            return "a function of the host, which no file can have"
         return None
 
     def differences(self, expected: Outcome, found: Outcome, program: Program) -> list[str]:

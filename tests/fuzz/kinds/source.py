@@ -50,7 +50,12 @@ class Source(Jax):
                 written = tg.source(f, *example, onto=subject, dynamic=False, check=False)
                 names: dict[str, Any] = {"__name__": "written"}
                 exec(compile(written.text, "<written>", "exec"), names)
-                arguments = example if subject == "jax" else [native(x, subject) for x in given]
+                # numbers are the file's own
+                arguments = [
+                    native(x, subject) if subject != "jax" else jnp.asarray(x)
+                    for x in given
+                    if isinstance(x, np.ndarray)
+                ]
                 found = names[written.function](*arguments)
                 outcome.observed = {n: flat(x) for n, x in found.items()}
             except CannotBeSaidError:

@@ -56,6 +56,8 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
         not torch.isfinite(torch.view_as_real(t.resolve_conj())).all() for t in complex_ones
     ):
         return "complex arithmetic with infinities and NaN"
+    if name in ("bmm", "baddbmm") and len({t.dtype for t in numbers}) > 1:
+        return "products of nothing, of several dtypes"
     if name == "copy_" and args[0] is not args[1] and _one_memory(args[0], args[1]):
         return "a copy onto memory that it reads"
     if name.startswith("grid_sampler") and not torch.isfinite(args[1]).all():

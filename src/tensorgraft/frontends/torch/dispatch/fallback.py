@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
-from collections.abc import Callable
+from collections import ChainMap, Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -63,12 +63,22 @@ def set_fallback(mode: str) -> None:
 
 
 @functools.cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
     """PyTorch's own decompositions (imported on first use: they are slow to load)."""
     with warned.remembered():
         from torch._decomp import decomposition_table
 
-    return decomposition_table
+    isin = torch.ops.aten.isin.Tensor_Tensor
+    return ChainMap({isin: functools.partial(_isin, decomposition_table[isin])}, decomposition_table)
+
+
+def _isin(
+    decomposition: Callable[..., Any], elements: torch.Tensor, test_elements: torch.Tensor, **how: bool
+) -> torch.Tensor:
+    """PyTorch's compares each element of both with the next one, of which nothing has one."""
+    if elements.numel():
+        return decomposition(elements, test_elements, **how)
+    return torch.empty_like(elements, dtype=torch.bool, memory_format=torch.contiguous_format)
 
 
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
