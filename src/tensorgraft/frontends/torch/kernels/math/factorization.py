@@ -314,6 +314,10 @@ def _svd(
         if not compute_uv:
             return none, s, none
         return (some(m, m), s, some(n, n)) if full_matrices else (some(m, min(m, n)), s, some(min(m, n), n))
+    if driver is not None:  # the forms with out= come here, whose meta functions let it pass
+        raise RuntimeError(
+            "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
+        )
     _not_converged(xp, x, "linalg.svd")
     return xp.svd(x, full=full_matrices) if compute_uv else (none, xp.svdvals(x), none)
 
