@@ -92,7 +92,9 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
 def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor]) -> str:
     """Numbers for which PyTorch's own kernels differ: by dtype, size, layout, or the library that computes."""
     plain = name.rstrip("_")
-    seen = (args[0], args[0].view(args[1])) if name == "view" and isinstance(args[1], torch.dtype) else ()
+    seen = (
+        (args[0], args[0].view(args[1])) if name in ("view", "view_copy") and isinstance(args[1], torch.dtype) else ()
+    )
     signs = floats if plain in ("signbit", "copysign") else ()
     if any(t.is_floating_point() and t.isnan().any() for t in (*seen, *signs)):
         return "the bits of NaN"
