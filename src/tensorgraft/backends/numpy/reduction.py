@@ -60,12 +60,24 @@ def _position(find: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+_WORTH_ROWS = 256  # elements of a row for which numpy is called once more
+
+
 def _scan(ufunc: np.ufunc) -> Callable[..., Any]:
     @widened
     def accumulate(x: Array, axis: int) -> Array:
-        if x.dtype == np.float32 and ufunc in (np.add, np.multiply):  # one after the other, roundings would add up
-            return ufunc.accumulate(x, axis=axis, dtype=np.float64).astype(np.float32)
-        return ufunc.accumulate(x, axis=axis, dtype=x.dtype)
+        # one after the other, roundings would add up
+        wide = np.float64 if x.dtype == np.float32 and ufunc in (np.add, np.multiply) else x.dtype
+        if x.size < _WORTH_ROWS * x.shape[axis] or x.strides[axis] <= x.itemsize:
+            return ufunc.accumulate(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
+        out = np.empty_like(x)  # row by row: `accumulate` would go through memory column by column
+        rows, into = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
+        carry = rows[0].astype(wide)
+        into[0] = carry
+        for i in range(1, len(rows)):
+            ufunc(carry, rows[i], out=carry)
+            into[i] = carry
+        return out
 
     def method(self: Any, x: Array, /, axis: int) -> Array:
         return accumulate(x, axis)
