@@ -22,9 +22,9 @@ shapes, strides, who shares memory with whom, versions, histories, gradients, ex
 program again, and one that differs is made small. `make test` plays some of each kind, others for each commit. Once
 mended, what was found is a test (`tests/fuzz/found/`).
 
-A difference counts for nothing where the source framework leaves the result open ([differences](differences.md)), or
-where rounding decides: the reference, played again with noise of the size of a rounding error in each operator,
-varies as much. Such programs are counted apart.
+A difference counts for nothing where the source framework leaves the result open, where it is the very one that
+[differences](differences.md) documents, or where rounding decides: the reference, played again with noise of the size
+of a rounding error in each operator, varies as much. Such programs are counted apart, by their reason.
 """
 
 
