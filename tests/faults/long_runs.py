@@ -345,10 +345,12 @@ def plans(steps: int) -> Iterator[tuple[str, str, str, int, int]]:
             yield "training", backend, "jit", steps, 1
     for backend in ("jax", "numpy", "torch"):
         yield "training", backend, "lazy", steps, 1
-    for backend in ("jax", "numpy", "torch"):
+    for backend in ("jax", "numpy", "torch", "tensorflow"):
         yield "training", backend, "eager", steps, 0
-        yield "training", backend, "lazy", steps, 0
+        if backend != "tensorflow":
+            yield "training", backend, "lazy", steps, 0
     yield "training", "jax", "jit", steps, 0  # on the others it is an error: where nothing is cold, all is compiled
+    yield "training", "tensorflow", "jit", steps, 0
     yield "training", "numpy", "eager", steps, 500
     yield "training", "jax", "eager", steps, 500
     yield "training", "jax", "jit", steps, 16

@@ -158,7 +158,7 @@ def _varies(name: str, line: str, expected: Outcome, found: Outcome, others: lis
     sure = ~wild
     unequal = not torch.equal(finite[sure], torch.isfinite(b)[sure])
     if unequal or not torch.allclose(a[~finite & sure], b[~finite & sure], equal_nan=True):
-        return any(not torch.equal(torch.isfinite(n), finite) for n in noisy)
+        return any(not torch.equal(of(n), of(a)) for n in noisy for of in (torch.isfinite, torch.isnan))
     finite &= sure
     if not finite.any() or not noisy:
         return False

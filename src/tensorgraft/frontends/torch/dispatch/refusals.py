@@ -122,7 +122,14 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
             return name.startswith("special_") or name in _NOWHERE_NARROW or not any(dtype in said for dtype in _NARROW)
         if isinstance(refusals[0], NotImplementedError):  # else the operator is for other devices alone
             return "complex" in said
-        return not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs))
+        if not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs)):
+            return True
+        wide, named = map_nested(_wide_zeros, args), {n: map_nested(_wide_zeros, a) for n, a in kwargs.items()}
+        try:
+            heard(operator.op, wide, named)
+        except Exception as refusal:
+            return str(refusal) == said  # which is not about the dtype's width
+        return False
 
     of_any = lacking() or _of_any_values(operator, refusals[0])
     if lacking() and not nowhere():
@@ -145,6 +152,15 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
 
 def is_narrow(dtype: torch.dtype) -> bool:
     return (dtype.is_floating_point or dtype.is_complex) and torch.finfo(dtype).bits < 32
+
+
+def _wide_zeros(a: Any) -> Any:
+    if isinstance(a, Tensor):
+        dtype = torch.promote_types(a.dtype, torch.float32) if is_narrow(a.dtype) else a.dtype
+        return torch.empty_strided(a.size(), a.stride(), dtype=dtype, device="cpu").zero_()
+    if isinstance(a, torch.device):
+        return torch.device("cpu")
+    return None if isinstance(a, torch.Generator) else a
 
 
 def on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
