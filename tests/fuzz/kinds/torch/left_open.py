@@ -84,6 +84,8 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
                 return "an operator that is not elementwise reads what it writes"
             if _crosses(t, other):
                 return "an operator reads elements that it has written"
+    if func.name() == "aten::gelu.out" and not written[0].is_contiguous():  # oneDNN writes a copy
+        return "GELU into memory with gaps, which the CPU leaves as it is"
     if func.name() == "aten::huber_loss.out" and written[0].numel() > 1:  # its kernel computes there
         return "what lies beside a result in the memory of out="
     return ""

@@ -40,8 +40,8 @@ Parameter = torch.nn.Parameter
 MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
-# whose kernels on the CPU give fewer digits than ours, or leave a part of the result as the memory was
-_PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm"})
+# whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
+_PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
 _has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
