@@ -3,6 +3,7 @@ sequence that grows. Nothing is kept from other processes; CPU PyTorch takes tur
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ STEPS: dict[str, tuple[tuple[str, dict[str, Any]], float]] = {  # and of the fir
     "ResNet-18, 224 x 224": (("resnet", {"batch": 2, "size": 224}), 3),
 }
 EAGER, PYTORCH = "tensorgraft, eager", "CPU PyTorch"
+ON_TENSORFLOW = "tensorgraft on TensorFlow, eager"
 NEW_LENGTH, TOKEN = 2, 4
 LENGTHS = (33, 21, 54, 40, 27, 48, 36, 59, 24, 44)
 
@@ -27,18 +29,24 @@ LENGTHS = (33, 21, 54, 40, 27, 48, 36, 59, 24, 44)
 def first_steps(name: str, work: tuple[str, dict[str, Any]], limit: float | None = None) -> Iterator[Row]:
     """The first and the tenth training step. Raises AssertionError where they do not compute the same."""
     others = [PYTORCH] + (["torchax"] if peers()["torchax"] is None else [])
+    ours = [EAGER] + ([ON_TENSORFLOW] if importlib.util.find_spec("tensorflow") else [])
     losses, first, tenth = {}, {}, {}
-    for subject in (EAGER, *others):
+    for subject in (*ours, *others):
         with Worker(subject, work, True) as worker:
             value, first[subject] = worker.ask("first")
             losses[subject] = [value, *worker.ask("calls", 8)]
             tenth[subject] = worker.ask("burst", 1)
     # at a loss near 0 nothing is left but what rounding has left
-    apart = max(abs(a - b) / max(abs(b), 0.1) for a, b in zip(losses[EAGER], losses[PYTORCH], strict=True))
+    apart = max(
+        abs(a - b) / max(abs(b), 0.1) for one in ours for a, b in zip(losses[one], losses[PYTORCH], strict=True)
+    )
     assert apart < 1e-3, f"{name}: {losses}"
     for other in others:
         yield Row(f"{name}, first training step", first[EAGER], first[other], other, limit * (other == PYTORCH) or None)
         yield Row(f"{name}, tenth training step", tenth[EAGER], tenth[other], other)
+    for one in ours[1:]:
+        yield Row(f"{name} on TensorFlow, first training step", first[one], first[PYTORCH], PYTORCH)
+        yield Row(f"{name} on TensorFlow, tenth training step", tenth[one], tenth[PYTORCH], PYTORCH)
 
 
 def cpu_seconds(fn: Callable[..., Any], *args: Any) -> float:

@@ -41,6 +41,12 @@ def ours_eager(work: Work, training: bool) -> Subject:
     return torch_eager(work.on(tg.device("jax")), training)
 
 
+def on_tensorflow(work: Work, training: bool) -> Subject:
+    import tensorgraft as tg
+
+    return torch_eager(work.on(tg.device("tensorflow")), training)
+
+
 def _of_jit(plain: Any, *args: Any) -> tuple[Callable[[], float], Callable[[], int]]:
     import tensorgraft as tg
 
@@ -153,6 +159,7 @@ def _told(out: Any) -> float:
 SUBJECTS: dict[str, Callable[[Work, bool], Subject]] = {
     "tensorgraft": ours,
     "tensorgraft, eager": ours_eager,
+    "tensorgraft on TensorFlow, eager": on_tensorflow,
     "JAX by hand": by_hand,
     "CPU PyTorch": torch_eager,
     "torch.compile": torch_compile,
