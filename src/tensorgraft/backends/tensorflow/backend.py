@@ -145,10 +145,10 @@ class TensorFlowBackend(
         return registry.get("numpy") if self._for_cpu else None
 
     def lend(self, x: Array, /) -> Any | None:
-        # what a tape watches is computed where the tape sees it
-        if type(x) is not EagerTensor or not self._for_cpu or (may_be_recorded() and order_of([x])):
+        # in a trace an array that has a value stands for those of later calls; a tape sees what TensorFlow computes
+        if type(x) is not EagerTensor or not self._for_cpu or not tf.executing_eagerly():
             return None
-        return x
+        return None if may_be_recorded() and order_of([x]) else x
 
     def adopt(self, x: np.ndarray, /) -> Array:
         with tf.init_scope(), self.scope():

@@ -39,6 +39,7 @@ class Torch(Kind):
         "jax lazy": 200,
         "jax jit": 200,
         "torch jit": 50,
+        "tensorflow jit": 50,
         "jax dynamo": 1000,
         "jax grad": 20,
         "numpy vmap": 20,
