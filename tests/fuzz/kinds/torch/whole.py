@@ -7,6 +7,8 @@ module is called by `functional_call` then, and its numbers are an input.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import re
 import traceback
@@ -109,7 +111,7 @@ def _transformed(fn: Callable[..., Any], inputs: list[Any], backend: str, way: s
         torch._dynamo.reset()
         return lambda: torch.compile(fn, backend="aot_eager" if backend == REFERENCE else "tensorgraft")(*inputs)
     if way == "jit":
-        return lambda: fn(*inputs) if backend == REFERENCE else tg.jit(fn, compile="first")(*inputs)
+        return functools.partial(fn if backend == REFERENCE else _traced_before(fn, inputs), *inputs)
 
     def floats(*args: Any) -> list[Tensor]:
         made = tree_leaves(fn(*tree_map(lambda t: t.clone(), args)))
@@ -138,6 +140,20 @@ def _transformed(fn: Callable[..., Any], inputs: list[Any], backend: str, way: s
 
     primals = tuple([inputs[i] for i in at])
     return lambda: torch.func.jvp(among, primals, tree_map(torch.ones_like, primals))
+
+
+def _traced_before(fn: Callable[..., Any], inputs: list[Any]) -> Callable[..., Any]:
+    """`fn` compiled, and called with other values, none of which may be left in the program. Not where it has a module,
+    whose state would change."""
+    compiled = tg.jit(fn, compile="first")
+    if "m" not in fn.__globals__:
+        others = copy.deepcopy(inputs)
+        with contextlib.suppress(Exception):
+            with torch.no_grad():
+                for t in others:
+                    t.copy_(t.flip(0) if t.ndim else t + 1)
+            compiled(*others)
+    return compiled
 
 
 def _values(seen: dict[str, Any]) -> dict[str, Any]:
