@@ -432,3 +432,26 @@ def test_a_tensor_from_outside_that_is_made_to_look_elsewhere_is_refused(device)
         with pytest.raises(tg.TracedValueError, match="another geometry or storage"):
             tg.jit(fn)(torch.ones(2, 3, device=device))
     assert held.shape == (2, 3) and torch.equal(layer.weight, weight)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow", "numpy"])
+def test_an_argument_is_made_to_require_a_gradient_at_each_call(backend: str) -> None:
+    """As `t_()` and `.data =` of an argument; what is computed of it has its history."""
+    pytest.importorskip(backend)
+
+    def begun(x, y):
+        x.requires_grad_()
+        (x * x).sum().backward()
+        y.requires_grad_(False)
+        return x * y
+
+    run = tg.jit(begun, compile="first")
+    for scale in (1.0, 2.0, 3.0):
+        seen = []
+        for call, device in ((run, tg.device(backend)), (begun, "cpu")):
+            x, y = torch.full((2,), scale).to(device), torch.ones(2).to(device).requires_grad_()
+            out = call(x, y)
+            out.sum().backward()
+            seen.append((x.requires_grad, y.requires_grad, y.grad, out.tolist(), x.grad.tolist()))
+        assert seen[0] == seen[1]
+    assert run.report.traces == (backend != "numpy")

@@ -118,6 +118,8 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "a factor of Cholesky whose diagonal is not real"
     if ("polynomial" in name or plain in ("igamma", "igammac")) and any(t.isnan().any() for t in floats):
         return "special functions of NaN"
+    if plain.startswith("histogram") and len(numbers) > 1 and bool((numbers[1].diff() < 0).any()):
+        return "edges of a histogram that do not increase"
     if plain == "gelu" and any(t.isinf().any() for t in floats):
         return "GELU of infinities"
     if plain in _BY_VECTORS and any(t.isnan().any() for t in floats[1:]):

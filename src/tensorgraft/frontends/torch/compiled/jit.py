@@ -252,6 +252,7 @@ class Compiled(TracedFunction):
                 handed[i] = t.detach().requires_grad_()
                 ours[k] = (i, handed[i])
                 cut[id(handed[i])] = i
+        required = [t.requires_grad if isinstance(t, Tensor) else None for t in handed]
         args, kwargs = unflatten_call(structure, handed)
         entry_gradients = {id(t): t.grad for t in self.leaves}
         surroundings = Surroundings("torch")
@@ -291,6 +292,11 @@ class Compiled(TracedFunction):
                     seen["identical"].append(None)
                     flat.append(t.detach())
                 seen["moved"] = [i for i, _ in moved]
+                seen["required"] = [
+                    (i, not before)
+                    for i, (t, before) in enumerate(zip(handed, required, strict=True))
+                    if before is not None and t.requires_grad is not before and t.grad_fn is None and id(t) not in cut
+                ]
                 seen["flat"] = flat
                 for t in flat:
                     if isinstance(t, Tensor) and t.device.type == TYPE:
@@ -483,6 +489,7 @@ class Compiled(TracedFunction):
             kept=kept,
             results=results,
             moved=seen["moved"],
+            required=seen["required"],
             structure=seen["structure"],
             gradients=gradients,
             draws=capture.advances(),

@@ -66,6 +66,7 @@ class Trace:
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
     results: list[Result]
     moved: list[int]  # arguments that look at the last results after a call
+    required: list[tuple[int, bool]]  # arguments whose `requires_grad` a call sets
     structure: Structure | None  # None: there is one result, and nothing around it
     gradients: list[Gradient]
     draws: list[tuple[state.RandomState, int]]
@@ -89,6 +90,7 @@ class Trace:
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
         more = (
             self.moved,
+            self.required,
             self.written,
             self.kept,
             self.gradients,
@@ -132,6 +134,9 @@ class Trace:
                 raise
             for i in self.moved:  # before any result is a view of it, whose history a later write would end
                 torch.autograd.graph.increment_version(leaves[i])
+            for i, required in self.required:
+                if required:  # results have it in their history
+                    leaves[i].requires_grad_()
             try:
                 slopes, flat = self._made(leaves, arrays, outputs)
             except BaseException:
@@ -143,6 +148,8 @@ class Trace:
             self._commit(leaves, outputs, slopes, first)
             for i in reversed(self.moved):
                 leaves[i].data = flat.pop()
+            for i, required in self.required:
+                leaves[i].requires_grad_(required)
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
 
     def _commit(
