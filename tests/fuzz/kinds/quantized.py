@@ -195,7 +195,7 @@ class Quantized(Kind):
                     f"{n}.double()",
                     f"torch.where({n} > 0, {n}, {value})",
                     f"slope(lambda x: x * {n}, {value})",
-                    f"{n}.tolist() and {n} * 1",
+                    f"[{n}.tolist(), {n} * 1][1]",
                     f"torch.relu({n})",
                     f"{n}.reshape(-1).sort().values",
                     f"slope(lambda x: torch.where({n} > 0, x, {n}), {value})",
