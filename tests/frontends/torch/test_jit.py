@@ -455,3 +455,29 @@ def test_an_argument_is_made_to_require_a_gradient_at_each_call(backend: str) ->
             seen.append((x.requires_grad, y.requires_grad, y.grad, out.tolist(), x.grad.tolist()))
         assert seen[0] == seen[1]
     assert run.report.traces == (backend != "numpy")
+
+
+def test_what_a_trace_made_require_a_gradient_is_put_back() -> None:
+    """After an exception, and where several traces answer what Python asks."""
+    device = tg.device("jax")
+
+    def failing(x):
+        x.requires_grad_()
+        raise KeyError
+
+    x = torch.ones(2, device=device)
+    with pytest.raises(KeyError):
+        tg.jit(failing)(x)
+    assert not x.requires_grad
+
+    @tg.jit(compile="first", guard_values=True)
+    def asking(x):
+        x.requires_grad_()
+        return x * 2 if x.sum() > 0 else x * 3
+
+    for scale in (1.0, 2.0, 3.0):
+        x = torch.full((2,), scale, device=device)
+        out = asking(x)
+        assert x.requires_grad and out.requires_grad
+        out.sum().backward()
+        assert x.grad.tolist() == [2.0, 2.0]

@@ -252,7 +252,8 @@ class Compiled(TracedFunction):
                 handed[i] = t.detach().requires_grad_()
                 ours[k] = (i, handed[i])
                 cut[id(handed[i])] = i
-        required = [t.requires_grad if isinstance(t, Tensor) else None for t in handed]
+        # leaves, whose `requires_grad` a call may set
+        settable = [(i, t, t.requires_grad) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t is handed[i]]
         args, kwargs = unflatten_call(structure, handed)
         entry_gradients = {id(t): t.grad for t in self.leaves}
         surroundings = Surroundings("torch")
@@ -293,9 +294,7 @@ class Compiled(TracedFunction):
                     flat.append(t.detach())
                 seen["moved"] = [i for i, _ in moved]
                 seen["required"] = [
-                    (i, not before)
-                    for i, (t, before) in enumerate(zip(handed, required, strict=True))
-                    if before is not None and t.requires_grad is not before and t.grad_fn is None and id(t) not in cut
+                    (i, not before) for i, t, before in settable if t.is_leaf and t.requires_grad is not before
                 ]
                 seen["flat"] = flat
                 for t in flat:
@@ -345,6 +344,9 @@ class Compiled(TracedFunction):
             raise
         finally:
             capture.restore()
+            for _, t, before in settable:
+                if t.is_leaf and t.requires_grad is not before:
+                    t.requires_grad_(before)
         trace.undo = capture.restore_gradients
         self.leaves = [leaf.tensor for leaf in capture.leaves.values()]
         self.report.traces += 1

@@ -148,8 +148,6 @@ class Trace:
             self._commit(leaves, outputs, slopes, first)
             for i in reversed(self.moved):
                 leaves[i].data = flat.pop()
-            for i, required in self.required:
-                leaves[i].requires_grad_(required)
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
 
     def _commit(
@@ -166,6 +164,8 @@ class Trace:
             cell.array = outputs[len(written) + k]
         for leaf, slope in slopes:
             leaf.grad = slope
+        for i, required in self.required:
+            leaves[i].requires_grad_(required)
         if not first:
             for call in self.schedule.after:
                 call()
