@@ -6,6 +6,7 @@ loss of a training step, the mean square of what inference gives. Each lives in 
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,16 +36,10 @@ def ours(work: Work, training: bool) -> Subject:
     return Subject(lambda: _told(tg.to_backend_array(infer(work.inputs))), *_of_jit(plain, work.inputs))
 
 
-def ours_eager(work: Work, training: bool) -> Subject:
+def ours_eager(backend: str, work: Work, training: bool) -> Subject:
     import tensorgraft as tg
 
-    return torch_eager(work.on(tg.device("jax")), training)
-
-
-def on_tensorflow(work: Work, training: bool) -> Subject:
-    import tensorgraft as tg
-
-    return torch_eager(work.on(tg.device("tensorflow")), training)
+    return torch_eager(work.on(tg.device(backend)), training)
 
 
 def _of_jit(plain: Any, *args: Any) -> tuple[Callable[[], float], Callable[[], int]]:
@@ -158,8 +153,8 @@ def _told(out: Any) -> float:
 
 SUBJECTS: dict[str, Callable[[Work, bool], Subject]] = {
     "tensorgraft": ours,
-    "tensorgraft, eager": ours_eager,
-    "tensorgraft on TensorFlow, eager": on_tensorflow,
+    "tensorgraft, eager": functools.partial(ours_eager, "jax"),
+    "tensorgraft on TensorFlow, eager": functools.partial(ours_eager, "tensorflow"),
     "JAX by hand": by_hand,
     "CPU PyTorch": torch_eager,
     "torch.compile": torch_compile,

@@ -282,7 +282,7 @@ def test_checkpoints_go_back(device: torch.device) -> None:
 
 
 def test_what_the_cpu_forgets_to_write(device: torch.device) -> None:
-    """Into memory with gaps, oneDNN's GELU writes a copy."""
+    """Into elements that do not follow each other: oneDNN's GELU writes a copy."""
     x, room = torch.randn(3, 4, device=device), torch.zeros(4, 6, device=device)
     torch._C._nn.gelu(x, out=room.mT[::2])
     torch.testing.assert_close(room.mT[::2].cpu(), F.gelu(x.cpu()))

@@ -149,6 +149,8 @@ class Jax(Kind):
         found_all = [_value(leaf) for leaves in found.observed.values() for leaf in leaves]
         if any(np.any((x != 0) & (np.abs(x) < np.finfo(x.dtype).tiny)) for x in found_all if x.dtype.kind == "f"):
             return "XLA takes subnormal numbers for 0"
+        if re.search(r"jnp\.full\([^=]*, -[\d.]+, jnp\.uint", str(program)):
+            return "a number below zero as an unsigned one: JAX wraps it where it traces, XLA makes it 0"
         convolves = re.search("conv|polymul|correlate", str(program))
         if convolves and not all(np.isfinite(x).all() for x in found_all if x.dtype.kind in "fc"):
             return "a convolution of what is not finite: some of XLA's kernels multiply by padding, some do not"

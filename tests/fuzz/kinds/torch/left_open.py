@@ -56,7 +56,7 @@ def unspecified(func: Any, args: Any, kwargs: Any) -> str:
         not torch.isfinite(torch.view_as_real(t.resolve_conj())).all() for t in complex_ones
     ):
         return "complex arithmetic with infinities and NaN"
-    if name in ("bmm", "baddbmm") and len({t.dtype for t in numbers}) > 1:
+    if name in ("bmm", "baddbmm") and len({t.dtype for t in numbers}) > 1 and not all(t.numel() for t in numbers):
         return "products of nothing, of several dtypes"
     if name == "copy_" and args[0] is not args[1] and _one_memory(args[0], args[1]):
         return "a copy onto memory that it reads"
@@ -85,7 +85,7 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
             if _crosses(t, other):
                 return "an operator reads elements that it has written"
     if func.name() == "aten::gelu.out" and not written[0].is_contiguous():  # oneDNN writes a copy
-        return "GELU into memory with gaps, which the CPU leaves as it is"
+        return "GELU into elements that do not follow each other, which the CPU leaves as they are"
     if func.name() == "aten::huber_loss.out" and written[0].numel() > 1:  # its kernel computes there
         return "what lies beside a result in the memory of out="
     return ""

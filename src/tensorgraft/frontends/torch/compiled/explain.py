@@ -29,7 +29,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.places import Place, in_library, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype
-from tensorgraft.frontends.torch.dispatch.outcome import to_meta
+from tensorgraft.frontends.torch.dispatch.asking import to_meta
 from tensorgraft.hub.analysis import Analysis, Cost
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage

@@ -11,6 +11,9 @@ import torch
 
 from tensorgraft import warned
 from tensorgraft.frontends.torch.core.modes import suspended
+from tensorgraft.frontends.torch.core.nested import map_nested
+
+Tensor = torch.Tensor
 
 
 def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True) -> tuple[Any, list[str]]:
@@ -30,3 +33,23 @@ def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bo
     with suspended(), torch._C._DisableAutocast(), apart, warned.remembered(), warned.heard() as texts:
         torch.zeros(1, dtype=torch.float32, device="cpu").apply_(call)
     return result[0], [text.partition(" (Triggered")[0] for text in texts]
+
+
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros) of the same sizes, strides and dtypes."""
+    seen: dict[int, Tensor] = {}
+
+    def convert(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            if id(a) not in seen:
+                like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+                if device != "meta":
+                    elements = like.untyped_storage().nbytes() // like.itemsize
+                    like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
+                seen[id(a)] = like
+            return seen[id(a)]
+        if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
+            return None
+        return torch.device(device) if isinstance(a, torch.device) else a
+
+    return map_nested(convert, args), {name: map_nested(convert, a) for name, a in kwargs.items()}

@@ -13,35 +13,15 @@ from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.devices import slot_at
 from tensorgraft.frontends.torch.core.iteration import result_strides
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS, strided
-from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
+from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
-from tensorgraft.frontends.torch.dispatch.asking import heard
+from tensorgraft.frontends.torch.dispatch.asking import heard, to_meta
 from tensorgraft.frontends.torch.dispatch.refusals import final, on_the_host
 from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, is_large, rehearse
 from tensorgraft.storage import same_strides
 
 Tensor = torch.Tensor
-
-
-def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with meta tensors (or zeros) of the same sizes, strides and dtypes."""
-    seen: dict[int, Tensor] = {}
-
-    def convert(a: Any) -> Any:
-        if isinstance(a, Tensor):
-            if id(a) not in seen:
-                like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
-                if device != "meta":
-                    elements = like.untyped_storage().nbytes() // like.itemsize
-                    like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
-                seen[id(a)] = like
-            return seen[id(a)]
-        if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
-            return None
-        return torch.device(device) if isinstance(a, torch.device) else a
-
-    return map_nested(convert, args), {name: map_nested(convert, a) for name, a in kwargs.items()}
 
 
 def abstract_call(

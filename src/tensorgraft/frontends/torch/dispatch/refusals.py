@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import INDICES, OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch import rehearsal
-from tensorgraft.frontends.torch.dispatch.asking import heard
+from tensorgraft.frontends.torch.dispatch.asking import heard, to_meta
 from tensorgraft.frontends.torch.dispatch.memory import to_cpu
 
 Tensor = torch.Tensor
@@ -124,9 +124,9 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
             return "complex" in said
         if not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs)):
             return True
-        wide, named = map_nested(_wide_zeros, args), {n: map_nested(_wide_zeros, a) for n, a in kwargs.items()}
+        zeros, named = to_meta(args, kwargs, "cpu")
         try:
-            heard(operator.op, wide, named)
+            heard(operator.op, map_nested(_widened, zeros), {n: map_nested(_widened, a) for n, a in named.items()})
         except Exception as refusal:
             return str(refusal) == said  # which is not about the dtype's width
         return False
@@ -154,13 +154,9 @@ def is_narrow(dtype: torch.dtype) -> bool:
     return (dtype.is_floating_point or dtype.is_complex) and torch.finfo(dtype).bits < 32
 
 
-def _wide_zeros(a: Any) -> Any:
-    if isinstance(a, Tensor):
-        dtype = torch.promote_types(a.dtype, torch.float32) if is_narrow(a.dtype) else a.dtype
-        return torch.empty_strided(a.size(), a.stride(), dtype=dtype, device="cpu").zero_()
-    if isinstance(a, torch.device):
-        return torch.device("cpu")
-    return None if isinstance(a, torch.Generator) else a
+def _widened(a: Any) -> Any:
+    narrow = isinstance(a, Tensor) and is_narrow(a.dtype)
+    return a.to(torch.promote_types(a.dtype, torch.float32)) if narrow else a
 
 
 def on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

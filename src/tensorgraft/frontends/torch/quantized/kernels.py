@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.core.layouts import LAYOUTS
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
-from tensorgraft.frontends.torch.dispatch.outcome import to_meta
+from tensorgraft.frontends.torch.dispatch.asking import to_meta
 from tensorgraft.frontends.torch.dispatch.program import lay_out
 from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.frontends.torch.quantized import cpu
