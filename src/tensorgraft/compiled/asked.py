@@ -115,7 +115,7 @@ def ways_out(ways: Ways) -> list[str]:
 
 def _error(kind: type[Any], frame: FrameType | None, needs: str, name: str, x: TracedArray, ways: Ways) -> Any:
     place = None if frame is None else place_of(frame)
-    at = "This line" if place is None else f"{place}: `{place.text}`"
+    at = "This line" if place is None else place.quoted
     what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
     lines = [f"{at} needs {needs}, but {name} is a traced {what}."]
     if (origin := _origin(x.origin)) is not None:

@@ -45,6 +45,16 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"
 
+    @property
+    def quoted(self) -> str:
+        return quoted(self.file, self.line)
+
+
+def quoted(file: str, line: int) -> str:
+    """ "train.py:8: `y = x.item()`"; of a line that was typed in there may be no text: "<stdin>:1" """
+    text = linecache.getline(file, line).strip()
+    return f"{os.path.basename(file)}:{line}" + (f": `{text}`" if text else "")
+
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame, from `frame` outwards, that is not tensorgraft's own."""

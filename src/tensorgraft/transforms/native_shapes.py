@@ -113,7 +113,7 @@ def _asked(error: Exception, sized: bool) -> TracedValueError:
         if not is_ours(file) and not file.startswith(library):
             place = Place(at.tb_frame.f_code, at.tb_lasti)
         at = at.tb_next
-    lines = [f"{place}: `{place.text}` needs values of tensors now." if place else "Values of tensors are needed now.",
+    lines = [f"{place.quoted} needs values of tensors now." if place else "Values of tensors are needed now.",
              "Inside filter_eval_shape a tensor has no value yet."]  # fmt: skip
     if sized or (place is not None and in_extent(place.node)):
         lines += ["  keep it static:  Python ints, with min and max",

@@ -120,22 +120,28 @@ class TensorFlowIndexing:
                 " program is being traced, and how many there are is known only when it runs.\nUse where with three"
                 " arguments, or take this step out of the compiled function."
             )
-        shape = shape_of(x)
-        if not shape:
-            return ()
-        if dtype_of(x) != dtypes.bool_:
-            x = raw.NotEqual(x=cast(x, dtypes.float32) if dtype_of(x) in FLOAT8_AS_FLOAT32 else x, y=_zero(x))
-        at = tf.reshape(raw.Where(condition=tf.reshape(x, (-1,))), (-1,))
-        places = []
-        for n in reversed(shape):
-            places.append(raw.FloorMod(x=at, y=constant(max(n, 1), dtypes.int64)))
-            at = raw.FloorDiv(x=at, y=constant(max(n, 1), dtypes.int64))
-        return tuple(reversed(places))
+        with tf.init_scope():  # in a trace too, how many there are has to be known now
+            return _places(x)
 
     def take(self, x: Array, indices: Array, axis: int) -> Array:
         axis %= len(shape_of(x))
         at = indices if dtype_of(indices) in (dtypes.int32, dtypes.int64) else cast(indices, dtypes.int64)
         return raw.GatherV2(params=x, indices=at, axis=constant(axis, dtypes.int32))
+
+
+def _places(x: EagerTensor) -> tuple[Array, ...]:
+    """Of what is true, one array an axis."""
+    shape = shape_of(x)
+    if not shape:
+        return ()
+    if dtype_of(x) != dtypes.bool_:
+        x = raw.NotEqual(x=cast(x, dtypes.float32) if dtype_of(x) in FLOAT8_AS_FLOAT32 else x, y=_zero(x))
+    at = tf.reshape(raw.Where(condition=tf.reshape(x, (-1,))), (-1,))
+    places = []
+    for n in reversed(shape):
+        places.append(raw.FloorMod(x=at, y=constant(max(n, 1), dtypes.int64)))
+        at = raw.FloorDiv(x=at, y=constant(max(n, 1), dtypes.int64))
+    return tuple(reversed(places))
 
 
 def _zero(x: Array) -> Array:

@@ -86,6 +86,13 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
                 return "an operator reads elements that it has written"
     if func.name() == "aten::gelu.out" and not written[0].is_contiguous():  # oneDNN writes a copy
         return "GELU into elements that do not follow each other, which the CPU leaves as they are"
+    if func.name() in ("aten::logsumexp.out", "aten::special_logsumexp.out") and args[0].is_complex():
+        if not written[0].is_complex():
+            return "a sum of complex numbers in the memory of a real out="
+    if func.name().startswith("aten::index_fill_."):
+        size = args[0].size(args[1]) if args[0].dim() else 1
+        if bool(((args[2] >= size) | (args[2] < -size)).any()):
+            return "what the CPU has written when it meets an index out of range"
     if func.name() == "aten::huber_loss.out" and written[0].numel() > 1:  # its kernel computes there
         return "what lies beside a result in the memory of out="
     return ""

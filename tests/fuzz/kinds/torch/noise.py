@@ -38,6 +38,12 @@ class Noise(TorchDispatchMode):
             noise = torch.complex(noise, self.uniform(t, real) * 2 - 1)
         return (t * (1 + step * noise)).to(t.dtype)
 
+    def result(self, func: Any, t: Tensor, step: float) -> Tensor:
+        t = self.noisy(t, step)
+        if "lgamma" not in func.name() or self.still:
+            return t
+        return t + max(step, STEP[t.dtype]) * (self.uniform(t, t.dtype) - 0.5)  # of terms that cancel at 1 and 2
+
     def cancelled(self, t: Tensor, step: float) -> Tensor:
         """What is small beside its largest neighbour may be nothing: terms of a sum that cancel."""
         if self.still or not t.numel():
@@ -84,7 +90,7 @@ class Noise(TorchDispatchMode):
             made = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
             for t in made or written.values():  # operators on lists return nothing
                 if t.dtype in STEP and not overlaps(t):
-                    _overwrite(t, self.noisy(t, step))
+                    _overwrite(t, self.result(func, t, step))
             return result
         result = func(*args, **kwargs)
         if any(isinstance(t, Tensor) and t.dtype in STEP for t in tree_leaves(result)):
@@ -94,7 +100,7 @@ class Noise(TorchDispatchMode):
                 other = result
             for t, o in zip(tree_leaves(result), tree_leaves(other), strict=True):
                 if isinstance(t, Tensor) and t.dtype in STEP and t.shape == o.shape:
-                    o = self.noisy(o, step)
+                    o = self.result(func, o, step)
                     if torch.Tag.pointwise not in func.tags:
                         o = self.cancelled(o, step)
                     if func.name() == "aten::gelu":  # x / 2 (1 + erf(x)), whose terms cancel left of zero

@@ -36,12 +36,10 @@ def leaves(name: str, value: Any, deep: int = 0) -> Iterator[tuple[str, Tensor]]
 def tensors(names: dict[str, Any]) -> dict[str, Tensor]:
     """Those of a program's own variables, with at most a thousand elements."""
     own = [(n, v) for n, v in names.items() if n[0] == "v" and n[1:].isdigit()]
-    return {
-        n: t for name, value in own for n, t in leaves(name, value) if t.numel() < 1000 and t.ndim < 7 and _valid(t)
-    }
+    return {n: t for name, value in own for n, t in leaves(name, value) if t.numel() < 1000 and t.ndim < 7 and valid(t)}
 
 
-def _valid(t: Tensor) -> bool:
+def valid(t: Tensor) -> bool:
     """PyTorch asks for the history of one of several views that were written in place, and refuses it; an operator that
     is refused (`resize_`, `as_strided_`) may have left sizes below zero."""
     try:
@@ -57,7 +55,7 @@ def follow(names: dict[str, Any]) -> None:
     for name, value in list(names.items()):
         if name[0] == "v" and name[1:].isdigit():
             for said, t in leaves(name, value):
-                if not _valid(t):
+                if not valid(t):
                     continue
                 grad = t.grad if t.is_leaf or t.retains_grad else None
                 for key, held in ((said, t), (f"{said}.grad", grad)):
@@ -77,7 +75,7 @@ def observe(names: dict[str, Any]) -> dict[str, Any]:
             if value is None:
                 seen[name] = None
             for said, t in leaves(name, value):
-                if not _valid(t):
+                if not valid(t):
                     seen[said] = Seen({"valid": False}, torch.zeros(0))
                     continue
                 seen[said] = _counted(_seen(said, t, storages), names)

@@ -44,6 +44,7 @@ def play(kind: Any, program: Program, backend: str, way: str) -> Outcome:
             raise Unfit from error
         outcome.raised[0] = type(error).__name__
         return outcome
+    result = tree_map(lambda t: t if not isinstance(t, Tensor) or observed.valid(t) else t.detach(), result)
     names.update(result if way not in TRANSFORMS else {"v0": tree_leaves(result)})
     seen = _values(observed.observe(names))  # a leaf made inside comes back without its gradient: documented
     outcome.observed = {n: s for n, s in seen.items() if ".grad" not in n or n.removesuffix(".grad") in inputs}

@@ -25,7 +25,7 @@ def checked() -> str | None:
     is_check = isinstance(node, ast.Assert) or (
         isinstance(node, ast.If) and not node.orelse and (_raises(node.body) or _is_about_numbers(node.test))
     )
-    return f"{place}: `{place.text}`" if is_check else None
+    return place.quoted if is_check else None
 
 
 def _is_about_numbers(condition: ast.expr) -> bool:

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 import torch
 
-from tensorgraft.frontends.torch.core.places import Place, in_library, source_line
+from tensorgraft.compiled.places import quoted
+from tensorgraft.frontends.torch.core.places import Place, in_library
 
 OFTEN = 100  # operators of one kind from one place
 MANY = 2000  # operators of one loop, of its places that have issued so many
@@ -69,9 +70,8 @@ class Loops:
 
 
 def _message(place: Place, times: int, operators: int) -> str:
-    file, line = place
     return (
-        f"{os.path.basename(file)}:{line}: `{source_line(place)}` is unrolled: it ran {times:,} times in one trace, and"
+        f"{quoted(*place)} is unrolled: it ran {times:,} times in one trace, and"
         f" the program has {operators:,} operators of it, their derivatives not counted.\n"
         "Tracing and compiling take time with each. A loop of the backend is traced once, whatever its length:\n"
         "  step by step:       torch._higher_order_ops.scan(step, carry, xs)\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +11,12 @@ import optree
 import torch
 from torch.utils import _pytree
 
+from tensorgraft.compiled.places import quoted
 from tensorgraft.compiled.reach import Reached, objects_behind
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.guards import Guards, modes
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.places import Place, in_library, source_line
+from tensorgraft.frontends.torch.core.places import Place, in_library
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 
@@ -109,7 +109,7 @@ class History:
 
 
 def _where(name: str, place: Place | None) -> str:
-    return name if place is None else f"{os.path.basename(place[0])}:{place[1]}: `{source_line(place)}`"
+    return name if place is None else quoted(*place)
 
 
 def _values(part: str, calls: Sequence[NamedKey]) -> list[str]:

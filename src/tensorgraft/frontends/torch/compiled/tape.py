@@ -297,12 +297,21 @@ def record(
         for i, t in enumerate(flat)
         if isinstance(t, Tensor)
         and t.device.type == TYPE
-        and t.grad_fn is not None
+        and has_history(t)
         and identical[i] is None
         and not any(t is before for before in flat[:i])
     ]
     tape = taped([flat[i] for i in places], first_node, capture) if places else None
     return ([], None) if tape is None else (places, tape)
+
+
+def has_history(t: Tensor) -> bool:
+    """It is the result of a function that can be differentiated: not one of several views (chunk, unbind) of what was
+    written since, of which PyTorch refuses to tell."""
+    try:
+        return t.grad_fn is not None
+    except RuntimeError:
+        return False
 
 
 def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 from tensorgraft.compiled.asked import ways_out
+from tensorgraft.compiled.places import quoted
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.core.places import Place, program_place, source_line
+from tensorgraft.frontends.torch.core.places import Place, program_place
 
 
 def where(place: Place | None) -> str:
-    """ "train.py:8: `y = x.item()`" """
-    if place is None:
-        return "The program"
-    file, line = place
-    return f"{os.path.basename(file)}:{line}: `{source_line(place)}`"
+    return "The program" if place is None else quoted(*place)
 
 
 def here() -> str:

@@ -19,13 +19,15 @@ Place = tuple[str, int]  # file, line
 # frames of these are not the program's
 _BELOW = [spec.origin for name in ("jax", "jaxlib", "tensorflow") if (spec := importlib.util.find_spec(name))]
 _LIBRARIES = (places.OURS, *(str(Path(file).parent) + os.sep for file in (torch.__file__, *_BELOW) if file))
+# by torch.fx, Python and NumPy; "<stdin>" and "<string>" are programs that are typed in
+_GENERATED = ("<eval_with_key>", "<frozen ", "<__array_function__")
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 
 
 @functools.cache
 def in_library(file: str) -> bool:
-    """A file of Python's, PyTorch's, ours, or of a backend's framework."""
-    return file.startswith((*_LIBRARIES, "<")) or (file.startswith(_STANDARD) and "site-packages" not in file)
+    """A file of Python's, PyTorch's, ours, or of a backend's framework; or code that one of them wrote."""
+    return file.startswith((*_LIBRARIES, *_GENERATED)) or (file.startswith(_STANDARD) and "site-packages" not in file)
 
 
 def program_frame() -> FrameType | None:

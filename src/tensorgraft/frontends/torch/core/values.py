@@ -143,6 +143,8 @@ def array_now(t: torch.Tensor, codes: bool = False) -> Array:
 
 
 def looked_up(xp: Backend, array: Array) -> np.ndarray | None:
-    """The values of an array that is only being traced, where they may be asked for."""
+    """The values of an array that is only being traced, where they may be asked for; one of no elements has them."""
+    if xp.is_traced(array) and 0 in xp.shape(array):
+        return np.empty(xp.shape(array), xp.dtype_of(array))
     values = None if state.now.capture is None else state.now.capture.values
     return None if values is None or not xp.is_traced(array) else values.of(xp, array)

@@ -87,7 +87,9 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     Raises FallbackError where the user forbade it, TracedValueError inside a trace.
     """
     name = schema.short_name(op)
-    if state.now.capture is not None:
+    if state.now.capture is not None and any(
+        t.numel() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)
+    ):
         if state.now.in_place_of_the_cpu is not None:
             return state.now.in_place_of_the_cpu(op, args, kwargs)
         raise NoKernelError(name)
