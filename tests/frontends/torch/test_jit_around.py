@@ -250,6 +250,15 @@ def test_without_tensors_it_computes_on_the_device_that_it_names(backend):
     assert tg.jit(eval(f"lambda: torch.ones(3, device={name!r}) + 1", {"torch": torch}))().device == device
 
 
+def test_a_program_that_is_typed_in_is_one():
+    """Code without a file ("<stdin>", "<string>") is looked into for its device, and is named in errors."""
+    made: dict = {"torch": torch, "other": tg.device("torch")}
+    exec("def make(): return torch.ones(3).to(other)\ndef run(x):\n    return x * float(x.sum())", made)
+    assert tg.jit(made["make"])().device == made["other"]
+    with pytest.raises(tg.errors.TracedValueError, match=r"^<string>:3 needs the value of a float32 tensor"):
+        tg.jit(made["run"])(torch.ones(3, device="graft"))
+
+
 def test_a_tensor_made_on_another_device_is_refused():
     other = tg.device("numpy")
     of_jax = torch.ones(3, device=tg.device("jax"))

@@ -13,7 +13,7 @@ from typing import Any
 from tests.fuzz.kinds.torch import data, observed
 from tests.fuzz.kinds.torch.left_open import STEP
 from tests.fuzz.kinds.torch.noise import Noise, Zeros
-from tests.fuzz.kinds.torch.whole import TRANSFORMS
+from tests.fuzz.kinds.torch.whole import TRANSFORMS, WAYS, raised
 from tests.fuzz.program import REFERENCE, Outcome, Program
 
 import torch
@@ -101,6 +101,9 @@ def _documented(kind: Any, program: Program, subject: str, expected: Outcome, fo
 
 def _raised(kind: Any, program: Program, at: int, subject: str = REFERENCE) -> Exception:
     """What the CPU raises in a statement, or a subject."""
+    backend, _, way = subject.partition(" ")
+    if way in WAYS:
+        return raised(kind, program, backend, way)
     names = kind.names(subject)
     for text in program.statements[:at]:
         with contextlib.suppress(Exception):
@@ -132,6 +135,8 @@ def _grows(kind: Any, program: Program) -> bool:
 def _bits_of_nan(want: Any, got: Any) -> bool:
     """Seen as numbers of another size, which a program has written there, they are equal, and some are NaN."""
     if want is None or got is None or want.exact != got.exact or not want.values.is_contiguous():
+        return False
+    if not all(torch.equal(of(want.values), of(got.values)) for of in (torch.isnan, torch.isinf)):
         return False
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         if dtype.itemsize < (want.values.real if want.values.is_complex() else want.values).element_size():

@@ -12,7 +12,7 @@ import copy
 import functools
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.fuzz.kinds.torch import observed
@@ -49,6 +49,16 @@ def play(kind: Any, program: Program, backend: str, way: str) -> Outcome:
     seen = _values(observed.observe(names))  # a leaf made inside comes back without its gradient: documented
     outcome.observed = {n: s for n, s in seen.items() if ".grad" not in n or n.removesuffix(".grad") in inputs}
     return outcome
+
+
+def raised(kind: Any, program: Program, backend: str, way: str) -> Exception:
+    """What the call raises."""
+    given, body = _parts(kind, program, way)
+    try:
+        _prepared(kind, given, body, backend, way)[0]()
+    except Exception as error:
+        return error
+    raise AssertionError("it raises in one run, and not in another")
 
 
 @functools.lru_cache(8)
@@ -144,17 +154,40 @@ def _transformed(fn: Callable[..., Any], inputs: list[Any], backend: str, way: s
 
 
 def _traced_before(fn: Callable[..., Any], inputs: list[Any]) -> Callable[..., Any]:
-    """`fn` compiled, and called with other values, none of which may be left in the program. Not where it has a module,
-    whose state would change."""
+    """`fn` compiled, and called with other values, none of which may be left in the program."""
     compiled = tg.jit(fn, compile="first")
-    if "m" not in fn.__globals__:
-        others = copy.deepcopy(inputs)
-        with contextlib.suppress(Exception):
-            with torch.no_grad():
-                for t in others:
-                    t.copy_(t.flip(0) if t.ndim else t + 1)
-            compiled(*others)
+    others = copy.deepcopy(inputs)
+    with _as_before(fn.__globals__.get("m"), fn.__globals__.get("o")), contextlib.suppress(Exception):
+        with torch.no_grad():
+            for t in others:
+                t.copy_(t.flip(0) if t.ndim else t + 1)
+        compiled(*others)
     return compiled
+
+
+@contextlib.contextmanager
+def _as_before(module: torch.nn.Module | None, optimizer: torch.optim.Optimizer | None) -> Iterator[None]:
+    """A call is taken back that trains them."""
+    if module is None:
+        yield
+        return
+    tensors = [*module.parameters(), *module.buffers()]
+    saved = [(t.detach().clone(), t.requires_grad) for t in tensors]
+    modes = [(part, part.training) for part in module.modules()]
+    groups = [{**group} for group in optimizer.param_groups] if optimizer is not None else []
+    yield
+    now = [*module.parameters(), *module.buffers()]
+    if len(now) != len(tensors) or any(a is not b for a, b in zip(now, tensors, strict=True)):
+        raise Unfit
+    with torch.no_grad():
+        for t, (value, requires) in zip(tensors, saved, strict=True):
+            t.requires_grad_(requires).copy_(value)
+            t.grad = None
+    for part, training in modes:
+        part.training = training
+    if optimizer is not None:
+        optimizer.state.clear()
+        optimizer.param_groups[:] = groups
 
 
 def _values(seen: dict[str, Any]) -> dict[str, Any]:
