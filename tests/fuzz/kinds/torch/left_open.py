@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ _BY_VECTORS = ("hardtanh_backward", "hardshrink_backward", "softshrink_backward"
 def unspecified(func: Any, args: Any, kwargs: Any) -> str:
     """What PyTorch leaves open about this call, if it does."""
     name = func.name().partition("::")[2].partition(".")[0]
-    if name in ("as_strided", "as_strided_copy", "as_strided_scatter") and _extent(*args[1:4]) > _extent_of(
+    if name in ("as_strided", "as_strided_copy", "as_strided_scatter") and _extent(*args[1:4]) > extent_of(
         args[0] if args[0]._base is None else args[0]._base
     ):
         return "room that a kernel has left behind its result"
@@ -88,13 +89,19 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
         return "GELU into elements that do not follow each other, which the CPU leaves as they are"
     if "logsumexp.out" in func.name() and args[0].is_complex() and not written[0].is_complex():
         return "a sum of complex numbers in the memory of a real out="
-    if func.name().startswith("aten::index_fill_."):
-        size = args[0].size(args[1]) if args[0].dim() else 1
-        if bool(((args[2] >= size) | (args[2] < -size)).any()):
-            return "what the CPU has written when it meets an index out of range"
+    if _half_written(func.name().removeprefix("aten::").partition(".")[0], args):
+        return "what the CPU has written before it raises"
     if func.name() == "aten::huber_loss.out" and written[0].numel() > 1:  # its kernel computes there
         return "what lies beside a result in the memory of out="
     return ""
+
+
+def _half_written(name: str, args: Any) -> bool:
+    """The CPU finds out that it cannot while it writes."""
+    if name == "index_fill_":
+        size = args[0].size(args[1]) if args[0].dim() else 1
+        return bool(((args[2] >= size) | (args[2] < -size)).any())
+    return name == "masked_scatter_" and int(args[1].broadcast_to(args[0].shape).sum()) > args[2].numel()
 
 
 def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor]) -> str:
@@ -140,6 +147,8 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
     unsorted = plain == "topk" and not all(args[4:])
     if unsorted or (plain in ("topk", "kthvalue") and args[0].numel() > args[0].unique().numel()):
         return "which of equal elements is taken, and in which order"
+    if plain.removeprefix("_foreach_") in ("sinh", "cosh") and any(map(_exp_overflows, floats)):
+        return "sinh and cosh where exp overflows"
     exponents = [abs(p) for p in tree_leaves(args[1:]) if isinstance(p, float)] if "pow" in plain else []
     if 0.5 in exponents and any(bool((t.isinf() | (t == 0)).any()) for t in floats):
         return "roots of infinities and of -0 as powers"
@@ -157,6 +166,13 @@ def _singular(name: str, args: Any, kwargs: Any) -> bool:
         torch.linalg.svdvals(wide) if 0 not in wide.shape and wide.dim() > 1 else wide.new_ones(1, dtype=torch.float64)
     )
     return bool((sizes[..., -1] <= sizes.shape[-1] * torch.finfo(args[0].dtype).eps * sizes[..., 0]).any())
+
+
+def _exp_overflows(t: Tensor) -> bool:
+    """And half of it does not."""
+    most = math.log(torch.finfo(t.dtype).max)
+    size = (t.real if t.is_complex() else t).abs()
+    return bool(((size > 0.99 * most) & (size < most + 1)).any())
 
 
 def _finite(t: Tensor) -> bool:
@@ -198,7 +214,7 @@ def _extent(size: Any, stride: Any, offset: Any = None) -> int:
     return 0 if 0 in size else 1 + (offset or 0) + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
 
 
-def _extent_of(t: Tensor) -> int:
+def extent_of(t: Tensor) -> int:
     return _extent(t.shape, t.stride(), t.storage_offset())
 
 

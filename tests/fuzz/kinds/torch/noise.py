@@ -32,6 +32,8 @@ class Noise(TorchDispatchMode):
         if self.still or not isinstance(t, Tensor) or t.dtype not in STEP or t.numel() == 0:
             return t
         step = max(step, STEP[t.dtype])
+        if self.drawn.random() < 0.2:  # what cancels in the exact result may be nothing, here and there
+            return _coarse(t, step)
         real = torch.float64 if t.dtype in (torch.float64, torch.complex128) else torch.float32
         noise = self.uniform(t, real) * 2 - 1
         if t.is_complex():  # a product rounds each part by the size of both
@@ -62,6 +64,9 @@ class Noise(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and func._can_decompose():  # nothing has done it there
+            with self:
+                return func.decompose(*args, **kwargs)
         self.open = self.open or unspecified(func, args, kwargs)
         schema = func._schema
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
@@ -108,6 +113,17 @@ class Noise(TorchDispatchMode):
                     _overwrite(t, self.signed(o) if func.name().startswith(_SIGN_ZEROS) else o)
             return result
         return func(*tree_map(self.noisy, args), **kwargs)
+
+
+def _coarse(t: Tensor, step: float) -> Tensor:
+    """With fewer digits: both parts of a complex number as many as the larger one has."""
+    wide = t.to(torch.complex128 if t.is_complex() else torch.float64)
+    grid = step * torch.exp2(torch.frexp(wide.abs())[1].double())
+    grid = torch.where(torch.isfinite(grid) & (grid > 0), grid, torch.ones_like(grid))
+    parts = torch.view_as_real(wide) if t.is_complex() else wide
+    grid = grid[..., None] if t.is_complex() else grid
+    rounded = torch.where(torch.isfinite(parts), (parts / grid).round() * grid, parts)
+    return (torch.view_as_complex(rounded) if t.is_complex() else rounded).to(t.dtype)
 
 
 def _overwrite(t: Tensor, new: Tensor) -> None:

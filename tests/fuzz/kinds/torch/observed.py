@@ -150,7 +150,9 @@ def unequal(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[s
             if got.exact.get(key) != value
         ]
         yield from ((name, line) for line in lines)
-        if not any(" dtype " in line or " shape " in line for line in lines) and not close(got.values, want.values):
+        if not any(f" {of} " in line for line in lines for of in ("dtype", "shape", "valid")) and not close(
+            got.values, want.values
+        ):
             yield name, f"{name}: values {_short(got.values)}, the CPU: {_short(want.values)}"
 
 

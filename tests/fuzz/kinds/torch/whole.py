@@ -175,6 +175,7 @@ def _as_before(module: torch.nn.Module | None, optimizer: torch.optim.Optimizer 
     saved = [(t.detach().clone(), t.requires_grad) for t in tensors]
     modes = [(part, part.training) for part in module.modules()]
     groups = [{**group} for group in optimizer.param_groups] if optimizer is not None else []
+    state = {} if optimizer is None else {p: copy.deepcopy(of) for p, of in optimizer.state.items()}
     yield
     now = [*module.parameters(), *module.buffers()]
     if len(now) != len(tensors) or any(a is not b for a, b in zip(now, tensors, strict=True)):
@@ -187,6 +188,7 @@ def _as_before(module: torch.nn.Module | None, optimizer: torch.optim.Optimizer 
         part.training = training
     if optimizer is not None:
         optimizer.state.clear()
+        optimizer.state.update(state)
         optimizer.param_groups[:] = groups
 
 
