@@ -140,19 +140,23 @@ class Trace:
             try:
                 slopes, flat = self._made(leaves, arrays, outputs)
             except BaseException:
-                slopes = []
+                slopes, flat = [], []
                 with contextlib.suppress(Exception):
-                    slopes, _ = self._made(leaves, arrays, outputs)
-                self._commit(leaves, outputs, slopes, first)
+                    slopes, flat = self._made(leaves, arrays, outputs)
+                self._commit(leaves, outputs, slopes, flat, first)
                 raise
-            self._commit(leaves, outputs, slopes, first)
-            for i in reversed(self.moved):
-                leaves[i].data = flat.pop()
+            self._commit(leaves, outputs, slopes, flat, first)
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
 
     def _commit(
-        self, leaves: Sequence[Any], outputs: Sequence[Array], slopes: Sequence[tuple[Tensor, Any]], first: bool
+        self,
+        leaves: Sequence[Any],
+        outputs: Sequence[Array],
+        slopes: Sequence[tuple[Tensor, Any]],
+        flat: list[Any],
+        first: bool,
     ) -> None:
+        """`flat`: the results, of which those at the end are what arguments look at from now on."""
         self.ran = True
         for source, n in self.draws:
             source.offset += n
@@ -162,6 +166,9 @@ class Trace:
             cell.shared = False
         for k, cell in self.kept:
             cell.array = outputs[len(written) + k]
+        if flat:
+            for i in reversed(self.moved):  # a gradient is as large as its leaf
+                leaves[i].data = flat.pop()
         for leaf, slope in slopes:
             leaf.grad = slope
         for i, required in self.required:
