@@ -13,6 +13,7 @@ which compilers fold away; anything else (overlapping windows, say) is a gather 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,6 +33,9 @@ Shape = tuple[int, ...]
 host_view: dict[type, Callable[[Any], np.ndarray]] = {np.ndarray: lambda x: x}
 
 
+made_during: list[weakref.WeakSet[Storage]] = []  # traces: each is told of what is made while it goes on
+
+
 class Storage:
     """One array of a backend, replaced as a whole on every write (mutable backends write into it).
 
@@ -49,6 +53,9 @@ class Storage:
         self.placement: Placement | None = None  # that of `Placed`
         self.capture: Any = None  # the trace that knows of it (front ends)
         self.shared = False  # its memory is known outside (DLPack, a caller's own array): never to be donated
+        if made_during:
+            for those in made_during:
+                those.add(self)
 
     def __getattr__(self, name: str) -> Any:
         if name != "array" or self.cold is None:

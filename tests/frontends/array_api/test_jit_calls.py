@@ -162,3 +162,42 @@ def test_zeros_that_a_function_reaches_have_signs():
     assert f(array([1])).tolist() == [1]
     sign = -0.0
     assert f(array([1])).tolist() == [-1]
+
+
+def test_a_view_that_is_returned_is_one_of_what_the_call_was_given(device):
+    """Not of what the first call was given, nor a copy."""
+    look = tg.jit(lambda x: (x[1:], xp.reshape(x, (1, 3))))
+    for first in (1, 4, 7):
+        x = xp.arange(first, first + 3, device=device)
+        tail, row = look(x)
+        assert tail.tolist() == [first + 1, first + 2]
+        assert row.tolist() == [x.tolist()]
+        tail[0] = 100
+        assert x.tolist() == row[0, :].tolist() == [first, 100, first + 2]
+
+
+def test_a_view_of_an_array_from_around_is_one_of_it_as_it_is(device):
+    around = xp.asarray([1, 2, 3], device=device)
+    held = [xp.asarray([1, 2, 3], device=device)]
+    look = tg.jit(lambda x: (around[1:], held[0][:2], x + 1))
+    x = xp.asarray(0, device=device)
+    look(x)
+    around[1], held[0][1] = 20, 30
+    seen, of_held, _ = look(x)
+    assert seen.tolist() == [20, 3] and of_held.tolist() == [1, 30]
+    seen[1], of_held[0] = 40, 50
+    assert around.tolist() == [1, 20, 40] and held[0].tolist() == [50, 30, 3]
+
+
+def test_an_array_made_inside_of_known_values_is_a_new_one_in_each_call(device):
+    def make(x):
+        table = xp.asarray([1, 2], device=device)
+        return table, table + x, table[:1]
+
+    compiled = tg.jit(make)
+    x = xp.asarray([10, 10], device=device)
+    table, _, first = compiled(x)
+    table[...] = 0
+    assert first.tolist() == [0]  # they share memory, of this call alone
+    assert [a.tolist() for a in compiled(x)] == [[1, 2], [11, 12], [1]]
+    assert [a.tolist() for a in compiled(x)] == [a.tolist() for a in make(x)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from tests.fuzz.kinds.array_api import ArrayAPI
 from tests.fuzz.program import Outcome, Program
 
 import tensorgraft as tg
+import tensorgraft.array_api as xp
 
 INPUT = re.compile(r"v\d+ = data\(.*\)$")
 # shapes by values
@@ -42,12 +44,25 @@ class Compiled(ArrayAPI):
         said = [f"def program({', '.join(inputs)}):", *(f"    {t}" for t in body)]
         said.append(f"    return {{{', '.join(f'{r!r}: {r}' for r in results)}}}")
         exec("\n".join(said), names)
+        compiled = tg.jit(names["program"])
+        with contextlib.suppress(Exception):
+            compiled(*self._others(given, subject))
         try:
-            found = tg.jit(names["program"])(*(names[n] for n in inputs))
+            found = compiled(*(names[n] for n in inputs))
             outcome.observed = self.observe({**found, **{n: names[n] for n in inputs}})
         except Exception as error:
             outcome.raised[0] = type(error).__name__
         return outcome
+
+    def _others(self, given: list[str], subject: str) -> list[Any]:
+        """Arguments with other values, none of which may be left in the program."""
+        names = self.names(subject)
+        for text in given:
+            exec(text, names)
+        others = [names[text.split(" = ")[0]] for text in given]
+        for x in others:
+            x[...] = xp.flip(xp.asarray(x, copy=True)) if x.ndim else x + xp.ones_like(x)
+        return others
 
 
 KIND = Compiled()

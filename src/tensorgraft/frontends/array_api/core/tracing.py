@@ -16,7 +16,7 @@ from typing import Any
 from tensorgraft.compiled import places
 from tensorgraft.compiled.places import Place
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Storage
+from tensorgraft.storage import Storage, made_during
 
 
 class _Local(threading.local):
@@ -66,6 +66,7 @@ class ArrayCapture:
         self.inputs: set[int] = set()  # ids of storages that are known to come from outside
         self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
         self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()  # what was made where
+        self.born: weakref.WeakSet[Storage] = weakref.WeakSet()  # where `reads`: all that was made since
         self.made: list[weakref.ref[Storage]] = []
         self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
 
@@ -107,7 +108,7 @@ class ArrayCapture:
             return (id(cell) in self.arguments and is_compiling()) or (
                 self.before is not None and self.before.is_input(cell)
             )
-        if cell in self.origins:
+        if cell in self.born:
             return False
         self.touch(cell)
         return any(one.inside is cell.array for one in self.lent)
@@ -116,7 +117,7 @@ class ArrayCapture:
         """The array of a storage that was made inside, of values that are known; None where they are not."""
         capture: ArrayCapture | None = self
         while capture is not None:
-            if capture.reads and cell in capture.origins:
+            if capture.reads and cell in capture.born:
                 for one in capture.lent:
                     if one.inside is cell.array and not one.backend.is_traced(one.array):
                         return one.array
@@ -161,9 +162,13 @@ def capturing(
 ) -> Iterator[ArrayCapture]:
     capture = ArrayCapture(outer, inner, reads, name, fn)
     capture.before, now.capture = now.capture, capture
+    if reads:
+        made_during.append(capture.born)
     try:
         yield capture
     finally:
+        if reads:
+            made_during.remove(capture.born)
         now.capture = capture.before
         capture.restore()
 

@@ -150,6 +150,9 @@ class Jitted(TracedFunction):
                 for i, use in (uses or {}).items():
                     if use.cell is not None:
                         numbers[id(use.cell)] = NumberInput(i, DTYPES[type(use.value)])
+                for x in out:  # a view of what was not read
+                    if isinstance(x, Array) and x._cell.backend is xp:
+                        capture.touch(x._cell)
                 lent = {id(cell): (cell, one) for one in capture.lent if (cell := one.cell()) is not None}
                 new: list[Any] = []
                 results: list[ArrayResult] = []
@@ -162,14 +165,18 @@ class Jitted(TracedFunction):
                         raise ValueError(f"a compiled function on {default()} returns an array on {x.device}")
                     elif id(x) in identical:
                         results.append(ArrayResult(argument=identical[id(x)]))
-                    elif id(x._cell) in lent:
+                    elif id(x._cell) in lent and x._cell not in capture.born:
                         results.append(ArrayResult(source=source(x._cell), geometry=x._geometry))
                     else:
                         results.append(ArrayResult(new=_number(new, x._cell), geometry=x._geometry))
                 x = out = None
-                seen["sources"] = {id(one.inside): numbers.get(id(cell)) or source(cell) for cell, one in lent.values()}
-                # what the function itself made of host values, and has given up
-                seen["constants"] = {id(one.inside): one.array for one in capture.lent if one.cell() is None}
+                for cell in new:  # what the function itself made of host values: a new one for each call
+                    lent.pop(id(cell), None)
+                seen["sources"] = {id(one.inside): source(cell) for cell, one in lent.values()}
+                seen["constants"] = {id(one.inside): one.array for one in capture.lent}
+                for one in capture.lent:
+                    if (number := numbers.get(id(one.cell()))) is not None:
+                        seen["sources"][id(one.inside)] = number
                 written = [(cell, one) for cell, one in lent.values() if cell.array is not one.inside]
                 seen["written"] = [(one.inside, source(cell)) for cell, one in written]
                 seen["outside"] = [weakref.ref(cell) for cell, _ in lent.values()
