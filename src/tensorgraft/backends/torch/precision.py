@@ -7,6 +7,7 @@ size (`as_bits`). Unsigned integers are computed with as signed ones: sums, prod
 
 from __future__ import annotations
 
+import cmath
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -137,6 +138,9 @@ def filled(shape: tuple[int, ...], value: Any, dtype: torch.dtype, device: torch
     value = scalar(value, dtype)
     if dtype in FLOAT8:
         return full(shape, value, dtype=torch.float32, device=device).to(dtype)
+    if dtype.is_complex and not cmath.isfinite(value):  # in a program of FX its text is not Python's
+        parts = (full(shape, part, dtype=dtype.to_real(), device=device) for part in (value.real, value.imag))
+        return torch.complex(*parts)
     return full(shape, value, dtype=dtype, device=device)
 
 

@@ -154,8 +154,11 @@ def _transformed(fn: Callable[..., Any], inputs: list[Any], backend: str, way: s
 
 
 def _traced_before(fn: Callable[..., Any], inputs: list[Any]) -> Callable[..., Any]:
-    """`fn` compiled, and called with other values, none of which may be left in the program."""
+    """`fn` compiled, and called with other values, none of which may be left in the program. Not where it registers
+    hooks, which each call adds."""
     compiled = tg.jit(fn, compile="first")
+    if any("hook" in name for name in fn.__code__.co_names):
+        return compiled
     others = copy.deepcopy(inputs)
     with _as_before(fn.__globals__.get("m"), fn.__globals__.get("o")), contextlib.suppress(Exception):
         with torch.no_grad():

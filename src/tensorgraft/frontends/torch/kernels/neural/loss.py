@@ -28,8 +28,16 @@ def reduced(xp: Any, x: Array, reduction: int) -> Array:
 # ---- binary cross-entropy --------------------------------------------------------------------------------------------
 
 
+def _alike(xp: Any, *arrays: Array | None) -> list[Any]:
+    """In the widest of the dtypes in which PyTorch computes with the floats among them."""
+    given = [xp.dtype_of(a) for a in arrays if a is not None]
+    floats = [dtypes.accumulator(dtype) for dtype in given if dtypes.is_inexact(dtype)]
+    dtype = max(floats, key=lambda dtype: dtype.itemsize) if floats else given[0]
+    return [None if a is None else xp.astype(a, dtype) for a in arrays]
+
+
 def _weighted(xp: Any, x: Array, weight: Array | None) -> Array:
-    return x if weight is None else xp.multiply(x, widened(xp, weight))
+    return x if weight is None else xp.multiply(x, weight)
 
 
 def _unit(xp: Any, x: Array) -> Array:
@@ -43,7 +51,7 @@ def _bce(xp: Any, x: Array, y: Array, weight: Array | None = None, reduction: in
         (_unit(xp, x), "all elements of input should be between 0 and 1"),
         (_unit(xp, y), "all elements of target should be between 0 and 1"),
     )
-    x, y = widened(xp, x), widened(xp, y)
+    x, y, weight = _alike(xp, x, y, weight)
     low = -100.0  # as PyTorch, so that log(0) times 0 is 0
     yes = xp.multiply(y, xp.maximum(xp.log(x), low))
     no = xp.multiply(xp.subtract(1, y), xp.maximum(xp.log1p(xp.negative(x)), low))
@@ -59,10 +67,10 @@ def _bce_with_logits(
     pos_weight: Array | None = None,
     reduction: int = MEAN,
 ) -> Array:
-    x, y = widened(xp, x), widened(xp, y)
+    x, y, weight, pos_weight = _alike(xp, x, y, weight, pos_weight)
     softplus = xp.add(xp.log1p(xp.exp(xp.negative(xp.abs(x)))), xp.maximum(xp.negative(x), 0))
     if pos_weight is not None:
-        softplus = xp.multiply(softplus, xp.add(xp.multiply(xp.subtract(widened(xp, pos_weight), 1), y), 1))
+        softplus = xp.multiply(softplus, xp.add(xp.multiply(xp.subtract(pos_weight, 1), y), 1))
     loss = xp.add(xp.multiply(xp.subtract(1, y), x), softplus)
     return reduced(xp, _weighted(xp, loss, weight), reduction)
 
