@@ -9,8 +9,11 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import numpy as np
 
 REFERENCE = "reference"
 
@@ -152,3 +155,14 @@ class Kind(ABC):
             elif lines:
                 failed[subject] = lines
         return failed
+
+
+def other_values(given: Iterable[Any]) -> list[Any]:
+    """Arrays of the same shapes and dtypes, for a call before: nothing of it may be left in what is compiled."""
+    return [_other(x) if isinstance(x, np.ndarray) else x for x in given]
+
+
+def _other(x: np.ndarray) -> np.ndarray:
+    if x.ndim:
+        return np.ascontiguousarray(np.flip(x))
+    return np.asarray(x == 0, x.dtype)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 from tests.fuzz.kinds.jax import Jax, wide
-from tests.fuzz.program import REFERENCE, Outcome, Program
+from tests.fuzz.program import REFERENCE, Outcome, Program, other_values
 
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.hub import registry
@@ -37,7 +37,7 @@ class Recorded(Jax):
                 run: Any = plan(closed)
                 if not subject.startswith(REFERENCE):
                     constants: dict[str, np.ndarray] = {}
-                    recorded = record(run, arrays)
+                    recorded = record(run, other_values(arrays))
                     run = decode(json.loads(json.dumps(encode(recorded, constants))), constants)
                 found = [xp.to_numpy(x) for x in run(xp, *map(xp.asarray, arrays))]
             except Exception as error:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import checkify
 from tests.fuzz.kinds.array_api import Seen
 from tests.fuzz.kinds.jax import INPUT, Jax, flat, kind, native, wide
-from tests.fuzz.program import REFERENCE, Outcome, Program
+from tests.fuzz.program import REFERENCE, Outcome, Program, other_values
 
 import tensorgraft as tg
 from tensorgraft.codegen.calls import CannotBeSaidError
@@ -46,7 +46,7 @@ class Source(Jax):
             try:
                 f, given = self.function(program)
                 # by arrays of NumPy a function of operators alone would be one of the Array API
-                example = [jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in given]
+                example = [jnp.asarray(x) if isinstance(x, np.ndarray) else x for x in other_values(given)]
                 written = tg.source(f, *example, onto=subject, dynamic=False, check=False)
                 names: dict[str, Any] = {"__name__": "written"}
                 exec(compile(written.text, "<written>", "exec"), names)

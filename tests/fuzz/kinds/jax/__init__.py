@@ -7,6 +7,7 @@ further runs, and what then moves is compared only so far.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import re
@@ -18,7 +19,7 @@ from tests.fuzz.kinds.array_api import Retry, Seen
 from tests.fuzz.kinds.jax import control, derivatives, forms, functions, indexing  # noqa: F401  (they register)
 from tests.fuzz.kinds.jax.drawing import STATEMENTS, Drawing, kind, templates
 from tests.fuzz.kinds.jax.observed import differs, flat, host, moved, native, slack, wide
-from tests.fuzz.program import REFERENCE, Kind, Outcome, Program
+from tests.fuzz.program import REFERENCE, Kind, Outcome, Program, other_values
 from tests.fuzz.rounding import Rounding
 
 import jax
@@ -220,7 +221,10 @@ class Jax(Kind):
         f, given = self.function(program)
         if subject == "tensorflow operations":
             return self.by_operations(f, given, registry.get("tensorflow"))
-        found = tg.graft(f, onto=subject)(*[native(x, subject) for x in given])
+        grafted = tg.graft(f, onto=subject)
+        with contextlib.suppress(Exception):
+            grafted(*[native(x, subject) for x in other_values(given)])
+        found = grafted(*[native(x, subject) for x in given])
         return {n: flat(x) for n, x in found.items()}
 
     def rounded(self, f: Callable[..., Any], given: list[Any], shakes: int) -> list[dict[str, list[np.ndarray]]]:

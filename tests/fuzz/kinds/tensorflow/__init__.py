@@ -7,6 +7,7 @@ on data that is a few eps off. On "... grad" what is compared is the gradient, o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import re
@@ -20,7 +21,7 @@ from tests.fuzz.kinds.tensorflow.called import HELPERS, data, layer
 from tests.fuzz.kinds.tensorflow.drawing import Drawing
 from tests.fuzz.kinds.tensorflow.observed import leaves, own_gradient, states, tape_gradient
 from tests.fuzz.kinds.tensorflow.statements import drawn
-from tests.fuzz.program import REFERENCE, Outcome, Program
+from tests.fuzz.program import REFERENCE, Outcome, Program, other_values
 from tests.fuzz.shaken import Shaken
 
 import tensorflow as tf
@@ -102,7 +103,14 @@ class TensorFlow(Shaken):
                 if way == "grad":
                     outcome.observed = leaves(own_gradient(run, given, onto))
                     return outcome
-                found = (tg.jit(run) if way == "jit" else run)(*given)
+                run = tg.jit(run) if way == "jit" else run
+                if all(isinstance(x, tf.Variable) for x in variables.values()):  # what others keep they make in a call
+                    before = [x.value() for x in variables.values()]
+                    with contextlib.suppress(Exception):
+                        run(*map(tf.constant, other_values(x.numpy() for x in given)))
+                    for x, value in zip(variables.values(), before, strict=True):
+                        x.assign(value)
+                found = run(*given)
                 outcome.observed = {**leaves(found), **states(variables)}
                 return outcome
             outcome.observed = self.shaken(lambda rng: self.by_tensorflow(program, way, rng))
