@@ -401,3 +401,44 @@ def test_scaled_steps(options, device):
             scaler.update()
         results.append([p.detach().cpu(), torch.tensor(scaler.get_scale()), *tensors_of(optimizer).values()])
     torch.testing.assert_close(results[1], results[0])
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
+@pytest.mark.parametrize("made", ["inside", "outside, and its state is cleared"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, dampening=0.1),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5),
+        lambda p: torch.optim.Adadelta(p),
+        lambda p: torch.optim.NAdam(p, lr=0.1),
+    ],
+    ids=["SGD with dampening", "SGD", "Adadelta", "NAdam"],
+)
+def test_what_a_step_made_before_is_not_taken_for_the_state_of_another(backend, made, make):
+    """Each call makes the optimizer anew, or finds one whose first step is still to come."""
+    batches = [torch.randn(4, 3, generator=torch.Generator().manual_seed(n)) for n in range(4)]
+
+    def trained(device):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2).to(device)
+        kept = make(model.parameters())
+
+        def step(x):
+            optimizer = make(model.parameters()) if made == "inside" else kept
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+
+        run = step if device.type == "cpu" else tg.jit(step)
+        for n, x in enumerate(batches):
+            run(x.to(device))
+            if n % 2:
+                kept.state.clear()
+        return model.weight.detach().cpu(), [list(entries) for entries in kept.state.values()]
+
+    weight, state = trained(tg.device(backend))
+    expected, its_state = trained(torch.device("cpu"))
+    torch.testing.assert_close(weight, expected, rtol=1e-4, atol=1e-5)
+    assert state == its_state

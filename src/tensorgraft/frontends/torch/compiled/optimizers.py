@@ -37,6 +37,7 @@ class Stepped:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
+        self.grown = False  # a step inside has made some of its state: what it then put into it, no other call does
         self._numbers = [_numbers(group) for group in optimizer.param_groups]
         self._params = [list(group["params"]) for group in optimizer.param_groups]
         self._pick = [itemgetter("params", *numbers) for numbers in self._numbers]
@@ -55,6 +56,8 @@ class Stepped:
 
     def holds(self) -> bool:
         """The optimizer is still as the trace saw it."""
+        if self.grown:
+            return False
         groups = self.optimizer.param_groups
         if len(groups) != len(self._params):
             return False
@@ -82,6 +85,11 @@ class Stepped:
                 if now.get(key) != numbers.get(key):
                     return f"{name}: {key} of group {k} is {now.get(key)!r}, was {numbers.get(key)!r}"
         return f"the state of {name} was replaced"
+
+    def has_its_entries(self) -> bool:
+        """Its state has entries for the same parameters and names."""
+        now = self.optimizer.state
+        return all((now.get(p) or {}).keys() == cells.keys() for p, _, cells in self._state)
 
     def _untouched(self) -> bool:
         """Every entry of the state is the same object, over the same storage."""
@@ -120,6 +128,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
     counts: list[dict[int, dict[str, Any]]] = []
     known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
     rates: dict[tuple[int, int], torch.Tensor] = {}
+    inside: list[Optimizer] = []  # made inside, with all of their state
 
     def rate(optimizer: Optimizer, n: int) -> torch.Tensor:
         """The learning rate of a group as a tensor that is fed."""
@@ -142,12 +151,15 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
                 ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
             )
         schedule.stepped = True
-        known.append((optimizer, set(map(id, optimizer.state))))
-        with paused():
+        if any(optimizer is one for one in inside):
             prepare(optimizer)
-        if all(s.optimizer is not optimizer for s in stepped):
-            stepped.append(Stepped(optimizer))
-        counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
+        else:
+            known.append((optimizer, set(map(id, optimizer.state))))
+            with paused():
+                prepare(optimizer)
+            if all(s.optimizer is not optimizer for s in stepped):
+                stepped.append(Stepped(optimizer))
+            counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
         for n, group in enumerate(optimizer.param_groups):
             saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
             if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
@@ -165,7 +177,17 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         restore()
-        _refuse_counts(optimizer, counts.pop())
+        for one in stepped:
+            if one.optimizer is optimizer:
+                _refuse_counts(optimizer, counts.pop())
+                one.grown = one.grown or not one.has_its_entries()
+
+    def noting(init: Any) -> Any:
+        def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
+            inside.append(self)
+            init(self, *args, **kwargs)
+
+        return __init__
 
     def undo() -> None:
         for optimizer, params in reversed(known):
@@ -175,7 +197,11 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
     capture.undos.append(undo)
     handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
     try:
-        with replaced(_adafactor, "adafactor", lambda _: adafactor), ScaledSums():
+        with (
+            replaced(_adafactor, "adafactor", lambda _: adafactor),
+            replaced(Optimizer, "__init__", noting),
+            ScaledSums(),
+        ):
             yield
     finally:
         restore()
