@@ -69,7 +69,7 @@ def _complex_logcumsumexp(xp: Any, x: Array, axis: int) -> Array:
     """One after the other."""
 
     def add(total: Array, x: Array) -> tuple[Array, Array]:
-        out = complex_logaddexp(xp, total, x)
+        out = complex_logaddexp(xp, x, total)  # of equal sizes the CPU takes the new one for the greater
         return out, out
 
     moved = xp.moveaxis(x, axis, 0)
