@@ -192,7 +192,7 @@ def _call(operator: Operator) -> Callable[..., Any]:
     if operator.name == "convolution":
         return traced_in_parts(call, _convolution)
     if torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
-        return below_modes(transfer.resolved(operator.signature, call))
+        return below_modes(transfer.resolved(operator.name, operator.signature, call))
     return call
 
 

@@ -89,18 +89,22 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
         return "GELU into elements that do not follow each other, which the CPU leaves as they are"
     if "logsumexp.out" in func.name() and args[0].is_complex() and not written[0].is_complex():
         return "a sum of complex numbers in the memory of a real out="
-    if _half_written(func.name().removeprefix("aten::").partition(".")[0], args):
+    if _half_written(func.name().removeprefix("aten::").partition(".")[0], args, written):
         return "what the CPU has written before it raises"
     if func.name() == "aten::huber_loss.out" and written[0].numel() > 1:  # its kernel computes there
         return "what lies beside a result in the memory of out="
     return ""
 
 
-def _half_written(name: str, args: Any) -> bool:
+def _half_written(name: str, args: Any, written: list[Tensor]) -> bool:
     """The CPU finds out that it cannot while it writes."""
     if name == "index_fill_":
         size = args[0].size(args[1]) if args[0].dim() else 1
         return bool(((args[2] >= size) | (args[2] < -size)).any())
+    if name == "mean":  # sums lie there before they are divided
+        return any(t.dtype not in STEP for t in written)
+    if name == "multilabel_margin_loss_forward":
+        return any(t.dtype not in STEP for t in written) or bool((args[1] >= max(args[0].shape[-1:], default=1)).any())
     return name == "masked_scatter_" and int(args[1].broadcast_to(args[0].shape).sum()) > args[2].numel()
 
 

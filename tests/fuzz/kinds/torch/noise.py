@@ -40,8 +40,10 @@ class Noise(TorchDispatchMode):
             noise = torch.complex(noise, self.uniform(t, real) * 2 - 1)
         return (t * (1 + step * noise)).to(t.dtype)
 
-    def result(self, func: Any, t: Tensor, step: float) -> Tensor:
+    def result(self, func: Any, t: Tensor, step: float, operand: Any = None) -> Tensor:
         t = self.noisy(t, step)
+        if func.name() in ("aten::gelu", "aten::gelu_"):  # x / 2 (1 + erf(x)), whose terms cancel left of zero
+            return t + (self.noisy(operand, step) - operand)
         if "lgamma" not in func.name() or self.still:
             return t
         return t + max(step, STEP[t.dtype]) * (self.uniform(t, t.dtype) - 0.5)  # of terms that cancel at 1 and 2
@@ -74,6 +76,8 @@ class Noise(TorchDispatchMode):
         if func.name().endswith(".out") and torch.Tag.pointwise in func.tags and tensors[0].dtype not in STEP:
             step = max(step, STEP[torch.float32])  # integers are computed with in it, whatever takes the result
         step = min(step / _root(func, args, kwargs), 0.5)
+        if "matrix_exp" in func.name() and args[0].numel():  # whose condition is the size of the matrix
+            step = min(step * max(1.0, float(torch.linalg.matrix_norm(args[0], 1).abs().max().nan_to_num(1.0))), 0.5)
         aliased = any(a.alias_info is not None for a in schema.arguments)
         moves = func.namespace != "aten" or func.is_view or torch.Tag.view_copy in func.tags
         if moves or func.name() in (
@@ -91,11 +95,12 @@ class Noise(TorchDispatchMode):
                 for t in written.values():
                     if t.dtype in STEP and not overlaps(t):
                         _overwrite(t, self.noisy(t))
+            operand = args[0].clone() if func.name() == "aten::gelu_" else None
             result = func(*args, **kwargs)
             made = [t for t in tree_leaves(result) if isinstance(t, Tensor)]
             for t in made or written.values():  # operators on lists return nothing
                 if t.dtype in STEP and not overlaps(t):
-                    _overwrite(t, self.result(func, t, step))
+                    _overwrite(t, self.result(func, t, step, operand))
             return result
         result = func(*args, **kwargs)
         if any(isinstance(t, Tensor) and t.dtype in STEP for t in tree_leaves(result)):
@@ -105,11 +110,9 @@ class Noise(TorchDispatchMode):
                 other = result
             for t, o in zip(tree_leaves(result), tree_leaves(other), strict=True):
                 if isinstance(t, Tensor) and t.dtype in STEP and t.shape == o.shape:
-                    o = self.result(func, o, step)
+                    o = self.result(func, o, step, args[0] if args else None)
                     if torch.Tag.pointwise not in func.tags:
                         o = self.cancelled(o, step)
-                    if func.name() == "aten::gelu":  # x / 2 (1 + erf(x)), whose terms cancel left of zero
-                        o = o + (self.noisy(args[0], step) - args[0])
                     _overwrite(t, self.signed(o) if func.name().startswith(_SIGN_ZEROS) else o)
             return result
         return func(*tree_map(self.noisy, args), **kwargs)

@@ -102,7 +102,7 @@ def numbers_as_tensors(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return with_tensors
 
 
-def resolved(signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:
+def resolved(name: str, signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel of an operator to which PyTorch gives lazy conjugates as they are (matrix products, whose BLAS has a
     flag for them)."""
 
@@ -110,12 +110,16 @@ def resolved(signature: Signature, call: Callable[..., Any]) -> Callable[..., An
         lazy = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor) and (t.is_conj() or t.is_neg())]
         if not lazy:
             return call(*args, **kwargs)
+        conjugates = [t.is_conj() for t in args[:2]] if name in ("dot", "vdot") else []
+        if conjugates and conjugates == [name == "dot", True]:  # as at::dot and at::vdot do: the result is lazy, too
+            x, y = args
+            return torch.dot(x.conj() if name == "dot" else x, y.conj()).conj()
         plain = {id(t): t.resolve_conj().resolve_neg() for t in lazy}
         out = call(*[plain.get(id(a), a) for a in args], **{n: plain.get(id(a), a) for n, a in kwargs.items()})
         bound = signature.bind(args, kwargs)
-        for name in signature.written:
-            if id(bound[name]) in plain:
-                return bound[name].copy_(out)
+        for target in signature.written:
+            if id(bound[target]) in plain:
+                return bound[target].copy_(out)
         return out
 
     return resolve

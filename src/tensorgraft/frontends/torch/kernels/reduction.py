@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of, wide
@@ -32,6 +33,20 @@ def _sum_all(xp: Any, x: Array, dtype: np.dtype | None = None) -> Array:
 def _sum(xp: Any, x: Array, dim: Dim, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
     x = summable(xp, x, dtype)
     return xp.sum(x, axis=axes_of(dim, xp.ndim(x)), keepdims=keepdim)
+
+
+def _shape_of_sum(
+    x: torch.Tensor, dim: int | list[int] | None = None, keepdim: bool = False, **options: Any
+) -> torch.Tensor:
+    """PyTorch's own meta function of nansum takes an empty list for no axes, where its kernels take it for all."""
+    return torch.sum(x, None if dim == [] else dim, keepdim, **options)
+
+
+@kernel("nansum", meta=_shape_of_sum)
+def _nansum(xp: Any, x: Array, dim: Dim = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
+    if dtypes.is_inexact(xp.dtype_of(x)):
+        x = xp.where(xp.isnan(x), xp.zeros_like(x), x)
+    return _sum(xp, x, dim, keepdim, dtype)
 
 
 @kernel("mean")
