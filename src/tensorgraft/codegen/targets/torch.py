@@ -48,6 +48,8 @@ def _bound(name: str, keyword: str) -> Rule:
         if isinstance(x, Var) and isinstance(y, Var):
             return w.fill(f"torch.{name}(x, y)", x=x, y=y)
         x, y = (x, y) if isinstance(x, Var) else (y, x)
+        if x.dtype == bool:  # which PyTorch does not clamp
+            return w.fill(f"x {'|' if keyword == 'min' else '&'} y", x=x, y=y)
         return w.fill(f"x.clamp({keyword}=y)", x=x, y=y)
 
     return rule

@@ -76,8 +76,6 @@ class Noise(TorchDispatchMode):
         if func.name().endswith(".out") and torch.Tag.pointwise in func.tags and tensors[0].dtype not in STEP:
             step = max(step, STEP[torch.float32])  # integers are computed with in it, whatever takes the result
         step = min(step / _root(func, args, kwargs), 0.5)
-        if "matrix_exp" in func.name() and args[0].numel():  # whose condition is the size of the matrix
-            step = min(step * max(1.0, float(torch.linalg.matrix_norm(args[0], 1).abs().max().nan_to_num(1.0))), 0.5)
         aliased = any(a.alias_info is not None for a in schema.arguments)
         moves = func.namespace != "aten" or func.is_view or torch.Tag.view_copy in func.tags
         if moves or func.name() in (
