@@ -201,3 +201,20 @@ def test_an_array_made_inside_of_known_values_is_a_new_one_in_each_call(device):
     assert first.tolist() == [0]  # they share memory, of this call alone
     assert [a.tolist() for a in compiled(x)] == [[1, 2], [11, 12], [1]]
     assert [a.tolist() for a in compiled(x)] == [a.tolist() for a in make(x)]
+
+
+def test_a_compiled_function_inside_of_another_ends_nothing_of_it(device):
+    inner = tg.jit(lambda x: x[1:])
+
+    def make(x):
+        seen = inner(x)
+        table = xp.asarray([5, 6], device=device)
+        return table, table + seen, seen
+
+    outer = tg.jit(make)
+    for first in (1, 10):
+        x = xp.arange(first, first + 3, device=device)
+        table, _, seen = outer(x)
+        assert [a.tolist() for a in outer(x)] == [[5, 6], [first + 6, first + 8], [first + 1, first + 2]]
+        table[0], seen[0] = 0, 0
+        assert x.tolist() == [first, 0, first + 2]

@@ -168,7 +168,7 @@ def capturing(
         yield capture
     finally:
         if reads:
-            made_during.remove(capture.born)
+            made_during[:] = [those for those in made_during if those is not capture.born]  # equal ones are others
         now.capture = capture.before
         capture.restore()
 

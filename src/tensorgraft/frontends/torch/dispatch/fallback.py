@@ -87,14 +87,18 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     Raises FallbackError where the user forbade it, TracedValueError inside a trace.
     """
     name = schema.short_name(op)
-    if state.now.capture is not None and any(
-        t.numel() for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)
-    ):
+    if state.now.capture is not None and not _of_nothing(op, args, kwargs):
         if state.now.in_place_of_the_cpu is not None:
             return state.now.in_place_of_the_cpu(op, args, kwargs)
         raise NoKernelError(name)
     announce(name)
     return compute_on_cpu(op, args, kwargs)
+
+
+def _of_nothing(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Its tensors have no elements, so that their values are known in a trace."""
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    return bool(tensors) and not any(map(torch.numel, tensors)) and torch.Tag.nondeterministic_seeded not in op.tags
 
 
 def announce(name: str) -> None:
