@@ -36,6 +36,7 @@ class StepsPlan:
     constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> a value of the host
     steps: list[RuleStep] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
+    fixed_results: tuple[int, ...] = ()  # those that are constants
     _on: weakref.WeakKeyDictionary[Backend, list[Any]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
 
     def __call__(self, xp: Backend, *operands: Any) -> list[Any]:
@@ -54,6 +55,9 @@ class StepsPlan:
                 slots[step.writes[0]] = results
             for slot in step.frees:
                 slots[slot] = None
+        if self.fixed_results and xp.mutable and not xp.in_trace():
+            for i in self.fixed_results:  # whoever writes a result writes no constant of the next call
+                slots[i] = xp.copy(slots[i]) if xp.is_array(slots[i]) else slots[i]
         return [slots[i] for i in self.results]
 
     def converted(self, xp: Backend, value: Any) -> Any:
@@ -77,6 +81,7 @@ class StepsPlan:
         """Drop constants that no step reads, and say after which step each slot is read no more."""
         read = {*self.results, *(slot for step in self.steps for slot in step.reads)}
         self.constants = [(slot, value) for slot, value in self.constants if slot in read]
+        self.fixed_results = tuple({slot for slot, _ in self.constants}.intersection(self.results))
         kept = {*self.results, *self.given, *(slot for slot, _ in self.constants)}
         for step in reversed(self.steps):
             frees = {*step.reads, *step.writes} - kept

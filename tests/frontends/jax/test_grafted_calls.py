@@ -262,3 +262,27 @@ def test_what_is_shown():
     params = {"linear": {"w": jnp.ones((4, 3)), "b": jnp.ones(3)}}
     partial = jax.tree_util.Partial(lambda p, x: x @ p["linear"]["w"] + p["linear"]["b"], params)
     assert "(linear): dict(b=float32[3], w=float32[4,3])" in str(tg.graft(partial, onto="torch"))
+
+
+# ---- what callers do with results ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("onto", ["torch", "numpy"])
+def test_what_is_written_into_a_result_is_in_no_other_call(onto):
+    """Constants of the function, views of them, and its arguments, given back."""
+    table = jnp.arange(6.0)
+
+    def fn(x):
+        return table, table.reshape(2, 3), table[:2], jnp.arange(3.0), np.ones(2, np.float32), x, x[:1], table + x
+
+    grafted = tg.graft(fn, onto=onto)
+    x = np.ones(6, np.float32)
+    given = NATIVE[onto](x.copy())
+    for _ in range(2):
+        results = grafted(given)
+        for result, expected in zip(results, fn(x), strict=True):
+            np.testing.assert_array_equal(np.asarray(result), expected)
+        for result in results:
+            result[...] = 99
+    np.testing.assert_array_equal(np.asarray(given), x)
+    np.testing.assert_array_equal(table, np.arange(6.0))

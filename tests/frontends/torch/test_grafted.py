@@ -194,3 +194,28 @@ def test_state_that_does_not_fit():
 def test_programs_that_are_not_known():
     with pytest.raises(TypeError, match=r"takes a torch\.nn\.Module"):
         tg.graft(3, onto="jax")
+
+
+class _OfNothing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return torch.arange(2.0), self.weight, {"flag": torch.tensor(True)}, x * self.weight
+
+
+def test_what_a_module_makes_of_nothing_is_an_array_of_the_framework():
+    """On the CPU, as modules make their constants where no tensor is at hand that says the device."""
+    module, x = _OfNothing(), np.ones(2, np.float32)
+    expected = [t.detach().numpy() for t in torch.utils._pytree.tree_leaves(module(torch.from_numpy(x)))]
+    jax_one = tg.graft(module, onto="jax")
+    results = {
+        "jax": lambda: jax.jit(jax_one.apply)(jax_one.params, jax_one.buffers, x)[0],
+        "numpy": lambda: tg.graft(module, onto="numpy")(x),
+    }
+    for call in results.values():
+        leaves = torch.utils._pytree.tree_leaves(call())
+        assert not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
+        for leaf, value in zip(leaves, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(leaf), value)

@@ -107,7 +107,8 @@ class TensorFlow(Shaken):
                 if all(isinstance(x, tf.Variable) for x in variables.values()):  # what others keep they make in a call
                     before = [x.value() for x in variables.values()]
                     with contextlib.suppress(Exception):
-                        run(*map(tf.constant, other_values(x.numpy() for x in given)))
+                        for x in tf.nest.flatten(run(*map(tf.constant, other_values(x.numpy() for x in given)))):
+                            x[...] = 0  # as whoever gets it may write it, where the framework's can be written
                     for x, value in zip(variables.values(), before, strict=True):
                         x.assign(value)
                 found = run(*given)

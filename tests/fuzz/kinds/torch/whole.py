@@ -164,7 +164,11 @@ def _traced_before(fn: Callable[..., Any], inputs: list[Any]) -> Callable[..., A
         with torch.no_grad():
             for t in others:
                 t.copy_(t.flip(0) if t.ndim else t + 1)
-        compiled(*others)
+        made = compiled(*others)
+        with torch.no_grad():
+            for t in tree_leaves(made):  # which whoever gets it may write
+                if isinstance(t, Tensor):
+                    t.zero_()
     return compiled
 
 

@@ -218,6 +218,8 @@ def _run(
 
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
+    # what the module made of nothing, on the CPU
+    flat = [o.to(slot.device) if isinstance(o, Tensor) and o.device.type == "cpu" else o for o in flat]
     written = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
     where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
     places, tape = record(flat, [None] * len(flat), first_node, capture) if taped else ([], None)

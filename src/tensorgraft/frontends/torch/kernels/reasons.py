@@ -61,6 +61,7 @@ REASONS = {
         floor_divide floor_divide.Scalar native_batch_norm_backward native_dropout_backward pixel_shuffle rsub.Scalar
         rsub.Tensor std.correction std_mean.correction sum
     """,
+    "PyTorch's meta function takes an empty list of axes for none, its kernels for all": "nansum",
     "the decomposition refuses complex numbers, which the CPU takes": "nan_to_num",
     "the CPU rounds each step to the dtype, the decomposition the result": "logit",
     "one operator has one derivative, and one product of quantised weights": "linear",
