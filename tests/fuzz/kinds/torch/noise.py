@@ -32,7 +32,7 @@ class Noise(TorchDispatchMode):
         if self.still or not isinstance(t, Tensor) or t.dtype not in STEP or t.numel() == 0:
             return t
         step = max(step, STEP[t.dtype])
-        if self.drawn.random() < 0.2:  # what cancels in the exact result may be nothing, here and there
+        if self.drawn.random() < 0.5:  # what cancels in the exact result may be nothing, here and there
             return _coarse(t, step)
         real = torch.float64 if t.dtype in (torch.float64, torch.complex128) else torch.float32
         noise = self.uniform(t, real) * 2 - 1
