@@ -127,7 +127,7 @@ def _error(kind: type[Any], frame: FrameType | None, needs: str, name: str, x: T
 def _origin(origin: Any) -> str | None:
     """Where an array became traced."""
     if origin is None or isinstance(origin, Place):
-        return None if origin is None else f"in {origin}: `{origin.text}`"
+        return None if origin is None else f"in {origin.quoted}"
     role, fn = origin
     for _ in range(16):  # partial functions, methods, decorated ones
         fn = getattr(fn, "__wrapped__", getattr(fn, "func", getattr(fn, "__func__", fn)))

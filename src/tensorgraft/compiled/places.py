@@ -31,11 +31,6 @@ class Place(NamedTuple):
         return number if number is not None else self.code.co_firstlineno
 
     @property
-    def text(self) -> str:
-        """The line, as it is written; empty where the source is not to be had."""
-        return linecache.getline(self.file, self.line).strip()
-
-    @property
     def node(self) -> ast.AST | None:
         """The expression (or statement) that the instruction evaluates, None where the source does not tell."""
         lines = linecache.getlines(self.file)

@@ -17,6 +17,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.guards import surroundings
+from tensorgraft.frontends.torch.compiled.host import on_host
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.watch import HostWatch
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
@@ -219,7 +220,7 @@ def _run(
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
     # what the module made of nothing, on the CPU
-    flat = [o.to(slot.device) if isinstance(o, Tensor) and o.device.type == "cpu" else o for o in flat]
+    flat = [o.to(slot.device) if on_host(o) else o for o in flat]
     written = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
     where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
     places, tape = record(flat, [None] * len(flat), first_node, capture) if taped else ([], None)
