@@ -330,6 +330,14 @@ def test_results_have_memory_of_their_own() -> None:
     assert x.all()
 
 
+def test_strides_that_meta_functions_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flipped tensor with an axis of one element lies as the kernel has it."""
+    monkeypatch.setattr(program, "compiler", lambda: "none")
+    x = xp.permute_dims(normal(5, 3, 1), (1, 2, 0))
+    (flat,) = run(lambda x: [xp.reshape(xp.permute_dims(xp.flip(x, (0,)), (1, 2, 0)), (1, 15))], x)
+    assert torch.equal(flat, x.flip(0).permute(1, 2, 0).reshape(1, 15))
+
+
 def test_in_a_trace_arrays_have_no_values() -> None:
     x = normal(3)
     for ask in (xp.to_numpy, xp.nonzero, lambda x: float(xp.sum(x)), lambda x: bool(xp.any(xp.less(x, 0)))):

@@ -101,6 +101,9 @@ def _half_written(name: str, args: Any, written: list[Tensor]) -> bool:
     if name == "index_fill_":
         size = args[0].size(args[1]) if args[0].dim() else 1
         return bool(((args[2] >= size) | (args[2] < -size)).any())
+    if name.startswith("scatter"):
+        size = args[0].size(args[1]) if args[0].dim() else 1
+        return bool(((args[2] >= size) | (args[2] < 0)).any())
     if name == "mean":  # sums lie there before they are divided
         return any(t.dtype not in STEP for t in written)
     if name == "multilabel_margin_loss_forward":
@@ -142,6 +145,10 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         return "special functions of NaN"
     if plain.startswith("histogram") and len(numbers) > 1 and bool((numbers[1].diff() < 0).any()):
         return "edges of a histogram that do not increase"
+    if plain == "histogram" and args[0].numel() and not isinstance(args[1], Tensor):
+        least, most = args[0].min(), args[0].max()
+        if bool((least == most) & (least + 0.5 == most - 0.5)):
+            return "edges of a histogram that do not increase"
     if plain == "gelu" and any(t.isinf().any() for t in floats):
         return "GELU of infinities"
     if plain in _BY_VECTORS and any(t.isnan().any() for t in floats[1:]):

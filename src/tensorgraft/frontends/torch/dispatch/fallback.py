@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import ChainMap, Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -68,8 +68,11 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     with warned.remembered():
         from torch._decomp import decomposition_table
 
-    isin = torch.ops.aten.isin.Tensor_Tensor
-    return ChainMap({isin: functools.partial(_isin, decomposition_table[isin])}, decomposition_table)
+    aten = torch.ops.aten
+    repaired = {aten.isin.Tensor_Tensor: _isin, aten.unfold_backward.default: _unfold_backward}
+    return ChainMap(
+        {op: functools.partial(repair, decomposition_table[op]) for op, repair in repaired.items()}, decomposition_table
+    )
 
 
 def _isin(
@@ -79,6 +82,13 @@ def _isin(
     if elements.numel():
         return decomposition(elements, test_elements, **how)
     return torch.empty_like(elements, dtype=torch.bool, memory_format=torch.contiguous_format)
+
+
+def _unfold_backward(
+    decomposition: Callable[..., Any], grad: torch.Tensor, input_size: Sequence[int], *how: int
+) -> torch.Tensor:
+    """PyTorch's gives no number back for a window of none over a number."""
+    return decomposition(grad, input_size, *how) if input_size else grad.sum(0)
 
 
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
