@@ -206,7 +206,7 @@ class Recorder:
         self.graph.output(tuple([self.lift(x)[0] for x in results]))
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
             node.replace_all_uses_with(node.args[0])
-        # strides are what meta functions say, and kernels can give others (`flip`, of axes of one element)
+        # strides are what meta functions say, and kernels can give others (`index`: as its indices lie)
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
         self.graph.eliminate_dead_code()

@@ -69,7 +69,10 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
         from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
-    repaired = {aten.isin.Tensor_Tensor: _isin, aten.unfold_backward.default: _unfold_backward}
+    repaired: dict[Any, Callable[..., torch.Tensor]] = {
+        aten.isin.Tensor_Tensor: _isin,
+        aten.unfold_backward.default: _unfold_backward,
+    }
     return ChainMap(
         {op: functools.partial(repair, decomposition_table[op]) for op, repair in repaired.items()}, decomposition_table
     )
