@@ -53,7 +53,7 @@ SORTED = templates(
     "jnp.sort({n}, axis={a}, descending=True)", "jnp.argsort({n}, axis={a}, descending=True)", "jnp.argsort({n}, axis={a}, stable=False)[..., :1] * 0", "jnp.nanargmax({n}, axis={a})",
     "jnp.searchsorted(jnp.sort({n}.ravel()), {m}.ravel(), side='right', method='sort')", "jnp.searchsorted(jnp.sort({n}.ravel()), {m}.ravel(), method='compare_all')",
     "jnp.percentile({n}, jnp.array([10.0, 60.0]), axis={a})", "jnp.quantile({n} * 1.0, 0.5, method='nearest')", "jnp.nanmedian({n}, axis={a})", "jnp.maximum.accumulate({n}, axis={a})",
-    "lax.reduce(({n}, {m}), ({n}.dtype.type(0), {n}.dtype.type(0)), lambda p, q: (p[0] + q[0], jnp.maximum(p[1], q[1])), (0,))[1]",
+    "lax.reduce(({n}, {m}), ({n}.dtype.type(0), {m}.dtype.type(1)), lambda p, q: (p[0] + q[0], p[1] * q[1]), (0,))[1]",
     "lax.reduce({n}, {n}.dtype.type(1), lambda p, q: p * q, (0,))", "lax.reduce_and({n} > 0, (0,))", "lax.cumsum({n}, axis=0, reverse=True)", "lax.cumprod({n}, axis=0)", "lax.cummin({n}, axis=0, reverse=True)",
     "lax.associative_scan(lambda p, q: (p[0] * q[0], p[1] * q[0] + q[1]), ({n}, {m}))[1]", "jnp.add.at({n}, jnp.array([0, 0]), {c}, inplace=False)", "jnp.add.reduceat({n}, jnp.array([0, {n}.shape[0] - 1]))", "jnp.multiply.outer({n}, {m})",
 )  # fmt: skip
