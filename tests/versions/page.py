@@ -12,10 +12,11 @@ HEADER = """# Versions
 A sample of the tests in a fresh environment for each row, where the wheel is installed with its extras: each Python
 with the newest release of every framework, then other releases of one framework among those of `constraints.txt`, then
 all previous and all oldest ones (of each dependency the least version that `pyproject.toml` allows). The whole suite
-runs with those of `constraints.txt`. Made by `make versions`; `VERSIONS_ARGS="--only torch"` for some of it.
+runs with those of `constraints.txt`. Made by `make versions`; `VERSIONS_ARGS="--only torch"` for some of it. A row
+whose Python a machine has not stays as it ran last.
 
-| cell | Python | PyTorch | JAX | TensorFlow | NumPy | sample |
-| --- | --- | --- | --- | --- | --- | --- |
+| cell | Python | PyTorch | JAX | TensorFlow | NumPy | sample | on |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -25,7 +26,7 @@ def markdown(outcomes: dict[str, Outcome]) -> str:
         outcome = outcomes.get(cell.name, {"reason": "not run"})
         versions = outcome.get("installed") or cell.pins
         shown = [versions[name].partition("+")[0] for name in FRAMEWORKS]
-        rows.append(f"| {' | '.join((cell.name, cell.python, *shown, said(outcome)))} |")
+        rows.append(f"| {' | '.join((cell.name, cell.python, *shown, said(outcome), outcome.get('on', '')))} |")
         failures = [" ".join(failure.split())[:160] for failure in outcome.get("failed", ())]
         notes += [f"- {cell.name}: {failure}" for failure in failures[:SHOWN]]
         notes += [f"- {cell.name}: {len(failures) - SHOWN} more"] if len(failures) > SHOWN else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ SAMPLE = [
     "tests/frontends/array_api/test_operators.py",
 ]  # fmt: skip
 FILE = Path(__file__).parent / "ran.json"
-Outcome = dict[str, Any]  # python, installed | pins and reason, passed, skipped, failed, seconds
+Outcome = dict[str, Any]  # python, installed | pins and reason, passed, skipped, failed, seconds, on
 
 
 def read(report: Path) -> Outcome:
@@ -55,4 +56,4 @@ def kept() -> dict[str, Outcome]:
 
 
 def keep(name: str, outcome: Outcome) -> None:
-    FILE.write_text(json.dumps({**kept(), name: outcome}, indent=1) + "\n")
+    FILE.write_text(json.dumps({**kept(), name: {**outcome, "on": f"{date.today()}"}}, indent=1) + "\n")
