@@ -29,10 +29,10 @@ def reduced(xp: Any, x: Array, reduction: int) -> Array:
 
 
 def _alike(xp: Any, *arrays: Array | None) -> list[Any]:
-    """In the widest of the dtypes in which PyTorch computes with the floats among them."""
+    """In the dtype that those have in common in which PyTorch computes with the floats among them."""
     given = [xp.dtype_of(a) for a in arrays if a is not None]
     floats = [dtypes.accumulator(dtype) for dtype in given if dtypes.is_inexact(dtype)]
-    dtype = max(floats, key=lambda dtype: dtype.itemsize) if floats else given[0]
+    dtype = np.result_type(*floats) if floats else given[0]
     return [None if a is None else xp.astype(a, dtype) for a in arrays]
 
 
@@ -67,8 +67,9 @@ def _bce_with_logits(
     pos_weight: Array | None = None,
     reduction: int = MEAN,
 ) -> Array:
-    x, y, weight, pos_weight = _alike(xp, x, y, weight, pos_weight)
+    x = widened(xp, x)
     softplus = xp.add(xp.log1p(xp.exp(xp.negative(xp.abs(x)))), xp.maximum(xp.negative(x), 0))
+    x, y, weight, pos_weight, softplus = _alike(xp, x, y, weight, pos_weight, softplus)
     if pos_weight is not None:
         softplus = xp.multiply(softplus, xp.add(xp.multiply(xp.subtract(pos_weight, 1), y), 1))
     loss = xp.add(xp.multiply(xp.subtract(1, y), x), softplus)
