@@ -67,11 +67,15 @@ def _bce_with_logits(
     pos_weight: Array | None = None,
     reduction: int = MEAN,
 ) -> Array:
-    x = widened(xp, x)
+    x, more = widened(xp, x), None
+    if pos_weight is not None:  # in its own dtype, where unsigned integers wrap
+        more = xp.subtract(
+            xp.astype(pos_weight, dtypes.int64) if dtypes.is_bool(xp.dtype_of(pos_weight)) else pos_weight, 1
+        )
     softplus = xp.add(xp.log1p(xp.exp(xp.negative(xp.abs(x)))), xp.maximum(xp.negative(x), 0))
-    x, y, weight, pos_weight, softplus = _alike(xp, x, y, weight, pos_weight, softplus)
-    if pos_weight is not None:
-        softplus = xp.multiply(softplus, xp.add(xp.multiply(xp.subtract(pos_weight, 1), y), 1))
+    x, y, weight, more, softplus = _alike(xp, x, y, weight, more, softplus)
+    if more is not None:
+        softplus = xp.multiply(softplus, xp.add(xp.multiply(more, y), 1))
     loss = xp.add(xp.multiply(xp.subtract(1, y), x), softplus)
     return reduced(xp, _weighted(xp, loss, weight), reduction)
 
