@@ -87,6 +87,9 @@ def _documented(kind: Any, program: Program, subject: str, expected: Outcome, fo
         if saved and all(found.raised.get(i) == e for i, e in expected.raised.items() if i < at):
             return "documented: one operator on the device keeps a tensor that was made in inference mode"
     lines = [line for _, line in observed.unequal(expected.observed, found.observed)]
+    counted = all(re.search(r"version \d+, the CPU: \d+", line) for line in lines)
+    if lines and counted and re.search(r"linalg_matrix_rank.*out=", str(program)):
+        return "documented: an out= that is resized has counted one write more"
     # or the history cannot be asked for at all, on one of the two
     said = "(requires_grad|is_leaf) (True|False), the CPU|: [a-z ]+ None, the CPU"
     flags = all(re.search(said, line) for line in lines)
@@ -141,8 +144,9 @@ def _bits_of_nan(want: Any, got: Any) -> bool:
         return False
     if not all(torch.equal(of(want.values), of(got.values)) for of in (torch.isnan, torch.isinf)):
         return False
+    own = want.values.real if want.values.is_complex() else want.values
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        if dtype.itemsize < (want.values.real if want.values.is_complex() else want.values).element_size():
+        if dtype.itemsize <= own.element_size() and dtype != own.dtype:
             a, b = (s.values.contiguous().flatten().view(dtype) for s in (want, got))
             if a.isnan().any() and torch.equal(a.isnan(), b.isnan()) and torch.allclose(a, b, equal_nan=True):
                 return True

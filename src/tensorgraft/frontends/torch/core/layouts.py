@@ -112,6 +112,12 @@ def _solution(outcome: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Tens
     return strided(outcome, (*(rows * s for s in contiguous_strides((*batch, k))[:-1]), 1, rows))
 
 
+def _solved(outcome: Tensor, a: Tensor, b: Tensor, left: bool = True, check_errors: bool = False) -> Tensor:
+    """From the right side it is the adjoint of a solution, which the CPU leaves lazy."""
+    lazy = outcome.is_complex() and not left and outcome.numel() and not outcome.is_conj()
+    return outcome.conj() if lazy else outcome
+
+
 def _along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
     """Made with `dim` first."""
     moved = torch.empty_like(outcome.movedim(dim, 0), memory_format=torch.contiguous_format)
@@ -201,6 +207,7 @@ LAYOUTS: dict[str, Rule] = {
         _each(lambda outcome, grad, x, *_, **__: formatted(outcome, x)),
     ),
     "linalg_eig": _pick(None, column_major),
+    "_linalg_solve_ex": _pick(_solved, None, None, None),
     "linalg_lstsq": _pick(_solution, None, None, None),
     "nonzero": lambda outcome, *_: strided(outcome, (1, len(outcome))),
     "unique_dim": _pick(_along, None, None),

@@ -72,6 +72,9 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     repaired: dict[Any, Callable[..., torch.Tensor]] = {
         aten.isin.Tensor_Tensor: _isin,
         aten.unfold_backward.default: _unfold_backward,
+        aten.mse_loss_backward.default: _loss_backward,
+        aten.huber_loss_backward.default: _loss_backward,
+        aten.smooth_l1_loss_backward.default: _loss_backward,
     }
     return ChainMap(
         {op: functools.partial(repair, decomposition_table[op]) for op, repair in repaired.items()}, decomposition_table
@@ -92,6 +95,11 @@ def _unfold_backward(
 ) -> torch.Tensor:
     """PyTorch's gives no number back for a window of none over a number."""
     return decomposition(grad, input_size, *how) if input_size else grad.sum(0)
+
+
+def _loss_backward(decomposition: Callable[..., Any], grad: torch.Tensor, x: torch.Tensor, *how: Any) -> torch.Tensor:
+    """PyTorch's divides by how many losses there are."""
+    return decomposition(grad, x, *how) if x.numel() else torch.empty_like(x)
 
 
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -56,7 +56,7 @@ def _mean_all(xp: Any, x: Array, dtype: np.dtype | None = None) -> Array:
 
 @kernel("mean.dim")
 def _mean(xp: Any, x: Array, dim: Dim, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
-    x = wide(xp, x if dtype is None else xp.astype(x, dtype))
+    x = wide(xp, x) if dtype is None else xp.astype(x, dtypes.accumulator(dtype))  # not rounded before, as on the CPU
     return xp.mean(x, axis=axes_of(dim, xp.ndim(x)), keepdims=keepdim)
 
 
