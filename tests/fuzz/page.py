@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 from tests.fuzz.run import FOUND, ROOT, RUNS
@@ -20,12 +23,25 @@ shapes, strides, who shares memory with whom, versions, histories, gradients, ex
 
 `make fuzz N=100000` plays programs of all kinds, `KIND=torch` of one; seeds are printed, `--seed S -n 1` draws a
 program again, and one that differs is made small. `make test` plays some of each kind, others for each commit. Once
-mended, what was found is a test (`tests/fuzz/found/`).
+mended, what was found is a test (`tests/fuzz/found/`); `--again` plays what differed in a counted run once more.
 
 A difference counts for nothing where the source framework leaves the result open, where it is the very one that
 [differences](differences.md) documents, or where rounding decides: the reference, played again with noise of the size
 of a rounding error in each operator, varies as much. Such programs are counted apart, by their reason.
 """
+
+
+def _about(kind: str) -> str:
+    """The first sentence of its module, which is not imported for that."""
+    folder = Path(__file__).parent / "kinds"
+    path = next(p for p in (folder / f"{kind}.py", folder / kind / "__init__.py") if p.exists())
+    said = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(re.split(r"\.\s", said + " ")[0].split())
+
+
+def _later(run: dict[str, Any]) -> str:
+    again = run.get("again")
+    return f"{len(again['differed'])} at {again['commit'][:10]}" if again else ""
 
 
 def page() -> str:
@@ -34,7 +50,13 @@ def page() -> str:
     for run in runs:
         kinds[run["kind"]].append(run)
     found = Counter(path.read_text().split()[1] for path in FOUND.glob("*.py"))
-    text = [INTRODUCTION]
+    text = [INTRODUCTION, "| programs | in all | differed | |\n| --- | --: | --: | --- |"]
+    for kind, parts in sorted(kinds.items()):
+        total, differed = (
+            sum(of(run) for run in parts) for of in (lambda r: r["programs"], lambda r: len(r["differed"]))
+        )
+        text.append(f"| [{kind}](#{kind}) | {total:,} | {differed} | {_about(kind)} |")
+    text.append("")
     for kind, parts in sorted(kinds.items()):
         played, excused = Counter[str](), Counter[str]()
         for run in parts:
@@ -43,10 +65,10 @@ def page() -> str:
         text.append(f"## {kind}\n")
         text.append("| subject | programs |\n| --- | --: |")
         text += [f"| {subject} | {count:,} |" for subject, count in played.most_common()]
-        text.append("\n| seeds | programs | differed | commit |\n| --- | --: | --: | --- |")
+        text.append("\n| seeds | programs | differed | commit | of these, later |\n| --- | --: | --: | --- | --- |")
         text += [
             f"| {run['first']} to {run['first'] + run['programs'] - 1} | {run['programs']:,} | {len(run['differed'])}"
-            f" | {run['commit'][:10]} |"
+            f" | {run['commit'][:10]} | {_later(run)} |"
             for run in sorted(parts, key=lambda run: run["first"])
         ]
         text.append(f"\nFound before, and mended: {found[kind]} in `tests/fuzz/found/`.\n")

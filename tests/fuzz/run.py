@@ -182,10 +182,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=0, help="processes (default: this one)")
     parser.add_argument("--most", type=int, default=20, help="stop after so many findings")
     parser.add_argument("--count", action="store_true", help="the run counts: it is written to tests/fuzz/runs/")
+    parser.add_argument(
+        "--again", action="store_true", help="what differed in the counted run from --seed on, once more"
+    )
     args = parser.parse_args()
     first = args.seed if args.seed is not None else int(time.time()) % 10**8 * 1000
     kinds = KINDS if args.kind == "all" else [args.kind]
     tg.autocast_policy(POLICY)
+    if args.again:
+        return max(again(kind_named(name), first) for name in kinds)
     return max(_run(kind_named(name), first, args) for name in kinds)
 
 
@@ -194,19 +199,21 @@ def _run(kind: Kind, first: int, args: argparse.Namespace) -> int:
     print(f"{kind.name}: seeds {first} to {first + args.n - 1}, on {', '.join(subjects or kind.subjects)}", flush=True)
     played, excused, bad = Counter[str](), Counter[str](), list[int]()
     ran, started = 0, time.monotonic()
+    texts: dict[int, str] = {}
     for found in findings(kind.name, range(first, first + args.n), subjects, args.jobs):
         ran += 1
         played.update(found.subjects)
         excused.update(found.excused)
         for row in found.rows:
             bad.append(found.seed)
+            texts[found.seed] = row["program"]
             OUT.mkdir(parents=True, exist_ok=True)
             path = OUT / f"{kind.name}_{row['seed']}_{row['subject'].replace(' ', '_')}.py"
             path.write_text(written(kind, row))  # a crash of what makes it small loses nothing
             path.write_text(written(kind, small(kind, row)))
             print(path.read_text(), flush=True)
         if args.count and ran % 200 == 0:  # of a run that is stopped
-            _record(kind, first, ran, played, excused, bad)
+            _record(kind, first, ran, played, excused, texts)
         if len(bad) >= args.most:
             break
     print(
@@ -214,16 +221,43 @@ def _run(kind: Kind, first: int, args: argparse.Namespace) -> int:
         flush=True,
     )
     if args.count:
-        _record(kind, first, ran, played, excused, bad)
+        _record(kind, first, ran, played, excused, texts)
     return 1 if bad else 0
 
 
-def _record(kind: Kind, first: int, ran: int, played: Counter[str], excused: Counter[str], bad: list[int]) -> None:
+def _record(
+    kind: Kind, first: int, ran: int, played: Counter[str], excused: Counter[str], texts: dict[int, str]
+) -> None:
     """Of programs in order from the first seed on (with several jobs nearly so)."""
     RUNS.mkdir(exist_ok=True)
     record = {"kind": kind.name, "first": first, "programs": ran, "played": played, "excused": excused}
-    record |= {"differed": sorted(set(bad)), "commit": commit()}
-    (RUNS / f"{kind.name}_{first}.json").write_text(json.dumps(record, indent=1) + "\n")
+    record |= {"differed": sorted(texts), "commit": commit(), "texts": texts}
+    _file(kind, first).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _file(kind: Kind, first: int) -> Path:
+    return RUNS / f"{kind.name}_{first}.json"
+
+
+def again(kind: Kind, first: int) -> int:
+    """Play what differed in a counted run at this commit, and note what still does. The programs are those of the run,
+    whatever a seed draws now; what ended its process has none, and is asked whether the reference does that alone."""
+    record = json.loads(_file(kind, first).read_text())
+    differs = []
+    for seed in record["differed"]:
+        text = record["texts"][str(seed)]
+        if text:
+            failed = bool(kind.failures(Program(kind.name, tuple(text.splitlines()), seed), tuple(record["played"])))
+        else:
+            failed = bool(
+                _ended(multiprocessing.get_context("spawn"), kind.name, seed, tuple(record["played"]), 1).rows
+            )
+        print(f"{kind.name} seed {seed}: {'differs' if failed else 'does not differ'}", flush=True)
+        differs += [seed] * failed
+    _file(kind, first).write_text(
+        json.dumps({**record, "again": {"differed": differs, "commit": commit()}}, indent=1) + "\n"
+    )
+    return int(bool(differs))
 
 
 def commit() -> str:
