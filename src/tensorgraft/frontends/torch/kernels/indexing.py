@@ -180,9 +180,12 @@ def _index_put(xp: Any, x: Array, indices: Indices, values: Array, accumulate: b
             raise NotImplementedError("values of another dtype")
         values = xp.astype(values, xp.dtype_of(x))
     present = [(at, i) for at, i in enumerate(indices) if i is not None]
-    if len(present) == 1 and _is_mask(xp, present[0][1]) and xp.ndim(present[0][1]):
+    if len(present) == 1 and _is_mask(xp, present[0][1]):
         at, mask = present[0]
-        return _put_masked(xp, x, mask, at, values, accumulate)
+        if xp.ndim(mask):
+            return _put_masked(xp, x, mask, at, values, accumulate)
+        if xp.size(values) == 1 and xp.ndim(values) <= xp.ndim(x):  # of several the CPU takes none
+            return xp.where(xp.astype(mask, dtypes.bool_), xp.add(x, values) if accumulate else values, x)
     places = _positions(xp, x, indices)
     if not places:
         return xp.add(x, values) if accumulate else _expand(xp, values, xp.shape(x))
