@@ -35,8 +35,12 @@ def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bo
     return result[0], [text.partition(" (Triggered")[0] for text in texts]
 
 
-def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with meta tensors (or zeros) of the same sizes, strides and dtypes."""
+# bytes behind zeros that a kernel may make larger: where it reads its `out=`, too, it would read what is freed then
+ROOM = 1 << 20
+
+
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta", room: int = 0) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros, with `room` bytes behind them) of the same sizes, strides, dtypes."""
     seen: dict[int, Tensor] = {}
 
     def convert(a: Any) -> Any:
@@ -44,7 +48,7 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta") -> tuple[li
             if id(a) not in seen:
                 like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
                 if device != "meta":
-                    elements = like.untyped_storage().nbytes() // like.itemsize
+                    elements = (like.untyped_storage().nbytes() + room) // like.itemsize
                     like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
                 seen[id(a)] = like
             return seen[id(a)]

@@ -16,7 +16,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import generator, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.modes import below_modes, function_mode, suspended, tracing
-from tensorgraft.frontends.torch.core.nested import tensors_in
+from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator, keep
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.frontends.torch.dispatch import checks, fallback
@@ -220,6 +220,9 @@ def entry(operator: Operator) -> Callable[..., Any]:
     ) -> Any:
         """A plan's first call, every call in a trace, and those with more to do than to compute and to write."""
         if plan.prepare is not None:  # `out=` tensors are resized, and written as those of their size
+            outs = set(map(id, tensors_in([kwargs[name] for name in operator.writes if name in kwargs], {})))
+            if any(id(t) in outs for t in tensors_in(args, {})):  # read as it was
+                args = map_nested(lambda a: a.clone() if id(a) in outs else a, args)
             plan.prepare(args, kwargs)
             before, now.resized = now.resized, True
             try:

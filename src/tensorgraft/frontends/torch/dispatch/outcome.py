@@ -16,7 +16,7 @@ from tensorgraft.frontends.torch.core.layouts import LAYOUTS, strided
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
-from tensorgraft.frontends.torch.dispatch.asking import heard, to_meta
+from tensorgraft.frontends.torch.dispatch.asking import ROOM, heard, to_meta
 from tensorgraft.frontends.torch.dispatch.refusals import final, on_the_host
 from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, is_large, rehearse
 from tensorgraft.storage import same_strides
@@ -89,7 +89,7 @@ def _resized_on_the_cpu(
     unasked = operator.name in OUT_OF_BOUNDS or _is_large(args, kwargs)
     if unasked or (silent and is_large(operator, [t.size() for t in tensors_in(args, kwargs)])):
         return None, {}
-    zeros, named = to_meta(args, kwargs, "cpu")
+    zeros, named = to_meta(args, kwargs, "cpu", ROOM)
     try:
         _, said = heard(operator.op, zeros, named)
     except Exception:  # zeros may be no valid input
@@ -136,7 +136,7 @@ def _ask_the_cpu(
     if state.now.capture is None and (concrete(*args) if callable(concrete) else concrete):  # zeros are another mask
         zeros, named = on_the_host(args, kwargs)
     else:
-        zeros, named = to_meta(args, kwargs, "cpu")
+        zeros, named = to_meta(args, kwargs, "cpu", ROOM if operator.kind == "out" else 0)
     try:
         return heard(operator.op, zeros, named)[0], zeros, named
     except Exception as of_cpu:

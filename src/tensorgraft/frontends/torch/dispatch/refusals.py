@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import INDICES, OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch import rehearsal
-from tensorgraft.frontends.torch.dispatch.asking import heard, to_meta
+from tensorgraft.frontends.torch.dispatch.asking import ROOM, heard, to_meta
 from tensorgraft.frontends.torch.dispatch.memory import to_cpu
 
 Tensor = torch.Tensor
@@ -30,6 +30,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
     if sum(sizes.values()) > _LARGEST or operator.name in OUT_OF_BOUNDS:
         return False
+    room = ROOM if operator.kind == "out" else 0
 
     def zeros(a: Any) -> Any:
         if isinstance(a, torch.device):
@@ -39,7 +40,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
         if id(a) not in tensors:
             at = a.untyped_storage()._cdata
             if at not in storages:
-                storages[at] = torch.zeros(sizes[at], dtype=torch.uint8, device="cpu").untyped_storage()
+                storages[at] = torch.zeros(sizes[at] + room, dtype=torch.uint8, device="cpu").untyped_storage()
             empty = torch.empty(0, dtype=a.dtype, device="cpu")
             tensors[id(a)] = empty.set_(storages[at], a.storage_offset(), a.size(), a.stride())
         return tensors[id(a)]

@@ -13,6 +13,7 @@ import torch
 
 from tensorgraft import warned
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
+from tensorgraft.frontends.torch.dispatch.asking import ROOM
 
 Tensor = torch.Tensor
 
@@ -45,10 +46,11 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if not operator.rehearsed:
         raise Unasked
     fresh: dict[int, Tensor] | None = {} if operator.writes else None
+    room = ROOM if operator.kind == "out" else 0
     sizes: list[torch.Size] = []
     try:
-        positional = [_stand_in(a, fresh, sizes) for a in args]
-        named = {name: _stand_in(a, fresh, sizes) for name, a in kwargs.items()} if kwargs else kwargs
+        positional = [_stand_in(a, fresh, sizes, room) for a in args]
+        named = {name: _stand_in(a, fresh, sizes, room) for name, a in kwargs.items()} if kwargs else kwargs
         if not sizes or is_large(operator, sizes):
             raise Unasked
         results: list[Any] = []
@@ -98,7 +100,7 @@ def is_large(operator: Operator, sizes: list[torch.Size]) -> bool:
     return less * most > _MOST_MADE
 
 
-def _stand_in(a: Any, fresh: dict[int, Tensor] | None, sizes: list[torch.Size]) -> Any:
+def _stand_in(a: Any, fresh: dict[int, Tensor] | None, sizes: list[torch.Size], room: int) -> Any:
     if a.__class__ in _PLAIN:
         return a
     if isinstance(a, Tensor):
@@ -106,22 +108,23 @@ def _stand_in(a: Any, fresh: dict[int, Tensor] | None, sizes: list[torch.Size]) 
         if fresh is None:
             return _like(a)
         if id(a) not in fresh:
-            fresh[id(a)] = _like(a, written=True)
+            fresh[id(a)] = _like(a, room, written=True)
         return fresh[id(a)]
     if isinstance(a, list | tuple):
-        return [_stand_in(x, fresh, sizes) for x in a]
+        return [_stand_in(x, fresh, sizes, room) for x in a]
     if isinstance(a, torch.device):
         return torch.device("cpu")
     return None if isinstance(a, torch.Generator) else a
 
 
-def _like(t: Tensor, written: bool = False) -> Tensor:
-    """Zeros of the geometry of `t`. Raises where they do not fit into the memory that there is for them."""
+def _like(t: Tensor, room: int = 0, written: bool = False) -> Tensor:
+    """Zeros of the geometry of `t`, with `room` bytes behind those that are written. Raises where they do not fit into
+    the memory that there is for them."""
     memory = _zeros.get(t.dtype)
     if memory is None:
         memory = _zeros[t.dtype] = _MEMORY.view(t.dtype)
     size, stride = t.size(), t.stride()
     if written:
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if t.numel() else 0
-        memory = torch.zeros(min(extent, len(memory)), dtype=t.dtype, device="cpu")
+        memory = torch.zeros(min(extent, len(memory)) + room // t.itemsize, dtype=t.dtype, device="cpu")
     return memory.as_strided(size, stride)
