@@ -14,6 +14,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.schema import short_name
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, stored
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
@@ -74,8 +75,9 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     def give(a: Any) -> Any:
         return from_array(xp.own(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
 
-    rule = LAYOUTS.get(operator.name)
-    given_back = map_nested(give, out) if rule is None else _laid_out(xp, slot, out, rule, args, kwargs)
+    rule = LAYOUTS.get(operator.name if operator.kind != "out" or not operator.base else short_name(operator.base))
+    operands = {name: a for name, a in kwargs.items() if name not in hidden}
+    given_back = map_nested(give, out) if rule is None else _laid_out(xp, slot, out, rule, args, operands)
     if not operator.writes:
         return tuple(given_back) if isinstance(out, tuple) else given_back
     bound = sig.bind(args, kwargs)

@@ -45,14 +45,14 @@ def _multi_margin(
     xp: Any,
     x: Array,
     target: Array,
-    p: int = 1,
+    p: float = 1,  # PyTorch takes its whole part
     margin: float = 1,
     weight: Array | None = None,
     reduction: int = MEAN,
 ) -> Array:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
     z, counts, _, w = _margins(xp, rows, targets, margin, weight)
-    loss = xp.multiply(xp.multiply(z, z) if p == 2 else z, w)
+    loss = xp.multiply(xp.multiply(z, z) if int(p) == 2 else z, w)
     loss = xp.sum(xp.where(counts, loss, xp.zeros_like(loss)), axis=1)
     out = reduced(xp, xp.divide(loss, max(xp.shape(rows)[1], 1)), reduction)
     return xp.astype(xp.reshape(out, xp.shape(target)) if reduction == NONE else out, xp.dtype_of(x))
@@ -64,14 +64,14 @@ def _multi_margin_backward(
     grad: Array,
     x: Array,
     target: Array,
-    p: int,
+    p: float,
     margin: float,
     weight: Array | None = None,
     reduction: int = MEAN,
 ) -> Array:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
     z, counts, hot, w = _margins(xp, rows, targets, margin, weight)
-    slope = xp.multiply(z, 2) if p == 2 else xp.ones_like(z)
+    slope = xp.multiply(z, 2) if int(p) == 2 else xp.ones_like(z)
     slope = xp.divide(xp.multiply(slope, w), max(xp.shape(rows)[1], 1))
     slope = xp.where(counts, slope, xp.zeros_like(slope))
     slope = xp.where(hot, xp.negative(xp.sum(slope, axis=1, keepdims=True)), slope)
