@@ -149,6 +149,8 @@ def _of_numbers(name: str, args: Any, numbers: list[Tensor], floats: list[Tensor
         least, most = args[0].min(), args[0].max()
         if bool((least == most) & (least + 0.5 == most - 0.5)):
             return "edges of a histogram that do not increase"
+    if plain == "prod" and any(map(_vanishes_beside_infinity, floats)):
+        return "the order of a product that is nothing before it meets infinity, or infinity before"
     if plain == "gelu" and any(t.isinf().any() for t in floats):
         return "GELU of infinities"
     if plain in _BY_VECTORS and any(t.isnan().any() for t in floats[1:]):
@@ -189,6 +191,12 @@ def _exp_overflows(t: Tensor) -> bool:
     most = math.log(torch.finfo(t.dtype).max)
     size = (t.real if t.is_complex() else t).abs()
     return bool(((size > 0.99 * most) & (size < most + 1)).any())
+
+
+def _vanishes_beside_infinity(t: Tensor) -> bool:
+    size = t.abs().double()
+    below = size[(size > 0) & (size < 1)].log2().sum()
+    return bool(size.isinf().any() & (below < math.log2(torch.finfo(torch.float32).tiny)))
 
 
 def _finite(t: Tensor) -> bool:
