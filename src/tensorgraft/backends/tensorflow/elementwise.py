@@ -223,6 +223,22 @@ def _quotient(x: Array, y: Array) -> Array:
     return raw.RealDiv(x=x, y=y)
 
 
+def _complex_quotient(x: Array, y: Array) -> Array:
+    """By the larger part of the divisor (R. L. Smith, "Algorithm 116: Complex division", 1962), as NumPy: TensorFlow's
+    kernel gives NaN for divisors of 0 and of infinity, or does not, by where in memory an element lies."""
+    a, b, c, d = real(x), imag(x), real(y), imag(y)
+    turned = raw.Less(x=raw.Abs(x=c), y=raw.Abs(x=d))
+    most, least, p, q = select(turned, d, c), select(turned, c, d), select(turned, b, a), select(turned, a, b)
+    ratio = raw.RealDiv(x=least, y=most)
+    size = raw.AddV2(x=most, y=raw.Mul(x=least, y=ratio))
+    share = raw.Mul(x=p, y=ratio)
+    re = raw.RealDiv(x=raw.AddV2(x=p, y=raw.Mul(x=q, y=ratio)), y=size)
+    im = raw.RealDiv(x=select(turned, raw.Sub(x=share, y=q), raw.Sub(x=q, y=share)), y=size)
+    length = raw.Abs(x=most)
+    none = raw.Equal(x=raw.AddV2(x=length, y=raw.Abs(x=least)), y=_like(length, 0))
+    return make_complex(*(select(none, raw.RealDiv(x=whole, y=length), part) for whole, part in ((a, re), (b, im))))
+
+
 def _number(x: Array) -> Any:
     """The one number that a tensor of a graph consists of, where that is known."""
     kind, inputs = x.op.type, x.op.inputs
@@ -259,7 +275,7 @@ _OTHERS: dict[str, Fn | None] = {
     "add": _by_kind(_binary("AddV2"), b=_binary("LogicalOr")),
     "multiply": _by_kind(_binary("Mul"), b=_binary("LogicalAnd")),
     "subtract": _binary("Sub"),
-    "divide": _quotient,
+    "divide": _by_kind(_quotient, c=_complex_quotient),
     "fmod": _by_kind(_binary("TruncateMod"), i=through(_NARROW_INTEGERS, _remainder)),
     "pow": _by_kind(
         _binary("Pow"),

@@ -185,8 +185,14 @@ def broadcast_to(x: Array, shape: Shape) -> Array:
     x = raw.Reshape(tensor=x, shape=ints(have))
     if len(have) <= MOST_BROADCAST:
         x = raw.BroadcastTo(input=x, shape=ints(want))
-    else:  # which has no kernel for some narrow integers
-        x = raw.Tile(input=x, multiples=ints([n if m != n else 1 for m, n in zip(have, want, strict=True)]))
+    else:  # which has no kernel for some narrow integers; Tile has none for uint16
+        multiples = ints([n if m != n else 1 for m, n in zip(have, want, strict=True)])
+        if dtype_of(x) == dtypes.uint16:
+            x = raw.Bitcast(
+                input=raw.Tile(input=raw.Bitcast(input=x, type=tf.int16), multiples=multiples), type=tf.uint16
+            )
+        else:
+            x = raw.Tile(input=x, multiples=multiples)
     return raw.Reshape(tensor=x, shape=ints(shape))
 
 
