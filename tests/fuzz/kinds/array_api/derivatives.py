@@ -28,12 +28,12 @@ def function(d: Drawing) -> str:
     """Of an array that is like one of the live ones, to a number."""
     n = d.array("f", differentiable)
     x, name = d.arrays[n], f"f{d.next}"
-    y = np.zeros(x.shape)
+    y, axes = np.zeros(x.shape), x.ndim
     steps = ["y = q * 1"]
     for _ in range(d.one(1, 2, 3, 4)):
         text, y = step(d, y, str(x.dtype))
         steps.append(text)
-    return f"def {name}(q): {'; '.join(steps)}; return xp.sum(y)  # of {n}"
+    return f"def {name}(q, axes={axes}): {'; '.join(steps)}; return xp.sum(y)  # of {n}"
 
 
 def differentiable(x: Any) -> bool:
@@ -82,11 +82,12 @@ def derivative(d: Drawing) -> str:
     f = d.rng.choice([n for n in d.names if n[0] == "f" and n[1:].isdigit()] or [None])
     if f is None:
         raise Retry
-    n = d.array("f", differentiable)
+    (axes,) = d.names[f].__defaults__  # NumPy takes axis 0 of what has none
+    n = d.array("f", lambda x: x.ndim >= axes and differentiable(x))
     x = d.arrays[n]
     along = d.new([str(x.dtype)], x.shape)
     forms = [f"grad({f}, {n})", f"grad({f}, {n})", f"jvp({f}, {n}, {along})", f"jacobian(lambda q: {f}(q) * q, {n})"]
-    if x.ndim > 1 and x.shape[0]:  # NumPy takes axis 0 of what has none
+    if x.ndim > max(axes, 1) and x.shape[0]:
         forms.append(f"vmap({f}, {n})")
         forms.append(f"vmap(lambda q: grad({f}, q), {n})")
     if x.size <= 4:
