@@ -86,6 +86,8 @@ def derivative(d: Drawing) -> str:
     n = d.array("f", lambda x: x.ndim >= axes and differentiable(x))
     x = d.arrays[n]
     along = d.new([str(x.dtype)], x.shape)
+    if not np.all(np.isfinite(np.asarray(eval(along, d.names)))):  # differences of numbers know no limits
+        raise Retry
     forms = [f"grad({f}, {n})", f"grad({f}, {n})", f"jvp({f}, {n}, {along})", f"jacobian(lambda q: {f}(q) * q, {n})"]
     if x.ndim > max(axes, 1) and x.shape[0]:
         forms.append(f"vmap({f}, {n})")
