@@ -52,9 +52,8 @@ def page() -> str:
     found = Counter(path.read_text().split()[1] for path in FOUND.glob("*.py"))
     text = [INTRODUCTION, "| programs | in all | differed | |\n| --- | --: | --: | --- |"]
     for kind, parts in sorted(kinds.items()):
-        total, differed = (
-            sum(of(run) for run in parts) for of in (lambda r: r["programs"], lambda r: len(r["differed"]))
-        )
+        total = sum(run["programs"] for run in parts)
+        differed = sum(len(run["differed"]) for run in parts)
         text.append(f"| [{kind}](#{kind}) | {total:,} | {differed} | {_about(kind)} |")
     text.append("")
     for kind, parts in sorted(kinds.items()):

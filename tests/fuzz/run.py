@@ -243,20 +243,19 @@ def again(kind: Kind, first: int) -> int:
     """Play what differed in a counted run at this commit, and note what still does. The programs are those of the run,
     whatever a seed draws now; what ended its process has none, and is asked whether the reference does that alone."""
     record = json.loads(_file(kind, first).read_text())
-    differs = []
+    if "texts" not in record:
+        raise SystemExit(f"{_file(kind, first).name} is of before runs kept the programs that differed")
+    subjects, differs = tuple(record["played"]), list[int]()
     for seed in record["differed"]:
         text = record["texts"][str(seed)]
         if text:
-            failed = bool(kind.failures(Program(kind.name, tuple(text.splitlines()), seed), tuple(record["played"])))
+            failed = bool(kind.failures(Program(kind.name, tuple(text.splitlines()), seed), subjects))
         else:
-            failed = bool(
-                _ended(multiprocessing.get_context("spawn"), kind.name, seed, tuple(record["played"]), 1).rows
-            )
+            failed = bool(_ended(multiprocessing.get_context("spawn"), kind.name, seed, subjects, 1).rows)
         print(f"{kind.name} seed {seed}: {'differs' if failed else 'does not differ'}", flush=True)
         differs += [seed] * failed
-    _file(kind, first).write_text(
-        json.dumps({**record, "again": {"differed": differs, "commit": commit()}}, indent=1) + "\n"
-    )
+    record["again"] = {"differed": differs, "commit": commit()}
+    _file(kind, first).write_text(json.dumps(record, indent=1) + "\n")
     return int(bool(differs))
 
 

@@ -41,10 +41,11 @@ def main() -> int:
     try:
         for cell in chosen:
             try:
-                outcome = run(cell, args.folder.absolute(), wheel, tests, args.keep)
-            except environment.NoInterpreter as reason:
+                environment.find(cell.python)
+            except environment.Impossible as reason:
                 print(f"{cell.name}: {reason}; its row stays", flush=True)
                 continue
+            outcome = run(cell, args.folder.absolute(), wheel, tests, args.keep)
             print(f"{cell.name}: {page.said(outcome)}", flush=True)
             ran.keep(cell.name, outcome)
             page.PAGE.write_text(page.markdown(ran.kept()))
@@ -71,14 +72,11 @@ def _distributions(folder: Path) -> tuple[Path, Path]:
 
 
 def run(cell: Cell, folder: Path, wheel: Path, tests: Path, keep: bool) -> dict[str, object]:
-    """What came of a cell: what was installed, which tests passed, or why there is nothing to say. Raises
-    NoInterpreter."""
+    """What came of a cell: what was installed, which tests passed, or why there is nothing to say."""
     place = folder / cell.name
     try:
         python, installed = environment.make(cell, place, wheel, folder / "cache")
         return {"python": cell.python, "installed": installed, **sample(python, place, tests)}
-    except environment.NoInterpreter:
-        raise
     except environment.Impossible as reason:
         return {"python": cell.python, "pins": cell.pins, "reason": str(reason)}
     finally:

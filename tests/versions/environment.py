@@ -21,10 +21,6 @@ class Impossible(Exception):
     """There is no such environment here; the message says why."""
 
 
-class NoInterpreter(Impossible):
-    """This machine has not the Python."""
-
-
 def uv(*arguments: str, **variables: str) -> str:
     """Raises Impossible with what uv says."""
     environ = os.environ | {"UV_PYTHON_DOWNLOADS": "never"} | _where_pip_looks() | variables
@@ -75,7 +71,7 @@ def make(cell: Cell, place: Path, wheel: Path, cache: Path) -> tuple[Path, dict[
 
 
 def find(version: str) -> Path:
-    """An interpreter on the path, or one that pyenv or uv has installed. Raises NoInterpreter where there is none."""
+    """An interpreter on the path, or one that pyenv or uv has installed. Raises Impossible where there is none."""
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
     folders += sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin"))
     for path in (folder / f"python{version}" for folder in folders):
@@ -84,4 +80,4 @@ def find(version: str) -> Path:
     try:
         return Path(uv("python", "find", version, UV_PROJECT=str(ROOT)).strip())
     except Impossible as problem:
-        raise NoInterpreter(f"no Python {version} here") from problem
+        raise Impossible(f"no Python {version} here") from problem

@@ -28,12 +28,12 @@ def function(d: Drawing) -> str:
     """Of an array that is like one of the live ones, to a number."""
     n = d.array("f", differentiable)
     x, name = d.arrays[n], f"f{d.next}"
-    y, axes = np.zeros(x.shape), x.ndim
+    y = np.zeros(x.shape)
     steps = ["y = q * 1"]
     for _ in range(d.one(1, 2, 3, 4)):
         text, y = step(d, y, str(x.dtype))
         steps.append(text)
-    return f"def {name}(q, axes={axes}): {'; '.join(steps)}; return xp.sum(y)  # of {n}"
+    return f"def {name}(q, axes={x.ndim}): {'; '.join(steps)}; return xp.sum(y)  # of {n}"
 
 
 def differentiable(x: Any) -> bool:

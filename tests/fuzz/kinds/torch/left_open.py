@@ -98,12 +98,9 @@ def _of_memory(func: Any, args: Any, kwargs: Any, numbers: list[Tensor]) -> str:
 
 def _half_written(name: str, args: Any, written: list[Tensor]) -> bool:
     """The CPU finds out that it cannot while it writes."""
-    if name == "index_fill_":
+    if name == "index_fill_" or (name.startswith("scatter") and written):
         size = args[0].size(args[1]) if args[0].dim() else 1
-        return bool(((args[2] >= size) | (args[2] < -size)).any())
-    if name.startswith("scatter"):
-        size = args[0].size(args[1]) if args[0].dim() else 1
-        return bool(((args[2] >= size) | (args[2] < 0)).any())
+        return bool(((args[2] >= size) | (args[2] < (-size if name == "index_fill_" else 0))).any())
     if name == "mean":  # sums lie there before they are divided
         return any(t.dtype not in STEP for t in written)
     if name == "multilabel_margin_loss_forward":
