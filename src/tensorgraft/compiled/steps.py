@@ -36,13 +36,13 @@ class StepsPlan:
     constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> a value of the host
     steps: list[RuleStep] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
-    fixed_results: tuple[int, ...] = ()  # those that are constants
     _on: weakref.WeakKeyDictionary[Backend, list[Any]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
 
     def __call__(self, xp: Backend, *operands: Any) -> list[Any]:
         """The results, for operands that are arrays of `xp`, or whatever else the rules take."""
         slots: list[Any] = [None] * self.size
-        for slot, value in zip((slot for slot, _ in self.constants), self._converted(xp), strict=True):
+        constants = self._converted(xp)
+        for (slot, _), value in zip(self.constants, constants, strict=True):
             slots[slot] = value
         for slot, value in zip(self.given, operands, strict=True):
             slots[slot] = value
@@ -55,10 +55,12 @@ class StepsPlan:
                 slots[step.writes[0]] = results
             for slot in step.frees:
                 slots[slot] = None
-        if self.fixed_results and xp.mutable and not xp.in_trace():
-            for i in self.fixed_results:  # whoever writes a result writes no constant of the next call
-                slots[i] = xp.copy(slots[i]) if xp.is_array(slots[i]) else slots[i]
-        return [slots[i] for i in self.results]
+        found = [slots[i] for i in self.results]
+        if constants and xp.mutable and not xp.in_trace():
+            # whoever writes a result writes no constant of the next call; a branch may have handed it on
+            held = {id(a) for value in constants for a in self.arrays_in(value)}
+            found = [xp.copy(x) if id(x) in held and xp.is_array(x) else x for x in found]
+        return found
 
     def converted(self, xp: Backend, value: Any) -> Any:
         """A constant as the steps take it on a backend."""
@@ -81,7 +83,6 @@ class StepsPlan:
         """Drop constants that no step reads, and say after which step each slot is read no more."""
         read = {*self.results, *(slot for step in self.steps for slot in step.reads)}
         self.constants = [(slot, value) for slot, value in self.constants if slot in read]
-        self.fixed_results = tuple({slot for slot, _ in self.constants}.intersection(self.results))
         kept = {*self.results, *self.given, *(slot for slot, _ in self.constants)}
         for step in reversed(self.steps):
             frees = {*step.reads, *step.writes} - kept

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from jax import lax
 
 import tensorgraft as tg
 from tensorgraft.transforms import filter_eval_shape
@@ -269,11 +270,14 @@ def test_what_is_shown():
 
 @pytest.mark.parametrize("onto", ["torch", "numpy"])
 def test_what_is_written_into_a_result_is_in_no_other_call(onto):
-    """Constants of the function, views of them, and its arguments, given back."""
+    """Constants of the function, views of them, and its arguments, given back; also by a branch."""
     table = jnp.arange(6.0)
 
     def fn(x):
-        return table, table.reshape(2, 3), table[:2], jnp.arange(3.0), np.ones(2, np.float32), x, x[:1], table + x
+        chosen = lax.cond(x.sum() > 0, lambda x, t: t, lambda x, t: x, x, table)
+        slope = jax.grad(lambda x: jnp.sum(lax.cond(x.sum() > 0, lambda x: x, lambda x: x * x, x)))(x)
+        given = table, table.reshape(2, 3), table[:2], jnp.arange(3.0), np.ones(2, np.float32), x, x[:1], table + x
+        return *given, chosen, slope
 
     grafted = tg.graft(fn, onto=onto)
     x = np.ones(6, np.float32)
