@@ -36,6 +36,13 @@ class _Thread(threading.local):
 
 
 now = _Thread()
+looks = 0  # how often tensors that were there have been given another geometry or storage
+
+
+def looks_changed() -> None:
+    """A tensor is about to be given another geometry or storage: compiled functions look at theirs again."""
+    global looks
+    looks += 1
 
 
 def created(cell: Storage) -> Storage:
