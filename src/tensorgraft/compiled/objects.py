@@ -23,19 +23,23 @@ def noting_new() -> Iterator[Callable[[Any], bool]]:
     """Tell which objects are made inside the context: a function that says it of one, while the context is open.
 
     Objects from before are put where the garbage collector does not list them (`gc.freeze`)."""
-    if gc.get_freeze_count():  # somebody else has done so, and would find them there no more
-        yield lambda value: True
-        return
-    known: set[int] | None = None
+    frozen = gc.get_freeze_count() > 0  # somebody else has done so, and would find theirs there no more
+    before = {id(one) for one in gc.get_objects()} if frozen else frozenset[int]()
+    new: set[int] = set()
+    old: set[int] = set()
 
     def is_new(value: Any) -> bool:
-        nonlocal known
         if type(value) in (dict, tuple):  # the collector does not know those that hold plain values only
             return True
-        if known is None:
-            known = {id(one) for one in gc.get_objects()}
-        return id(value) in known
+        if id(value) not in new and id(value) not in old:
+            new.update({id(one) for one in gc.get_objects()}.difference(before))
+            if id(value) not in new:
+                old.add(id(value))
+        return id(value) in new
 
+    if frozen:
+        yield is_new
+        return
     gc.freeze()
     try:
         yield is_new

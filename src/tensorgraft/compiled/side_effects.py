@@ -213,6 +213,7 @@ class World:
         self.seen: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
         self.finds: dict[int, Find] = {}  # of objects behind arguments
         self.codes: list[types.CodeType] = []
+        self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self.clocks: list[str] = []
@@ -330,8 +331,8 @@ class World:
     # ---- after a trace ---------------------------------------------------------------------------------------------
 
     def watch(self, name: str, of: Any) -> None:
-        """Take what an object has, before it is changed."""
-        if id(of) not in self.seen:
+        """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
+        if id(of) not in self.seen and not self.is_new(of):
             self._walk([(name, of, None)])
 
     def substituted(self, call: Call, others: dict[int, Any]) -> Call:

@@ -297,7 +297,7 @@ class Compiled(TracedFunction):
                 seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
                 first_node = torch.autograd._get_sequence_nr()
-                is_new = stack.enter_context(noting_new())
+                world.is_new = stack.enter_context(noting_new())
                 with noting(reads, *owners):
                     out = self.fn(*args, **kwargs)
                 seen["changes"] = changes = world.changes(reads.counted)
@@ -306,7 +306,7 @@ class Compiled(TracedFunction):
                 flat, structure = flatten(out)
 
                 def is_old(x: Any) -> bool:
-                    return id(x) in world.seen or id(x) in capture.modules or not is_new(x)
+                    return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
 
                 if changes or any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat):
                     made = (out, [change.new for change in changes])
@@ -377,6 +377,7 @@ class Compiled(TracedFunction):
             seen["slopes"] = [(leaf, raw_gradient(leaf.tensor)) for leaf in capture.leaves.values()]
             capture.undo_gradients()
             world.undo()
+            world.is_new = lambda value: False
             trace = self._assemble(capture, program, seen, leaves, ours, schedule, stepped)
         except BaseException:
             capture.undo()

@@ -1,8 +1,7 @@
 """Python values behind attributes that a traced function reads: `self.scale`, `module.eps`.
 
 They are constants of the program, so that a trace holds only as long as they do. While a function is traced, the
-attributes that it reads of modules, of the object that it is a method of, and of other objects that it reaches are noted.
-One that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each
+attributes that it reads of modules, of the object that it is a method of, and of others that it reaches are noted. One that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each
 call repeats. One that the function changes otherwise is expected as it was before.
 """
 
@@ -20,11 +19,14 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.instructions import is_counted_up
-from tensorgraft.compiled.side_effects import Change, World
+from tensorgraft.compiled.side_effects import Change, World, opaque
 from tensorgraft.compiled.surroundings import Surroundings, is_of_program
 from tensorgraft.compiled.values import Slot, is_plain, plain, same
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
+# what they hold is fed, or guarded, otherwise
+_UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
 _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training"}  # of `nn.Module` itself
 
 
@@ -99,10 +101,6 @@ class _Active(threading.local):
 
     def __init__(self) -> None:
         self.classes: set[type] = set()  # those that are watched
-
-
-# what they hold is fed, or guarded, otherwise
-_UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 
 
 _active = _Active()
