@@ -121,6 +121,8 @@ def walk(
         held = None if framework_of(value) is not None else _held(name, value, in_library)
         if held is None and modules and _is_module(value):
             held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
+        elif held is None and modules and is_of_program(value) and isinstance(getattr(value, "__dict__", None), dict):
+            held = _of_tables(name, value, (vars(value),))
         if held is not None and len(held.before) > MOST:
             continue
         yield name, value, held
@@ -247,6 +249,14 @@ def _names(code: types.CodeType) -> Iterable[str]:
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             yield from _names(inner)
+
+
+def is_of_program(value: Any) -> bool:
+    """An object of a class that the program has made."""
+    if not type(value).__flags__ & 1 << 9 or callable(getattr(value, "__torch_function__", None)):
+        return False
+    home = sys.modules.get(type(value).__module__)
+    return not in_library(getattr(home, "__file__", None) or "")
 
 
 def in_library(file: str) -> bool:

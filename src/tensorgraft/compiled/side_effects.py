@@ -262,11 +262,12 @@ class World:
             return
         for cls in value.__mro__:
             home = sys.modules.get(cls.__module__)
-            if cls.__flags__ & 1 << 9 and not in_library(getattr(home, "__file__", None) or ""):
-                if cls is value or id(cls) not in self.seen:
-                    self.seen[id(cls)] = cls
-                    self._spaces.append((cls.__name__, cls))
-                    self.codes += [f.__code__ for f in vars(cls).values() if isinstance(f, types.FunctionType)]
+            if not cls.__flags__ & 1 << 9 or in_library(getattr(home, "__file__", None) or ""):
+                continue
+            if cls is value or id(cls) not in self.seen:
+                self.seen[id(cls)] = cls
+                self._spaces.append((cls.__name__, cls))
+                self.codes += [f.__code__ for f in vars(cls).values() if isinstance(f, types.FunctionType)]
 
     def _children(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         if isinstance(value, dict):

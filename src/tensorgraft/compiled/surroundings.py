@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.reach import Held, in_library, walk
+from tensorgraft.compiled.reach import Held, is_of_program, walk
 from tensorgraft.compiled.side_effects import Change, Environment, Namespace, Slots, Table, Variables, World
 from tensorgraft.compiled.values import Slot, is_plain, same
 from tensorgraft.errors import TracedValueError
@@ -174,14 +174,6 @@ def _identity(of: Any) -> int:
 
 _GROWING = (dict, list, deque, set)
 _FIXED = (tuple, frozenset, functools.partial, types.MethodType)  # what is in them cannot change
-
-
-def is_of_program(value: Any) -> bool:
-    """An object of a class that the program has made."""
-    if not type(value).__flags__ & 1 << 9 or callable(getattr(value, "__torch_function__", None)):
-        return False
-    home = sys.modules.get(type(value).__module__)
-    return not in_library(getattr(home, "__file__", None) or "")
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Touched:
 
 
 class GradientLeaf:
-    """A tensor whose `.grad` a function reads, gives it or clears. One made inside is gone when the function has ended."""
+    """A tensor whose `.grad` a function reads, sets or clears. One made inside is gone when the function has ended."""
 
     def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
         self._ref = weakref.ref(tensor)

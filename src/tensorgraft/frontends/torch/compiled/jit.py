@@ -19,11 +19,12 @@ import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
-from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.objects import Template, behind, noting_new
+from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import in_library, roots
 from tensorgraft.compiled.side_effects import World
 from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
@@ -41,7 +42,6 @@ from tensorgraft.frontends.torch.compiled.home import home_of
 from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, calling, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_traced
-from tensorgraft.frontends.torch.compiled.recurring import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
@@ -171,8 +171,8 @@ class Compiled(TracedFunction):
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
-        warn_uncompiled(self.report.name, why)
-        known.append(trace := Uncompiled(self.fn, self.report))
+        warn_uncompiled(self.report.name, why, stacklevel=6)
+        known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
         return trace(leaves)
 
     def _traced_call(
@@ -424,7 +424,7 @@ class Compiled(TracedFunction):
         argument_of: dict[int, int] = seen["cells"]
         place = {id(t): i for i, t in ours}
 
-        world, changes, call = capture.world, seen["changes"], call_of(leaves)
+        world, changes = capture.world, seen["changes"]
         assert world is not None
         touched = {id(t.cell) for t in capture.touched}
         find_of: dict[int, Callable[[Sequence[Any]], Storage]] = {}  # storages in places that calls look into anew

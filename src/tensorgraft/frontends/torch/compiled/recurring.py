@@ -10,11 +10,9 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.compiled.function import Report, call_of
-from tensorgraft.compiled.places import quoted
 from tensorgraft.frontends.torch.compiled.retraces import History, NamedKey
 from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.hub import tiers
@@ -97,47 +95,3 @@ def run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 class RecurringWarning(UserWarning):
     """A function compiled by `tg.jit` is called with new shapes again and again, and runs uncompiled for them."""
-
-
-class RunsUncompiled(Exception):
-    """A function does what no program can do again at every call: says what, in words."""
-
-
-class UncompiledWarning(UserWarning):
-    """A function under `tg.jit` runs as eager code, since it does what a compiled program cannot do at every call."""
-
-
-def warn_uncompiled(name: str, why: str) -> None:
-    place = program_place()
-    where = name if place is None else quoted(*place)
-    warnings.warn(
-        f"{where}: {name} {why}. It runs uncompiled, operator by operator; do that outside, and pass what comes of it,"
-        " for a compiled program",
-        UncompiledWarning,
-        stacklevel=_USER,
-    )
-
-
-class Uncompiled:
-    """Calls that run the function itself, in the place of a trace."""
-
-    changes = ()
-
-    class guards:
-        """There is nothing that has to hold."""
-
-        @staticmethod
-        def hold(leaves: Sequence[Any]) -> bool:
-            return True
-
-        @staticmethod
-        def broken(leaves: Sequence[Any], names: dict[int, str]) -> str:
-            return "nothing that has a name"
-
-    def __init__(self, fn: Callable[..., Any], report: Report) -> None:
-        self._fn, self._report = fn, report
-
-    def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
-        self._report.cold += 1
-        args, kwargs = call_of(leaves)
-        return run(self._fn, args, kwargs)

@@ -1,8 +1,9 @@
 """Python values behind attributes that a traced function reads: `self.scale`, `module.eps`.
 
 They are constants of the program, so that a trace holds only as long as they do. While a function is traced, the
-attributes that it reads of modules, of the object that it is a method of, and of others that it reaches are noted. One that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each
-call repeats. One that the function changes otherwise is expected as it was before.
+attributes that it reads of modules, of the object that it is a method of, and of others that it reaches are noted. One
+that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each call
+repeats. One that the function changes otherwise is expected as it was before.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.instructions import is_counted_up
+from tensorgraft.compiled.reach import is_of_program
 from tensorgraft.compiled.side_effects import Change, World, opaque
-from tensorgraft.compiled.surroundings import Surroundings, is_of_program
+from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.values import Slot, is_plain, plain, same
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
