@@ -2,8 +2,8 @@
 
 They are constants of the program, so that a trace holds only as long as they do. While a function is traced, the
 attributes that it reads of modules, of the object that it is a method of, and of others that it reaches are noted. One
-that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each call
-repeats. One that the function changes otherwise is expected as it was before.
+that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each
+call repeats. One that the function changes otherwise is expected as it was before.
 """
 
 from __future__ import annotations
