@@ -179,7 +179,7 @@ def one_argument_twice(where, wrap):
 def batched(where, wrap):
     w, x, eye = leaf(where, 3), leaf(where, 3), torch.eye(3, device=where)
     y, z = wrap(lambda: ((w * x).tanh(), x * 2))()
-    many = dict(is_grads_batched=True, retain_graph=True)
+    many = {"is_grads_batched": True, "retain_graph": True}
     return [
         *torch.autograd.grad(y, [w, x], eye, **many),
         *torch.autograd.grad([y, z], [w, x], [eye, eye * 3], **many),

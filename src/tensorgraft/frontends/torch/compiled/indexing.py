@@ -203,8 +203,8 @@ def _selected(calls: TracedCalls, x: Any, mask: Any, choose: Callable[[], Any]) 
     """What a mask chooses: a tensor, where its values are known."""
     if isinstance(mask, tuple) and len(mask) == 1:
         (mask,) = mask
-    ours = isinstance(x, Tensor) and x.device.type == TYPE and isinstance(mask, Tensor) and mask.device.type == TYPE
-    if not ours or calls.capture.values is not None or type(x) is Selection or type(mask) is Selection:
+    ours = all(isinstance(t, Tensor) and _has_storage(t) and t.device.type == TYPE for t in (x, mask))
+    if not ours or calls.capture.values is not None:
         return NotImplemented
     if mask.dtype is not torch.bool or not mask.ndim:
         return NotImplemented

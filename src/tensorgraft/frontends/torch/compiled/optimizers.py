@@ -247,8 +247,8 @@ class Numbers(TorchFunctionMode):
     """What optimizers compute with Python's numbers, in a trace in which these are tensors.
 
     `p.add_(update, alpha=-lr)`, `p.addcdiv_(m, v, value=-lr)`: a factor that is a tensor is multiplied with the
-    operand, where PyTorch would ask for its value. Step counters are float32, and PyTorch's optimizers compute with the float64
-    numbers that they hold: `widened` gives them such for a step."""
+    operand, where PyTorch would ask for its value. Step counters are float32, and PyTorch's optimizers compute with the
+    float64 numbers that they hold: `widened` gives them such for a step."""
 
     def __init__(self) -> None:
         super().__init__()
