@@ -322,8 +322,7 @@ class Compiled(TracedFunction):
                 arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
                 seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
                 seen["looks"] = looks(flat, ours, self._outside(capture), capture)
-                settled = [i if look is None else 0 for i, look in zip(seen["identical"], seen["looks"], strict=True)]
-                seen["roots"], seen["tape"] = record(flat, settled, first_node, capture)
+                seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out

@@ -408,9 +408,10 @@ def _edge_of(t: Tensor) -> Any:
 
 
 def record(
-    flat: Sequence[Any], identical: Sequence[int | None], first_node: int, capture: Capture
+    flat: Sequence[Any], identical: Sequence[int | None], looks: Sequence[Any], first_node: int, capture: Capture
 ) -> tuple[list[int], Tape | None]:
-    """(which of the results can be differentiated, the tape of these). Those that are arguments have their own history.
+    """(which of the results can be differentiated, the tape of these). Those that are arguments, and those that `looks`
+    has something for, have their own history.
 
     `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
     graph goes on to nodes from before.
@@ -422,6 +423,7 @@ def record(
         and t.device.type == TYPE
         and has_history(t)
         and identical[i] is None
+        and looks[i] is None
         and not any(t is before for before in flat[:i])
     ]
     tape = taped([flat[i] for i in places], first_node, capture) if places else None
