@@ -104,6 +104,8 @@ class Capture:
 
     # tensors that were made to look elsewhere (`t_`, `resize_`, `out=`, `.data =`), and how they looked before
     looks: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # that keep their gradients
+    cut: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostWatch | None = None  # what knows the tensors of the host

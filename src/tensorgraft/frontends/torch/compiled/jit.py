@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -40,12 +41,13 @@ from tensorgraft.frontends.torch.compiled.guards import (
 )
 from tensorgraft.frontends.torch.compiled.home import home_of
 from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, calling, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import Tape, record
+from tensorgraft.frontends.torch.compiled.tape import Tape, looks, record
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
 from tensorgraft.frontends.torch.core import state
@@ -277,6 +279,7 @@ class Compiled(TracedFunction):
                 handed[i] = t.detach().requires_grad_()
                 ours[k] = (i, handed[i])
                 cut[id(handed[i])] = i
+        capture.cut.update(cut)
         # leaves, whose `requires_grad` a call may set
         settable = [(i, t, t.requires_grad) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t is handed[i]]
         args, kwargs = world.substituted(call, {id(leaves[i]): handed[i] for i in cut.values()})
@@ -296,6 +299,7 @@ class Compiled(TracedFunction):
                 stack.enter_context(optimizers_traced(capture, schedule, stepped))
                 seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
+                stack.enter_context(traced_calls(capture))
                 first_node = torch.autograd._get_sequence_nr()
                 world.is_new = stack.enter_context(noting_new())
                 with noting(reads, *owners):
@@ -317,7 +321,8 @@ class Compiled(TracedFunction):
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
                 arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
                 seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
-                seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
+                seen["looks"] = looks(flat, ours, self._outside(capture), capture)
+                seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
@@ -393,17 +398,21 @@ class Compiled(TracedFunction):
         self.report.trace_seconds += time.perf_counter() - start
         return trace, []
 
+    def _outside(self, capture: Capture) -> list[Tensor]:
+        """Tensors that the function reaches: of its closure, and of the modules that have run."""
+        fixed = [value for _, value in roots(self.fn)]
+        modules = [m for m in (*fixed, *capture.modules.values()) if isinstance(m, torch.nn.Module)]
+        reached = [*flatten(fixed)[0], *(t for m in modules for t in (*m.parameters(), *m.buffers()))]
+        return [t for t in reached if isinstance(t, Tensor)]
+
     def _refuse_moved(self, capture: Capture, arguments: Sequence[Tensor], cut: dict[int, int]) -> None:
         """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
         every later call would not do. An argument is given it at each call, unless it has come with a history."""
         if not capture.looks:
             return
-        fixed = [value for _, value in roots(self.fn)]
-        modules = [m for m in (*fixed, *capture.modules.values()) if isinstance(m, torch.nn.Module)]
-        outside = [*flatten(fixed)[0], *(t for m in modules for t in (*m.parameters(), *m.buffers()))]
         given = {id(t) for t in arguments if id(t) not in cut}
-        for t in (*outside, *arguments):
-            if isinstance(t, Tensor) and id(t) not in given and capture.looking_elsewhere(t):
+        for t in (*self._outside(capture), *arguments):
+            if id(t) not in given and capture.looking_elsewhere(t):
                 raise refused(
                     f"gives a tensor from outside, of shape {tuple(t.shape)} now, another geometry or storage (t_(),"
                     " resize_(), out= of another size, .data = ...).",
@@ -461,11 +470,13 @@ class Compiled(TracedFunction):
             outputs += count(kind_of(c))
         claimed: set[int] = set()
         results = []
-        for o, identical in zip(seen["flat"], seen["identical"], strict=True):
+        for o, identical, look in itertools.zip_longest(seen["flat"], seen["identical"], seen["looks"]):
             if identical is not None:
                 results.append(Result(argument=identical))
             elif (first := seen["again"][len(results)]) != len(results):
                 results.append(Result(again=first))
+            elif look is not None:
+                results.append(Result(look=look))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
                 cell = cell_of(o)
                 if id(cell) in number:
