@@ -175,7 +175,7 @@ class Modules:
         self._until_end = [*self._held, _END]
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
-        self._modes = [d["training"] for d in self._training]
+        self._modes = [d.get("training") for d in self._training]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
@@ -188,7 +188,7 @@ class Modules:
     def hold(self) -> bool:
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
-        if [d["training"] for d in self._training] != self._modes:
+        if [d.get("training") for d in self._training] != self._modes:
             return False
         for d in self._scripted:
             if not d.hold():
@@ -201,8 +201,8 @@ class Modules:
     def broken(self, names: dict[int, str]) -> str:
         """What does not hold any more, in words."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
-            if d["training"] is not mode:
-                return f"{names.get(id(m)) or type(m).__name__}.training is {d['training']}, was {mode}"
+            if d.get("training") is not mode:
+                return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"
         for d in self._scripted:
             if not d.hold():
                 return d.broken()
