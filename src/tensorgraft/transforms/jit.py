@@ -52,8 +52,9 @@ def jit(
             Until then its calls run `fn` as it is.
 
     Returns:
-        A function with the arguments and results of `fn`. Its results can be differentiated, as often as one likes, by
-        compiled backward passes that keep the activations which PyTorch would.
+        A function with the arguments and results of `fn`; of a module a module, as `torch.compile` returns it, whose
+        parameters, attributes and mode are those of `fn` (`_orig_mod`). Its results can be differentiated, as often as
+        one likes, by compiled backward passes that keep the activations which PyTorch would.
 
     Raises:
         TracedValueError: from a call, where `fn` asks for the value of a tensor (`.item()`, `if tensor:`) or does what
@@ -71,7 +72,14 @@ def jit(
     if compile not in get_args(When):
         raise ValueError(f"tg.jit(fn, compile=...) is 'first' or 'recurring', not {compile!r}")
     own = own_compiled(fn)
-    return Jit(fn, guard_values, compile) if own is None else own
+    if own is not None:
+        return own
+    compiler = functools.partial(Jit, guard_values=guard_values, compile=compile)
+    if not _is_torch_module(fn):
+        return compiler(fn)
+    from tensorgraft.frontends.torch.compiled.module import compiled_module
+
+    return compiled_module(fn, compiler)
 
 
 class Jit:
@@ -137,6 +145,11 @@ def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
         if any(map(_of_arrays, around)):
             return "tensorgraft"
     return "torch"
+
+
+def _is_torch_module(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.nn.Module)
 
 
 def _is_torch(x: Any) -> bool:

@@ -181,8 +181,8 @@ class Rebound:
     """Places outside that hold a tensor which the function reads and replaces by another: each call takes what is there
     then."""
 
-    def __init__(self, world: World, changes: Sequence[Change], touched: Collection[int]) -> None:
-        """`touched`: storages that the program takes from outside, and not by an argument."""
+    def __init__(self, world: World, changes: Sequence[Change], given: Collection[int]) -> None:
+        """`given`: storages of arguments."""
         tables = [table for table in world.tables.values() if not isinstance(table.before, set)]
         often: Counter[int] = Counter()  # places, and other tensors on the same storage
         for table in tables:
@@ -192,6 +192,7 @@ class Rebound:
         self.rebound = {(id(c.table.of), key) for c in changes for key in (*c.keys, *c.dropped)}
         self.places: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
         self.finds: dict[int, Callable[[Sequence[Any]], Storage]] = {}
+        self.tensors: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # these tensors at a call, by identity
         self._tensors: dict[int, Tensor] = {}
         for change in changes:
             table = change.table
@@ -203,10 +204,11 @@ class Rebound:
                 if not (whole or key in change.keys or key in change.dropped) or not _is_ours(value):
                     continue
                 cell = cell_of(value)
-                if often[id(value)] == 1 and views[id(cell)] == 1 and id(cell) in touched:
+                if often[id(value)] == 1 and views[id(cell)] == 1 and id(cell) not in given:
                     self._tensors[id(value)] = value
                     self.places.append((table, key, leaf_key(value)))
                     self.finds[id(cell)] = _finding(table, key)
+                    self.tensors[id(value)] = _finding_tensor(table, key)
 
     def slot(self, value: Any) -> Slot | None:
         """What may be in the place of a value; None for one that must be the same."""
@@ -232,6 +234,10 @@ def _finding(table: Table, key: Any) -> Callable[[Sequence[Any]], Storage]:
     return lambda leaves: cell_of(_entry(table, key, call_of(leaves)))
 
 
+def _finding_tensor(table: Table, key: Any) -> Callable[[Sequence[Any]], Tensor]:
+    return lambda leaves: _entry(table, key, call_of(leaves))  # type: ignore[no-any-return]
+
+
 def _key_or_none(value: Any) -> Any:
     return leaf_key(value) if isinstance(value, Tensor) else None
 
@@ -252,7 +258,7 @@ class Captured:
         self, world: World, leaves: Sequence[Any], touched: Collection[int], slots: Rebound, writes: bool
     ) -> None:
         given = {id(t) for t in leaves}
-        tensors = [t for t in _ours(world.seen.values()) if id(t) not in given and id(t) not in slots._tensors]
+        tensors = [t for t in _ours(world.seen.values()) if id(t) not in given and id(t) not in slots.tensors]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
         self._polled = [t for t in self._tensors if not isinstance(t, Parameter)]
         self._requires_grad = [t.requires_grad for t in self._polled]
@@ -358,7 +364,7 @@ class Modules:
         self._until_end = [*self._held, _END]
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
-        self._modes = [d["training"] for d in self._training]
+        self._modes = [d.get("training") for d in self._training]
         self._hooks = _global_hooks()
         # a `forward` of its own makes one entry more; one that the function itself adds may come
         self._own = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
@@ -375,7 +381,7 @@ class Modules:
     def hold(self) -> bool:
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
-        if [d["training"] for d in self._training] != self._modes or _global_hooks() != self._hooks:
+        if [d.get("training") for d in self._training] != self._modes or _global_hooks() != self._hooks:
             return False
         lengths = [len(d) for d, _ in self._own]
         if lengths != self._lengths:
@@ -393,8 +399,8 @@ class Modules:
     def broken(self, names: dict[int, str]) -> str:
         """What does not hold any more, in words."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
-            if d["training"] is not mode:
-                return f"{names.get(id(m)) or type(m).__name__}.training is {d['training']}, was {mode}"
+            if d.get("training") is not mode:
+                return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"
         if _global_hooks() != self._hooks:
             return "a hook of all modules was added or removed"
         for m, (d, own) in zip(self._modules, self._own, strict=False):

@@ -321,7 +321,9 @@ class Compiled(TracedFunction):
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
                 arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
                 seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
-                seen["looks"] = looks(flat, ours, self._outside(capture), capture)
+                seen["slots"] = slots = Rebound(world, changes, cells)
+                outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
+                seen["looks"] = looks(flat, ours, {**outside, **slots.tensors}, capture)
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
@@ -398,21 +400,15 @@ class Compiled(TracedFunction):
         self.report.trace_seconds += time.perf_counter() - start
         return trace, []
 
-    def _outside(self, capture: Capture) -> list[Tensor]:
-        """Tensors that the function reaches: of its closure, and of the modules that have run."""
-        fixed = [value for _, value in roots(self.fn)]
-        modules = [m for m in (*fixed, *capture.modules.values()) if isinstance(m, torch.nn.Module)]
-        reached = [*flatten(fixed)[0], *(t for m in modules for t in (*m.parameters(), *m.buffers()))]
-        return [t for t in reached if isinstance(t, Tensor)]
-
     def _refuse_moved(self, capture: Capture, arguments: Sequence[Tensor], cut: dict[int, int]) -> None:
         """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
         every later call would not do. An argument is given it at each call, unless it has come with a history."""
         if not capture.looks:
             return
+        assert capture.world is not None
         given = {id(t) for t in arguments if id(t) not in cut}
-        for t in (*self._outside(capture), *arguments):
-            if id(t) not in given and capture.looking_elsewhere(t):
+        for t in (*capture.world.seen.values(), *arguments):
+            if isinstance(t, Tensor) and id(t) not in given and capture.looking_elsewhere(t):
                 raise refused(
                     f"gives a tensor from outside, of shape {tuple(t.shape)} now, another geometry or storage (t_(),"
                     " resize_(), out= of another size, .data = ...).",
@@ -444,7 +440,7 @@ class Compiled(TracedFunction):
                 leaf.reset = False
             if not leaf.reset:
                 find_of[id(cell_of(leaf.before))] = _gradient_of(getter_of(leaf.tensor, place))
-        slots = Rebound(world, changes, touched - argument_of.keys())
+        slots: Rebound = seen["slots"]
         find_of |= slots.finds
 
         def source(cell: Storage) -> Source:

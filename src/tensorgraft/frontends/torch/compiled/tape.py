@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -433,37 +434,42 @@ def record(
     return ([], None) if tape is None else (places, tape)
 
 
+Finder = Callable[[Sequence[Any]], Tensor]
+
+
 def looks(
-    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: Sequence[Tensor], capture: Capture
-) -> list[Callable[[Sequence[Any]], Tensor] | None]:
-    """Of results that are tensors from outside, or views of some, what they are at a call with given arguments; None
-    for those that the program makes, and for those that are arguments themselves."""
-    places = {id(t): i for i, t in arguments}
-    reached = set(map(id, outside))
+    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
+) -> list[Finder | None]:
+    """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
+    those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
+    given: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
     born = set(map(id, capture.survivors()))
 
-    def look(t: Any) -> Callable[[Sequence[Any]], Tensor] | None:
-        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in places:
+    def look(t: Any) -> Finder | None:
+        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in given:
             return None
         cell = cell_of(t)
         if id(cell) in born or cell.backend.compound or capture.looking_elsewhere(t):
             return None
-        if id(t) in reached or (t.is_leaf and t.requires_grad):
+        if id(t) in outside:
+            return outside[id(t)]
+        if t.is_leaf and t.requires_grad:
             return lambda leaves: t
         base = t._base
         if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
             return None
-        if id(base) not in places and id(base) not in reached and not base.requires_grad:
+        find = given.get(id(base)) or outside.get(id(base))
+        if find is None and not base.requires_grad:
             return None
         seen, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
-        return functools.partial(_view, base, places.get(id(base)), seen, graded)
+        return functools.partial(_view, find or (lambda leaves: base), seen, graded)
 
     return list(map(look, flat))
 
 
-def _view(base: Tensor, at: int | None, seen: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
+def _view(find: Finder, seen: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
     with torch.set_grad_enabled(graded):
-        return seen.view(base if at is None else leaves[at])
+        return seen.view(find(leaves))
 
 
 def has_history(t: Tensor) -> bool:
