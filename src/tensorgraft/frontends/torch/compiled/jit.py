@@ -20,8 +20,8 @@ import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
-from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.objects import Template, behind, noting_new
+from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import in_library, roots
 from tensorgraft.compiled.side_effects import World
 from tensorgraft.compiled.surroundings import Surroundings
