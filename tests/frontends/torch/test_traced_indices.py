@@ -32,7 +32,7 @@ def agree(fn, device, *arguments, **tolerance):
 def read(x, i, p):
     return [
         x[p], x[:, p], x[..., p], x[p, :, p], x[0, p], x[p, 1:, None], x[None, p], x[p, i], x[:, i, p], x[p, 0],
-        x.select(1, p), torch.select(x, 2, p), torch.index_select(x, 0, p), x[1:][p], x[p][p], x[p.int()],
+        x.select(1, p), torch.select(x, 2, p), torch.index_select(x, 0, p.abs()), x[1:][p], x[p][p], x[p.int()],
     ]  # fmt: skip
 
 

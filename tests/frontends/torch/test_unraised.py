@@ -34,7 +34,7 @@ FUNCTIONS = {
     "Dirichlet": lambda x: D.Dirichlet(x).log_prob(x / x.sum(-1, keepdim=True)),
     "MultivariateNormal": lambda x: D.MultivariateNormal(x[0, :4], x[:, :4] @ x[:, :4].T + torch.eye(4).to(x)).mean,
     "kl_divergence": lambda x: D.kl_divergence(D.Gamma(x, x), D.Gamma(x + 1, x)),
-    "cov": lambda x: (x.cov(), x.cov(correction=16), x.corrcoef()),
+    "cov": lambda x: (x.cov(), x.cov(correction=0), x.corrcoef()),
     "cov with weights": weighted,
     "linspace": lambda x: (
         torch.linspace(x[0, 0], x[0, 1], 5),

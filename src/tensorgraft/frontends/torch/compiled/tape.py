@@ -164,8 +164,11 @@ class Tape:
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
         out = _Outside.apply(self, [from_array(a, slot) for a in arrays], list(results), *ends)
         if self.retained and out[0].grad_fn is not None:
-            kept = [next((o for t, o in zip(self.roots, out, strict=True) if t is one), one) for one in self.retained]
-            out[0].grad_fn.retained = list(map(weakref.ref, kept))
+            places = {id(t): o for t, o in zip(self.roots, out, strict=True)}
+            for one in self.retained:
+                if id(one) in places:
+                    places[id(one)].retain_grad()
+            out[0].grad_fn.retained = [weakref.ref(places.get(id(one), one)) for one in self.retained]
         return out  # type: ignore[no-any-return]
 
     # ---- backward -------------------------------------------------------------------------------------------------
@@ -260,23 +263,28 @@ class Tape:
                 held.append((cell, cell.array))
                 cell.array = residuals[key]
                 capture.created(codes.owner(cell))
-        # autograd runs the hooks of leaves outside, on the whole gradient, and keeps the gradients of results there
+        # autograd runs the hooks of leaves outside, on the whole gradient
         hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.cut and t._backward_hooks]
         hidden = [(table, dict(table)) for table in hooks]
         kept = [(t, t.grad) for t in self.retained]
         for table in hooks:
             table.clear()
-        try:
+        given = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
+
+        def slopes(of: Sequence[Tensor], without: Tensor | None = None) -> list[Tensor | None]:
+            begun = [(t, dy) for t, dy in given if t is not without]
+            if not begun or not of:
+                return [None] * len(of)
+            roots, dys = map(list, zip(*begun, strict=True))
             return list(
                 torch.autograd.grad(
-                    [t for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None],
-                    [*self.leaves, *self.retained],
-                    _given(cotangents),
-                    retain_graph=True,
-                    create_graph=differentiable,
-                    allow_unused=True,
+                    roots, list(of), dys, retain_graph=True, create_graph=differentiable, allow_unused=True
                 )
             )
+
+        try:
+            # of a result outside autograd retains what comes from there
+            return [*slopes(self.leaves), *(slope for t in self.retained for slope in slopes([t], t))]
         finally:
             for table, entries in hidden:
                 table.update(entries)
@@ -496,7 +504,9 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                 f"a tensor from outside with a history of its own ({node.name()}) is used inside tg.jit, and its result"
                 " can be differentiated: pass the tensor as an argument, or its detach()"
             )
-        tape.hidden = tape.hidden or node.name() == "CopySlices"  # a view was written: holds the node of the write
+        tape.hidden = tape.hidden or node.name().endswith(
+            "CopySlices"
+        )  # a view was written: holds the node of the write
         for name in dir(node):
             if name.startswith("_raw_saved_"):
                 try:

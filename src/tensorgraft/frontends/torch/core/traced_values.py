@@ -120,7 +120,10 @@ def _only_says(body: Sequence[ast.stmt]) -> bool:
 
 
 _PYTORCH = os.path.dirname(torch.__file__) + os.sep
-_PLUMBING = tuple(_PYTORCH + name for name in ("_ops.py", "overrides.py", "_tensor.py", "utils" + os.sep))
+_PLUMBING = tuple(
+    _PYTORCH + name
+    for name in ("_ops.py", "overrides.py", "_tensor.py", "_compile.py", "_dynamo" + os.sep, "utils" + os.sep)
+)
 _CONSTRAINTS = os.path.join("distributions", "constraints.py")
 _CHECKERS = os.sep + "testing" + os.sep  # assert_close: to be told is what its caller asks for
 
