@@ -55,6 +55,12 @@ class TorchProgram:
     def size(self) -> int:
         return sum(node.op == "call_function" for node in self._module.graph.nodes)
 
+    def listing(self) -> list[str]:
+        return [node.format_node() or node.name for node in self._module.graph.nodes]
+
+    def frames_of(self, line: int) -> Sequence[tuple[str, int]]:
+        return ()
+
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         calls = Counter(str(n.target) for n in self._module.graph.nodes if n.op == "call_function")
         mode = FakeTensorMode()

@@ -7,12 +7,13 @@ import math
 import operator
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optree
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.agreement import Check, Checked, Record
 from tensorgraft.compiled.function import (
     MOST_TRACES,
     TracedFunction,
@@ -49,6 +50,10 @@ class Jitted(TracedFunction):
     """
 
     _flatten = staticmethod(flattening({Array, int, float, complex, bool, str}, optree.tree_flatten))
+
+    def __init__(self, fn: Callable[..., Any], check: Check = "never") -> None:
+        super().__init__(fn)
+        self.check = check
 
     @staticmethod
     def _is_inside() -> bool:
@@ -105,9 +110,18 @@ class Jitted(TracedFunction):
                     trace = self._traced(xp, leaves, structure, objects)
                 except RunsUncompiled as why:
                     return self._uncompiled(known, leaves, str(why))
-                known.append(trace)
+                known.append(trace if self.check == "never" else self._checked(trace, known, xp, structure, objects))
                 self.report.traces += 1
         return trace(leaves)
+
+    def _checked(self, trace: ArrayTrace, known: list[Any], xp: Backend, structure: Any, objects: list[Any]) -> Any:
+        def check(leaves: Sequence[Any]) -> str | None:
+            with one_at_a_time:
+                again = self._traced(xp, leaves, structure, objects)  # type: ignore[arg-type]
+            assert trace.record is not None and again.record is not None
+            return trace.record.difference(again.record)
+
+        return Checked(trace, known, check, self.check == "always", self._uncompiled)
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
@@ -242,7 +256,15 @@ class Jitted(TracedFunction):
         donated = [] if seen["checks"] else [positions[id(a)] for a, _ in seen["written"] if id(a) in positions]
         known = {**seen["constants"], **seen["sources"]}
         sources = [known.get(id(a), a) for a in program.captured]
+        record = None
+        if self.check != "never":
+            rest = [f"result {k}: {x.new, x.argument, x.geometry}" for k, x in enumerate(seen["results"])]
+            rest += [
+                f"{c.table.name}: {c.keys} {[v for v in c.new if is_plain(v)]}" for c in seen["changes"] if not c.counts
+            ]
+            record = Record(xp, program, [a for a in program.captured if id(a) not in known], rest)
         return ArrayTrace(
+            record=record,
             backend=xp,
             run=policy.counting(program.compile(donated), notes),
             inputs=ProgramInputs(sources, [] if xp.mutable else donated, xp, _cell_of),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import optree
 
+from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.function import call_of
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
@@ -71,6 +72,7 @@ class ArrayTrace:
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
     finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
+    record: Record | None = None  # where another trace is to be compared with it
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")

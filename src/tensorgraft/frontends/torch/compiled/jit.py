@@ -19,11 +19,12 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
+from tensorgraft.compiled.agreement import Check, Checked, Record
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import in_library, roots
-from tensorgraft.compiled.side_effects import World
+from tensorgraft.compiled.side_effects import Change, World
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import is_plain
@@ -107,9 +108,15 @@ class Compiled(TracedFunction):
     _add_keys = staticmethod(add_keys)
 
     def __init__(
-        self, fn: Callable[..., Any], reported: bool = True, guard_values: bool = False, compile: When = "recurring"
+        self,
+        fn: Callable[..., Any],
+        reported: bool = True,
+        guard_values: bool = False,
+        compile: When = "recurring",
+        check: Check = "never",
     ) -> None:
         super().__init__(fn)
+        self.check = check
         self._guards_values = guard_values
         self._cpu: OnCpu | None = None
         self.history = History(fn, self._reached)
@@ -198,13 +205,25 @@ class Compiled(TracedFunction):
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:
-                known.append(trace)
+                known.append(trace if trace.record is None else self._checked(trace, known, backend, structure, sure))
                 self.history.calls.append(call)
                 self.report.reasons.append(why)
             elif undo is not None:  # no program, or none that ran: as if it had not been called
                 undo()
         self.report.compile_seconds += time.perf_counter() - start
         return out
+
+    def _checked(self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool) -> Checked:
+        def check(leaves: Sequence[Any]) -> str | None:
+            with one_at_a_time, held_back(), uncollected():
+                again = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
+                assert trace.record is not None and again.record is not None and again.undo is not None
+                again.undo()
+            self.report.traces -= 1
+            del self.report.operations[-1]
+            return trace.record.difference(again.record)
+
+        return Checked(trace, known, check, self.check == "always", self._uncompiled)
 
     def _on_cpu(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call of a function of CPU tensors alone."""
@@ -533,7 +552,12 @@ class Compiled(TracedFunction):
         )
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
+        record = None
+        if self.check != "never":
+            constants = [a for a in program.captured if id(a) not in sources and id(a) not in fed]
+            record = Record(capture.backend, program, constants, _rest(results, gradients, changes, seen["template"]))
         return Trace(
+            record=record,
             backend=capture.backend,
             run=policy.counting(program.compile(donated), seen["notes"]),
             inputs=inputs,
@@ -576,6 +600,22 @@ def _array_of(sources: dict[int, Source], fed: dict[int, Feed], key: int) -> Cal
 
 
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end
+
+
+def _rest(
+    results: Sequence[Result], gradients: Sequence[Gradient], changes: Sequence[Change], template: Template | None
+) -> list[str]:
+    """Put into words what becomes of what a program gives."""
+    lines = [
+        f"result {k}: {x.survivor, x.argument, x.again, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
+        for k, x in enumerate(results)
+    ]
+    lines += [f"gradient {k}: {x.survivor, x.metadata}" for k, x in enumerate(gradients)]
+    for change in changes:
+        if change.counts is None:
+            new = [v if is_plain(v) else type(v) for v in change.new]
+            lines.append(f"{change.table.name}: {change.keys if change.order is None else change.order} {new}")
+    return lines
 
 
 def _is_tensor(x: Any) -> bool:

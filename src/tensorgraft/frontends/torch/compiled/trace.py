@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.side_effects import Change, Find
@@ -83,6 +84,7 @@ class Trace:
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
+    record: Record | None = None  # where another trace is to be compared with it
     undo: Callable[[], None] | None = None  # of what tracing has done, until the first call is over
     ran: bool = False  # storages have what a call has made
 

@@ -22,7 +22,10 @@ _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex,
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="torch")
+    try:
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="torch")
+    except RuntimeError:  # keys that are tensors, which cannot be sorted
+        return _pytree.tree_flatten(tree)
     for leaf in leaves:
         if leaf.__class__ not in _ATOMS and _pytree._get_node_type(leaf) in _pytree.SUPPORTED_NODES:
             return _pytree.tree_flatten(tree)
