@@ -216,7 +216,7 @@ class World:
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
-        self.clocks: list[str] = []
+        self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
         self._walk([(name, value, None) for name, value in fn_roots])
         for name, value in arguments:
             self._walk([(name, value, None)])
@@ -226,6 +226,8 @@ class World:
         names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
         for name, space in self._spaces:
             self._add(name, Namespace(space, names), None)
+        # what gives another value each time, as far as the function's code mentions it
+        self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
         if "environ" in names or "getenv" in names:
             self._add("os.environ", Environment(), None)
         self._dice = _random_state(self.generators)
@@ -246,8 +248,10 @@ class World:
                 self.finds[id(value)] = find
             if isinstance(value, type | types.ModuleType):
                 self._space(name, value)
-            elif _is_clock(value):
-                self.clocks.append(name)
+                self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
+            elif _is_clock(value) or _is_iterator(value):
+                _, dot, attribute = name.rpartition(".")
+                self._once.append((name, attribute if dot else None))
             elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
                 self.generators.append(value)
             elif framework_of(value) is None and not isinstance(value, tuple(_OPAQUE)):
@@ -469,8 +473,21 @@ def _slots(cls: type) -> list[str]:
 # ---- random numbers and clocks ---------------------------------------------------------------------------------------
 
 
+# by the name of a module or class: `time` itself is mentioned wherever the module is
+_CLOCKS = {
+    "time": ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"),
+    "datetime": ("now", "today", "utcnow"),
+    "date": ("today",),
+}
+
+
 def _is_clock(value: Any) -> bool:
     return type(value) is types.BuiltinFunctionType and value.__module__ == "time" and "sleep" not in value.__name__
+
+
+def _is_iterator(value: Any) -> bool:
+    """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
+    return isinstance(value, Iterator) and not type(value).__flags__ & 1 << 9 and not hasattr(value, "fileno")
 
 
 def _random_state(generators: Sequence[Any]) -> list[Any]:

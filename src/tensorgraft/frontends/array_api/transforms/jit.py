@@ -183,8 +183,10 @@ class Jitted(TracedFunction):
                 # containers are the call's own, but where something stands for a number in them
                 args, kwargs = unflatten_call(structure, inside) if uses else call_of(leaves)
                 seen["world"] = world = World([("", self.fn)], (args, kwargs))
-                if world.clocks:
-                    raise RunsUncompiled(f"reads a clock ({world.clocks[0]})")
+                if world.once is not None:
+                    raise RunsUncompiled(
+                        f"reads {world.once}, a clock or an iterator, which has another value each time"
+                    )
                 world.is_new = is_new
                 made = self.fn(*args, **kwargs)
                 args = kwargs = inside = None

@@ -257,8 +257,8 @@ class Captured:
     def __init__(
         self, world: World, leaves: Sequence[Any], touched: Collection[int], slots: Rebound, writes: bool
     ) -> None:
-        given = {id(t) for t in leaves}
-        tensors = [t for t in _ours(world.seen.values()) if id(t) not in given and id(t) not in slots.tensors]
+        by_arguments = world.finds.keys() | slots.tensors.keys()
+        tensors = [t for t in _ours(world.seen.values()) if id(t) not in by_arguments]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
         self._polled = [t for t in self._tensors if not isinstance(t, Parameter)]
         self._requires_grad = [t.requires_grad for t in self._polled]

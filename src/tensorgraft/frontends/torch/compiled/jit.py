@@ -40,7 +40,7 @@ from tensorgraft.frontends.torch.compiled.guards import (
     leaf_key,
     modes,
 )
-from tensorgraft.frontends.torch.compiled.home import home_of
+from tensorgraft.frontends.torch.compiled.home import has_lazy_modules, home_of
 from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, calling, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
@@ -59,7 +59,14 @@ from tensorgraft.frontends.torch.core.located import here, refused
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, flatten, flatten_call
+from tensorgraft.frontends.torch.core.trees import (
+    Boxed,
+    Structure,
+    call_of,
+    containers,
+    flatten_call,
+    flatten_results,
+)
 from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
@@ -133,6 +140,8 @@ class Compiled(TracedFunction):
     def _first_call(
         self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
+        if has_lazy_modules((*objects, *leaves)):
+            return self.fn(*args, **kwargs)
         home = home_of(self.fn, objects, leaves)
         if home.backend is None:
             return self._on_cpu(quick, leaves, structure, objects)
@@ -284,8 +293,8 @@ class Compiled(TracedFunction):
         stepped: list[Stepped] = []
         call = call_of(leaves)
         capture.world = world = World([("", self.fn)], call)
-        if world.clocks:
-            raise RunsUncompiled(f"reads a clock ({world.clocks[0]})")
+        if world.once is not None:
+            raise RunsUncompiled(f"reads {world.once}, a clock or an iterator, which has another value each time")
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if on_host(t):
@@ -321,17 +330,22 @@ class Compiled(TracedFunction):
                 stack.enter_context(traced_calls(capture))
                 first_node = torch.autograd._get_sequence_nr()
                 world.is_new = stack.enter_context(noting_new())
-                with noting(reads, *owners):
+                before = modes()
+                with noting(reads, *owners), torch.set_grad_enabled(torch.is_grad_enabled()):
                     out = self.fn(*args, **kwargs)
+                    seen["grad_mode"] = torch.is_grad_enabled()
+                if modes() != before:
+                    raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
                 seen["changes"] = changes = world.changes(reads.counted)
                 if world.drew():
                     raise RunsUncompiled("draws random numbers of Python or NumPy")
-                flat, structure = flatten(out)
+                flat, structure = flatten_results(out)
 
                 def is_old(x: Any) -> bool:
                     return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
 
-                if changes or any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat):
+                whole = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
+                if changes or not whole or any(id(x) in world.seen for x in containers(out)):
                     made = (out, [change.new for change in changes])
                     seen["template"] = template = Template(made, _is_tensor, is_old)
                     flat, structure = list(template.arrays), None
@@ -573,6 +587,7 @@ class Compiled(TracedFunction):
             schedule=schedule,
             guards=guards,
             held=self._reached.now(),
+            grad_mode=None if seen["grad_mode"] is torch.is_grad_enabled() else seen["grad_mode"],
             template=seen["template"],
             finds=[] if seen["template"] is None else [world.finds.get(id(x)) for x in seen["template"].old],
             changes=changes,

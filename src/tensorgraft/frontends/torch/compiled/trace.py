@@ -81,6 +81,7 @@ class Trace:
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
     finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
+    grad_mode: bool | None  # that the function leaves, if it is another one
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
@@ -108,7 +109,7 @@ class Trace:
             self.schedule.after,
         )
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
-        plain = plain and self.template is None
+        plain = plain and self.template is None and self.grad_mode is None
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something at the host's side asks for the arguments of the call
         self.hosted = self.inputs.fed or bool(self.on_host) or self.tape is not None
@@ -188,6 +189,8 @@ class Trace:
             leaf.grad = slope
         for i, required in self.required:
             leaves[i].requires_grad_(required)
+        if self.grad_mode is not None:
+            torch.set_grad_enabled(self.grad_mode)
         if built is not None:
             call = call_of(leaves)
             located = [change.table.located(call) for change in self.changes]

@@ -44,6 +44,7 @@ class Reads:
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
+        self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
 
     def meet(self, owner: Any) -> None:
         """Note an owner before anything is read of it."""
@@ -58,6 +59,9 @@ class Reads:
             self._counted.add((id(owner), name))
             return
         own = getattr(owner, "__dict__", ())
+        if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
+            self.note_absent(owner, name)
+            return
         before = self._before(owner, name, value)
         if before is not value:
             if (id(owner), name) not in self._counted:  # the function has given it this value
@@ -74,6 +78,11 @@ class Reads:
             for obj in self._surroundings.new_objects():
                 watch_class(type(obj))
 
+    def note_absent(self, owner: Any, name: str) -> None:
+        """An attribute was asked for that is not there; parts of a module are found otherwise then."""
+        if id(owner) not in self._keyed and not any(name in table for table in _parts_of(owner)):
+            self.absent[id(owner), name] = owner
+
     def _before(self, owner: Any, name: str, value: Any) -> Any:
         """Return what an attribute was before the trace."""
         own = getattr(owner, "__dict__", None)
@@ -88,6 +97,11 @@ class Reads:
 
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
+
+
+def _parts_of(owner: Any) -> tuple[Any, ...]:
+    own = getattr(owner, "__dict__", {})
+    return tuple(own[key] for key in ("_parameters", "_buffers", "_modules") if key in own)
 
 
 def _computed(owner: Any, name: str) -> bool:
@@ -128,7 +142,7 @@ def noting(reads: Reads, *owners: Any) -> Iterator[None]:
 
 def watch_class(cls: type) -> None:
     """Note what is read of its objects, too."""
-    made_in_python = bool(cls.__flags__ & 1 << 9)
+    made_in_python = cls.__flags__ & 1 << 9 and not cls.__flags__ & 1 << 8  # and its attributes can be set
     if made_in_python and cls not in _active.classes and not issubclass(cls, (*_UNWATCHED, *_active.classes)):
         _active.classes.add(cls)
         _watch(cls)
@@ -165,7 +179,12 @@ def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
                 reads.meet(self)
             finally:
                 _active.reads = reads
-        value = original(self, name)
+        try:
+            value = original(self, name)
+        except AttributeError:
+            if not name.startswith("__"):
+                reads.note_absent(self, name)
+            raise
         if name not in _OWN:
             _active.reads = None  # what is asked here is not the function's
             try:
@@ -177,12 +196,17 @@ def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     return __getattribute__
 
 
+def _has(owner: Any, name: str) -> bool:
+    return name in getattr(owner, "__dict__", ()) or any(name in table for table in _parts_of(owner))
+
+
 class Attributes:
     """The guard: the attributes have the values that the function found. To be made when what the trace has changed is
     undone. `slot`: makes of a value that the function replaces what may stand in its place at another call."""
 
     def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
         """`written`: tables that the function does not read, by identity."""
+        self._absent = [(owner, name) for (_, name), owner in reads.absent.items() if not _has(owner, name)]
         changed = {(id(c.table.of), key) for c in changes if isinstance(c.table.before, dict) for key in c.keys}
         self._groups: list[tuple[Callable[[Any], Any], Any]] = []
         self._names: list[tuple[Any, str]] = []
@@ -205,6 +229,8 @@ class Attributes:
             now = [get(owner) for get, owner in self._groups]
         except AttributeError:
             return False
+        if any(_has(owner, name) for owner, name in self._absent):
+            return False
         if all(map(is_, chain.from_iterable(now), self._held)):
             return True
         values = list(chain.from_iterable(now))
@@ -216,6 +242,9 @@ class Attributes:
 
     def broken(self) -> str | None:
         """What has changed, in words."""
+        for owner, name in self._absent:
+            if _has(owner, name):
+                return f"{type(owner).__name__}.{name} is there now"
         for (owner, name), held in zip(self._names, self._held, strict=True):
             now = getattr(owner, name, None)
             if not same(now, held):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import optree
@@ -30,6 +31,24 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
         if leaf.__class__ not in _ATOMS and _pytree._get_node_type(leaf) in _pytree.SUPPORTED_NODES:
             return _pytree.tree_flatten(tree)
     return leaves, structure
+
+
+def flatten_results(tree: Any) -> tuple[list[Any], Structure]:
+    """Flatten what a function returns; sizes are leaves, which otherwise would be tuples."""
+    if not any(type(x) is torch.Size for x in containers(tree)):
+        return flatten(tree)
+    is_size = lambda x: type(x) is torch.Size  # noqa: E731
+    return optree.tree_flatten(tree, is_leaf=is_size, none_is_leaf=True, namespace="torch")
+
+
+def containers(tree: Any) -> Iterator[Any]:
+    """Yield the lists, tuples, dictionaries, deques and sets of a tree."""
+    stack = [tree]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, dict | list | tuple | deque | set):
+            yield x
+            stack.extend(x.values() if isinstance(x, dict) else x)
 
 
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:
@@ -108,4 +127,15 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 flatten_call = flattening(_ATOMS, _flatten_arguments)
 
-__all__ = ["Boxed", "Leaves", "Structure", "call_of", "flatten", "flatten_call", "unflatten", "unflatten_call"]
+__all__ = [
+    "Boxed",
+    "Leaves",
+    "Structure",
+    "call_of",
+    "containers",
+    "flatten",
+    "flatten_call",
+    "flatten_results",
+    "unflatten",
+    "unflatten_call",
+]
