@@ -68,7 +68,7 @@ class Record:
         return None if len(self._rest) == len(other._rest) else "its traces change different things outside"
 
 
-class Checked:
+class CheckedTrace:
     """A trace that is traced once more when it is to be called again: `check` raises, or returns what is different."""
 
     def __init__(

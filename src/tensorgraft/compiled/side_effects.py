@@ -1,7 +1,7 @@
 """Side effects of a traced function on Python's objects: entries of containers, attributes, variables, draws of random
 numbers.
 
-Before a trace `World` takes a shallow copy of everything mutable that the function reaches. After it the copies are
+Before a trace `Reachable` takes a shallow copy of everything mutable that the function reaches. After it the copies are
 compared: what differs is a `Change`, which is undone, and done again at every call of the compiled program.
 """
 
@@ -205,7 +205,7 @@ def _entry(of: Any, key: Any) -> Any:
     return of[key] if isinstance(of, dict) else of.entries()[key]
 
 
-class World:
+class Reachable:
     """Everything mutable that a function reaches, as it was when it was asked about."""
 
     def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {}), arguments: Iterable[Named] = ()) -> None:
@@ -373,7 +373,8 @@ class World:
 
     def drew(self) -> bool:
         """Say whether Python's or NumPy's random numbers were drawn."""
-        return not _same_state(self._dice, _random_state(self.generators))
+        now = _random_state(self.generators)
+        return not all(map(_same_state, self._dice, now)) if self._dice[1] is not None else now[0] != self._dice[0]
 
     def undo(self) -> None:
         """Put every table and random state back as it was."""
@@ -514,7 +515,7 @@ def _same_state(a: Any, b: Any) -> bool:
 
 
 def _set_random_state(states: list[Any], generators: Sequence[Any]) -> None:
-    if _same_state(states, _random_state(generators)):
+    if all(a is None or _same_state(a, b) for a, b in zip(states, _random_state(generators), strict=True)):
         return
     random.setstate(states[0])
     if states[1] is not None:

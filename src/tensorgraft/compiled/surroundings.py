@@ -22,8 +22,8 @@ import numpy as np
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.reach import Held, is_of_program, walk
-from tensorgraft.compiled.side_effects import Change, Environment, Namespace, Slots, Table, Variables, World
-from tensorgraft.compiled.values import Slot, is_plain, same
+from tensorgraft.compiled.side_effects import Change, Environment, Namespace, Reachable, Slots, Table, Variables
+from tensorgraft.compiled.values import Replaceable, is_plain, same
 from tensorgraft.errors import TracedValueError
 
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
@@ -91,7 +91,7 @@ class Surroundings:
             return False
         return self._backend is None or all(cell.backend is self._backend for cell in x._cells())
 
-    def settle(self, world: World, changes: Sequence[Change], slot: Callable[[Any], Slot | None]) -> None:
+    def settle(self, world: Reachable, changes: Sequence[Change], slot: Callable[[Any], Replaceable | None]) -> None:
         """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
         at; of those that it reads and changes, what `slot` makes one of may be another at each call. Raises
         TracedValueError for arrays of other frameworks that it has written."""

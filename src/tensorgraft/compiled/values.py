@@ -34,7 +34,7 @@ def exact(value: Any) -> Any:
     return kind, kind(map(exact, value)) if kind is tuple or kind is frozenset else value
 
 
-class Slot:
+class Replaceable:
     """Stands for a value that each call finds in its place for itself, and of which the trace knows the kind alone."""
 
     def __init__(self, kind: Any, kind_of: Callable[[Any], Any]) -> None:
@@ -46,7 +46,7 @@ class Slot:
 
 def same(a: Any, b: Any) -> bool:
     """The same object, or the same plain value, or what may be in a slot `b`."""
-    if b.__class__ is Slot:
+    if b.__class__ is Replaceable:
         return bool(b.holds(a))
     return a is b or (a.__class__ is b.__class__ and is_plain(a) and bool(exact(a) == exact(b)))
 

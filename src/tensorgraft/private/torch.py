@@ -154,6 +154,7 @@ NAMES = Names(
             """,
             """
             torch._inductor.compile_fx: compile_fx
+            torch._inductor.config: patch
             torch._subclasses.fake_tensor: FakeTensorMode
             """,
         ),
@@ -163,11 +164,16 @@ NAMES = Names(
             """
             frontends.torch.compiled.jit frontends.torch.compiled.guards
             frontends.torch.compiled.retraces frontends.torch.compiled.optimizers
-            frontends.torch.compiled.watch
+            frontends.torch.compiled.watch frontends.torch.compiled.indexing frontends.torch.compiled.selections
+            frontends.torch.compiled.tape frontends.torch.compiled.module
             """,
             """
-            torch.Tensor: _backward_hooks
-            torch._C: _get_deterministic_algorithms _is_any_autocast_enabled _len_torch_dispatch_stack
+            torch: _add_batch_dim _remove_batch_dim
+            torch.Tensor: _backward_hooks _make_subclass
+            torch._C: DisableTorchFunctionSubclass _get_deterministic_algorithms _is_any_autocast_enabled
+              _len_torch_dispatch_stack _vmapmode_decrement_nesting _vmapmode_increment_nesting
+            torch._dynamo.eval_frame.OptimizedModule: _call_lazy_check
+            torch.nn.modules.batchnorm._BatchNorm: _check_input_dim forward
             torch._C._distributed_c10d: Reducer
             torch._C._functorch: peek_interpreter_stack
             torch.autograd: _get_sequence_nr

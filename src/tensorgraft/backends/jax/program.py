@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax._src import core
+from jax.extend.core import Literal
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warned
@@ -75,7 +76,7 @@ class JaxProgram:
         names: dict[Any, str] = {}
 
         def name(v: Any) -> str:
-            return f"{v.val!r}" if isinstance(v, core.Literal) else names.setdefault(v, f"v{len(names)}")
+            return f"{v.val!r}" if isinstance(v, Literal) else names.setdefault(v, f"v{len(names)}")
 
         lines = [f"takes {name(v)}: {v.aval.str_short()}" for v in self._jaxpr.invars]
         for eqn in self._jaxpr.eqns:

@@ -13,7 +13,7 @@ from typing import Any
 import optree
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.agreement import Check, Checked, Record
+from tensorgraft.compiled.agreement import Check, CheckedTrace, Record
 from tensorgraft.compiled.function import (
     MOST_TRACES,
     TracedFunction,
@@ -25,7 +25,7 @@ from tensorgraft.compiled.function import (
 from tensorgraft.compiled.objects import Template, noting_new
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import Reached, roots
-from tensorgraft.compiled.side_effects import World
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
@@ -112,7 +112,13 @@ class Jitted(TracedFunction):
                     return self._uncompiled(known, leaves, str(why))
                 known.append(trace if self.check == "never" else self._checked(trace, known, xp, structure, objects))
                 self.report.traces += 1
-        return trace(leaves)
+        try:
+            return trace(leaves)
+        except Exception:
+            if not trace.changes:
+                raise
+        known.pop()
+        return self._uncompiled(known, leaves, "keeps something of the body of a loop or branch outside of it")
 
     def _checked(self, trace: ArrayTrace, known: list[Any], xp: Backend, structure: Any, objects: list[Any]) -> Any:
         def check(leaves: Sequence[Any]) -> str | None:
@@ -121,7 +127,7 @@ class Jitted(TracedFunction):
             assert trace.record is not None and again.record is not None
             return trace.record.difference(again.record)
 
-        return Checked(trace, known, check, self.check == "always", self._uncompiled)
+        return CheckedTrace(trace, known, check, self.check == "always", self._uncompiled)
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
@@ -182,7 +188,7 @@ class Jitted(TracedFunction):
                 out: Any
                 # containers are the call's own, but where something stands for a number in them
                 args, kwargs = unflatten_call(structure, inside) if uses else call_of(leaves)
-                seen["world"] = world = World([("", self.fn)], (args, kwargs))
+                seen["world"] = world = Reachable([("", self.fn)], (args, kwargs))
                 if world.once is not None:
                     raise RunsUncompiled(
                         f"reads {world.once}, a clock or an iterator, which has another value each time"
@@ -198,7 +204,7 @@ class Jitted(TracedFunction):
                 def is_old(x: Any) -> bool:
                     return isinstance(x, Number) or id(x) in world.seen or not world.is_new(x)
 
-                seen["template"] = template = None
+                seen["template"] = None
                 if changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
                     both = made, [change.new for change in changes]
                     seen["template"] = template = Template(both, _is_array, is_old)
@@ -249,7 +255,7 @@ class Jitted(TracedFunction):
         finally:
             if "world" in seen:
                 seen["world"].undo()
-        world: World = seen["world"]
+        world: Reachable = seen["world"]
         _settle(alive)
         surroundings.settle(world, seen["changes"], lambda value: None)
         looked_at = [i for i, x in enumerate(leaves) if is_input(x) and (uses is None or uses[i].looked_at)]

@@ -31,7 +31,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, put_as_it_is
 
 if TYPE_CHECKING:
-    from tensorgraft.compiled.side_effects import World
+    from tensorgraft.compiled.side_effects import Reachable
     from tensorgraft.frontends.torch.compiled.host import HostWatch, Live
     from tensorgraft.frontends.torch.compiled.remat import Recomputation
     from tensorgraft.frontends.torch.core.values import Values
@@ -109,7 +109,7 @@ class Capture:
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostWatch | None = None  # what knows the tensors of the host
-    world: World | None = None  # what the function reaches of Python's objects
+    world: Reachable | None = None  # what the function reaches of Python's objects
     on_device: bool = True  # the function is known to use the device, whatever it has done so far
 
     @property

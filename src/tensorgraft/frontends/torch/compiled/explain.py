@@ -29,6 +29,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.places import Place, in_library, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype
+from tensorgraft.frontends.torch.core.trees import Leaves
 from tensorgraft.frontends.torch.dispatch.asking import to_meta
 from tensorgraft.hub.analysis import Analysis, Cost
 from tensorgraft.hub.backend import Backend
@@ -40,7 +41,8 @@ Tensor = torch.Tensor
 def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     fn, compiled, new = _unwrapped(fn, args, kwargs)
     probe = _Probe(fn)
-    leaves, structure = tree_flatten((args, kwargs))
+    flat, structure = tree_flatten((args, kwargs))
+    leaves = Leaves(flat, (args, kwargs))
     home = home_of(fn, probe._reached.now(), leaves)
     if home.backend is None:
         raise _of_the_cpu(fn)

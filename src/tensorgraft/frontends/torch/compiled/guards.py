@@ -16,9 +16,9 @@ import torch
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.reach import Reached
-from tensorgraft.compiled.side_effects import Call, Change, Table, World
+from tensorgraft.compiled.side_effects import Call, Change, Reachable, Table
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
-from tensorgraft.compiled.values import Slot, exact, is_plain, keys_of
+from tensorgraft.compiled.values import Replaceable, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.core import placed, state
@@ -181,7 +181,7 @@ class Rebound:
     """Places outside that hold a tensor which the function reads and replaces by another: each call takes what is there
     then."""
 
-    def __init__(self, world: World, changes: Sequence[Change], given: Collection[int]) -> None:
+    def __init__(self, world: Reachable, changes: Sequence[Change], given: Collection[int]) -> None:
         """`given`: storages of arguments."""
         tables = [table for table in world.tables.values() if not isinstance(table.before, set)]
         often: Counter[int] = Counter()  # places, and other tensors on the same storage
@@ -210,9 +210,9 @@ class Rebound:
                     self.finds[id(cell)] = _finding(table, key)
                     self.tensors[id(value)] = _finding_tensor(table, key)
 
-    def slot(self, value: Any) -> Slot | None:
+    def slot(self, value: Any) -> Replaceable | None:
         """What may be in the place of a value; None for one that must be the same."""
-        return Slot(leaf_key(value), _key_or_none) if id(value) in self._tensors else None
+        return Replaceable(leaf_key(value), _key_or_none) if id(value) in self._tensors else None
 
     def hold(self, call: Call) -> bool:
         for table, key, look in self.places:
@@ -255,7 +255,7 @@ class Captured:
     arguments of a call, and with one another, where they did."""
 
     def __init__(
-        self, world: World, leaves: Sequence[Any], touched: Collection[int], slots: Rebound, writes: bool
+        self, world: Reachable, leaves: Sequence[Any], touched: Collection[int], slots: Rebound, writes: bool
     ) -> None:
         by_arguments = world.finds.keys() | slots.tensors.keys()
         tensors = [t for t in _ours(world.seen.values()) if id(t) not in by_arguments]

@@ -26,7 +26,9 @@ from tensorgraft.frontends.torch.core.modes import OwnMode
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.capture import Capture
 
-raw_gradient: Callable[[torch.Tensor], torch.Tensor | None] = torch._C.TensorBase.grad.__get__  # type: ignore[attr-defined]
+# PyTorch's own way to `.grad`, which a trace replaces to see who reads it
+raw_gradient: Callable[[torch.Tensor], torch.Tensor | None] = torch.Tensor.grad.__get__  # type: ignore[union-attr]
+set_raw_gradient: Callable[[torch.Tensor, torch.Tensor | None], None] = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 
 Tensor = torch.Tensor
 LARGEST = 1 << 14  # elements that a guard compares

@@ -2,7 +2,7 @@
 
 PyTorch asks for the value of an integer tensor without axes that is an index, and for a mask to know how much it
 chooses. Inside a trace nobody knows. A row that such an integer chooses is gathered, and written back where it is
-written, for it is a view in PyTorch; what a mask chooses is a `Selection`.
+written, for it is a view in PyTorch; what a mask chooses is a `MaskedSelection`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.selections import Selection, selected
+from tensorgraft.frontends.torch.compiled.selections import MaskedSelection, selected
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import refused
 from tensorgraft.frontends.torch.core.nested import tensors_in
@@ -115,7 +115,7 @@ def _changed(t: Tensor, seen: tuple[int, Any]) -> bool:
 
 def _has_storage(t: Tensor) -> bool:
     return (
-        type(t) is not Selection
+        type(t) is not MaskedSelection
         and t.layout is torch.strided
         and not torch._C._functorch.is_functorch_wrapped_tensor(t)
     )
@@ -228,7 +228,7 @@ def _masked_select(calls: TracedCalls, x: Any, mask: Any, **kwargs: Any) -> Any:
 
 
 def _setitem(calls: TracedCalls, x: Any, index: Any, value: Any) -> Any:
-    if type(value) is Selection:
+    if type(value) is MaskedSelection:
         value.write(x, index)
         return None
     apart = _taken_apart(x, index)

@@ -19,12 +19,12 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
-from tensorgraft.compiled.agreement import Check, Checked, Record
+from tensorgraft.compiled.agreement import Check, CheckedTrace, Record
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import in_library, roots
-from tensorgraft.compiled.side_effects import Change, World
+from tensorgraft.compiled.side_effects import Change, Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import is_plain
@@ -181,7 +181,7 @@ class Compiled(TracedFunction):
         except RunsUncompiled as reason:
             return self._uncompiled(known, leaves, str(reason))
         except Exception as error:
-            if not _raised_by_the_program(error, self.fn):
+            if not _raised_by_the_program(error):
                 raise
             # what it has written until then, and its own error, are those of PyTorch
             return recurring.run(self.fn, args, kwargs)
@@ -211,6 +211,10 @@ class Compiled(TracedFunction):
             with uncollected(), patience.told(self.report.name):
                 out = trace(leaves, first=True)
             trace.ran = True
+        except Exception as error:
+            if trace.ran or not trace.changes:
+                raise
+            raise RunsUncompiled("keeps something of the body of a loop or branch outside of it") from error
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:
@@ -222,7 +226,9 @@ class Compiled(TracedFunction):
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
-    def _checked(self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool) -> Checked:
+    def _checked(
+        self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool
+    ) -> CheckedTrace:
         def check(leaves: Sequence[Any]) -> str | None:
             with one_at_a_time, held_back(), uncollected():
                 again = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
@@ -232,7 +238,7 @@ class Compiled(TracedFunction):
             del self.report.operations[-1]
             return trace.record.difference(again.record)
 
-        return Checked(trace, known, check, self.check == "always", self._uncompiled)
+        return CheckedTrace(trace, known, check, self.check == "always", self._uncompiled)
 
     def _on_cpu(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call of a function of CPU tensors alone."""
@@ -292,7 +298,7 @@ class Compiled(TracedFunction):
         schedule = Schedule()
         stepped: list[Stepped] = []
         call = call_of(leaves)
-        capture.world = world = World([("", self.fn)], call)
+        capture.world = world = Reachable([("", self.fn)], call)
         if world.once is not None:
             raise RunsUncompiled(f"reads {world.once}, a clock or an iterator, which has another value each time")
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
@@ -641,11 +647,14 @@ def _gradient_of(get_leaf: Callable[[Sequence[Any]], Tensor]) -> Callable[[Seque
     return lambda leaves: cell_of(get_leaf(leaves).grad)  # type: ignore[arg-type]
 
 
-def _raised_by_the_program(error: Exception, fn: Callable[..., Any]) -> bool:
-    """Say whether it is the program itself that has raised an error, not a framework or a compiled function."""
-    if isinstance(error, TracedValueError):
-        return False
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
+def _raised_by_the_program(error: Exception) -> bool:
+    """Say whether a statement of the program has raised an error, in a function that is called by others of the program
+    or by modules."""
+    place, files = error.__traceback__, []
+    while place is not None:
+        files.append(place.tb_frame.f_code.co_filename)
         place = place.tb_next
-    return place is not None and not in_library(place.tb_frame.f_code.co_filename)
+    while files and in_library(files[0]):
+        del files[0]
+    own = not isinstance(error, TracedValueError) and bool(files) and not in_library(files[-1])
+    return own and all(file == torch.nn.modules.module.__file__ or not in_library(file) for file in files)

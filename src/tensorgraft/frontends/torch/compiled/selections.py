@@ -16,7 +16,7 @@ from tensorgraft.errors import TracedValueError
 Tensor = torch.Tensor
 
 
-class Selection(torch.Tensor):
+class MaskedSelection(torch.Tensor):
     """The elements of `whole` where `mask` is true, in PyTorch a new tensor of (count, ...). Whatever needs the count
     raises the error of the line that has chosen."""
 
@@ -29,7 +29,7 @@ class Selection(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        first = next(x for x in tree_leaves((args, kwargs)) if type(x) is Selection)
+        first = next(x for x in tree_leaves((args, kwargs)) if type(x) is MaskedSelection)
         with torch._C.DisableTorchFunctionSubclass():
             if name == "__get__" and getattr(func.__self__, "__name__", "") in ("dtype", "ndim"):
                 return func(first.whole) if func.__self__.__name__ == "dtype" else 1 + len(first.rest)
@@ -63,7 +63,7 @@ class Selection(torch.Tensor):
         """An operand of an elementwise operation with this one, as one with `whole`."""
         if not isinstance(x, Tensor):
             return x
-        if type(x) is Selection:
+        if type(x) is MaskedSelection:
             if not x.like(self) or x.rest != self.rest:
                 raise self.error
             return x.whole
@@ -71,7 +71,7 @@ class Selection(torch.Tensor):
             raise self.error
         return x.squeeze(0) if x.ndim > len(self.rest) else x
 
-    def like(self, other: Selection) -> bool:
+    def like(self, other: MaskedSelection) -> bool:
         """The same mask has chosen both."""
         return self.mask is other.mask and self.version == other.version == _version(self.mask)
 
@@ -79,7 +79,7 @@ class Selection(torch.Tensor):
         """`x[index] = self`. Raises the error where another mask is written than the one that has chosen."""
         (mask,) = index if isinstance(index, tuple) and len(index) == 1 else (index,)
         with torch._C.DisableTorchFunctionSubclass():
-            if mask is not self.mask or self.version != _version(mask) or type(x) is Selection:
+            if mask is not self.mask or self.version != _version(mask) or type(x) is MaskedSelection:
                 raise self.error
             if x.dtype != self.whole.dtype:
                 raise RuntimeError(
@@ -110,7 +110,7 @@ class Selection(torch.Tensor):
         raise self.error
 
 
-def selected(x: Tensor, mask: Tensor, error: TracedValueError) -> Selection:
+def selected(x: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
     """Return what `x[mask]` is in a trace. Elsewhere stands the first element that is chosen, so that no operation
     makes anything infinite that PyTorch does not."""
     k = mask.ndim
@@ -125,13 +125,13 @@ def selected(x: Tensor, mask: Tensor, error: TracedValueError) -> Selection:
     return _new(whole, mask, error)
 
 
-def _new(whole: Tensor, mask: Tensor, error: TracedValueError) -> Selection:
-    new = torch.Tensor._make_subclass(Selection, torch.empty(0, device="meta"))
+def _new(whole: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
+    new = torch.Tensor._make_subclass(MaskedSelection, torch.empty(0, device="meta"))
     new.whole, new.mask, new.version, new.error = whole, mask, _version(mask), error
     return new
 
 
-def _of(whole: Tensor, like: Selection) -> Selection:
+def _of(whole: Tensor, like: MaskedSelection) -> MaskedSelection:
     return _new(whole, like.mask, like.error)
 
 
@@ -182,18 +182,18 @@ _OPERATORS = {
 }  # fmt: skip
 
 
-def _sum(s: Selection, dim: Any = None, *, dtype: Any = None) -> Tensor:
+def _sum(s: MaskedSelection, dim: Any = None, *, dtype: Any = None) -> Tensor:
     return s.filled(0).sum(s.axes(dim)[0], dtype=dtype)
 
 
-def _mean(s: Selection, dim: Any = None, *, dtype: Any = None) -> Tensor:
+def _mean(s: MaskedSelection, dim: Any = None, *, dtype: Any = None) -> Tensor:
     axes, count = s.axes(dim)
     if dtype is None and not (s.whole.is_floating_point() or s.whole.is_complex()):
         return torch.mean(s.whole)  # raises
     return s.filled(0).sum(axes, dtype=dtype) / count
 
 
-def _var(s: Selection, dim: Any = None, unbiased: bool | None = None, *, correction: Any = 1) -> Tensor:
+def _var(s: MaskedSelection, dim: Any = None, unbiased: bool | None = None, *, correction: Any = 1) -> Tensor:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     axes, count = s.axes(dim)
@@ -205,7 +205,7 @@ def _var(s: Selection, dim: Any = None, unbiased: bool | None = None, *, correct
 
 
 def _extreme(name: str, greatest: bool) -> Callable[..., Tensor]:
-    def extreme(s: Selection, dim: Any = None) -> Tensor:
+    def extreme(s: MaskedSelection, dim: Any = None) -> Tensor:
         if dim is not None and name in ("max", "min"):
             raise s.error
         dtype = s.whole.dtype
@@ -221,7 +221,7 @@ def _extreme(name: str, greatest: bool) -> Callable[..., Tensor]:
     return extreme
 
 
-def _norm(s: Selection, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def _norm(s: MaskedSelection, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     if p == "fro" or p is None:
         p = 2
     if keepdim or dtype is not None or dim is not None or not isinstance(p, int | float) or p <= 0:
@@ -251,7 +251,7 @@ _LOSSES = {
 }  # fmt: skip
 
 
-def _loss(func: Any, first: Selection, *args: Any, reduction: str = "mean", **kwargs: Any) -> Any:
+def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean", **kwargs: Any) -> Any:
     """A loss of two selections."""
     old = [kwargs.pop(name, None) for name in ("size_average", "reduce")]
     if len(args) > 2:
@@ -262,7 +262,7 @@ def _loss(func: Any, first: Selection, *args: Any, reduction: str = "mean", **kw
     if func in (F.cross_entropy, F.nll_loss):
         return _class_loss(func, first, operands, reduction, **kwargs)
     if any(isinstance(x, Tensor) and x.ndim for x in kwargs.values()) or not all(
-        type(x) is Selection for x in operands
+        type(x) is MaskedSelection for x in operands
     ):
         raise first.error
     out = func(*map(first.beside, operands), reduction="none", **kwargs)
@@ -273,11 +273,11 @@ def _loss(func: Any, first: Selection, *args: Any, reduction: str = "mean", **kw
 
 
 def _class_loss(
-    func: Any, first: Selection, operands: Sequence[Any], reduction: str, ignore_index: int = -100, **kwargs: Any
+    func: Any, first: MaskedSelection, operands: Sequence[Any], reduction: str, ignore_index: int = -100, **kwargs: Any
 ) -> Any:
     """A loss of scores (count, classes) and the numbers of classes: of what is not chosen, those that are ignored."""
     scores, target = operands
-    fits = type(scores) is Selection and type(target) is Selection and scores.like(target)
+    fits = type(scores) is MaskedSelection and type(target) is MaskedSelection and scores.like(target)
     if not fits or len(scores.rest) != 1 or target.rest or target.whole.is_floating_point():
         raise first.error
     numbers = torch.where(target.mask, target.whole, torch.full_like(target.whole, ignore_index))

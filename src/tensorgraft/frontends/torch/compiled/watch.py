@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
-from tensorgraft.frontends.torch.compiled.host import HostWatch, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host import HostWatch, on_host, raw_gradient, set_raw_gradient
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 
@@ -102,7 +102,7 @@ def _gradients(capture: Capture) -> Iterator[None]:
 
     def assign(self: torch.Tensor, value: torch.Tensor | None) -> None:
         note(self, True)
-        torch._C.TensorBase.grad.__set__(self, value)  # type: ignore[attr-defined]
+        set_raw_gradient(self, value)
 
     def drop(self: torch.Tensor) -> None:
         assign(self, None)

@@ -21,9 +21,9 @@ import torch
 
 from tensorgraft.compiled.instructions import is_counted_up
 from tensorgraft.compiled.reach import is_of_program
-from tensorgraft.compiled.side_effects import Change, World, opaque
+from tensorgraft.compiled.side_effects import Change, Reachable, opaque
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.values import Slot, is_plain, plain, same
+from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
@@ -39,7 +39,7 @@ class Reads:
     `world` takes what an object has before the function changes it; objects in `keyed` are part of the call's key.
     """
 
-    def __init__(self, surroundings: Surroundings, world: World, keyed: Collection[int]) -> None:
+    def __init__(self, surroundings: Surroundings, world: Reachable, keyed: Collection[int]) -> None:
         self._surroundings, self._world, self._keyed = surroundings, world, keyed
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
@@ -236,7 +236,7 @@ class Attributes:
         values = list(chain.from_iterable(now))
         if not all(map(same, values, self._held)):
             return False
-        if not any(held.__class__ is Slot for held in self._held):
+        if not any(held.__class__ is Replaceable for held in self._held):
             self._held = values
         return True
 
