@@ -65,7 +65,7 @@ class TracedCalls(TorchFunctionMode):
         return out
 
     def row(self, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-        """What indices choose of `x`, as a view."""
+        """Return the part of `x` that indices choose, as a view."""
         row = _index(x, indices)
         self._rows.append(_Row(row, x, indices))
         return row  # type: ignore[no-any-return]
@@ -82,7 +82,8 @@ class _Row:
         self._seen, self._base_seen = _version(tensor), _version(base)
 
     def before(self, used: set[int]) -> None:
-        """A function is about to use these storages."""
+        """Take the row anew before a function uses these storages, where its tensor was written. Raises
+        TracedValueError for a row with a history."""
         tensor = self.tensor()
         if tensor is None or id(self._cell) not in used or not _changed(self._base, self._base_seen):
             return
@@ -97,7 +98,7 @@ class _Row:
         self._seen, self._base_seen = _version(tensor), _version(self._base)
 
     def after(self) -> None:
-        """A function has been called."""
+        """Write the row back after a function has written it."""
         tensor = self.tensor()
         if tensor is not None and _changed(tensor, self._seen):
             _index_put(self._base, self._indices, tensor)
@@ -125,7 +126,7 @@ def _has_storage(t: Tensor) -> bool:
 
 
 def _unknown(i: Any) -> bool:
-    """An integer tensor without axes on the device."""
+    """Return whether `i` is an integer tensor without axes on the device."""
     return (
         isinstance(i, Tensor)
         and i.device.type == TYPE
@@ -179,7 +180,7 @@ def _is_number(i: Any) -> bool:
 
 
 def _axes(i: Any) -> int:
-    """How many axes of a tensor an index is for."""
+    """Return the number of axes that an index is for."""
     if i is None or i is Ellipsis:
         return 0
     if isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8):
@@ -200,7 +201,7 @@ def _getitem(calls: TracedCalls, x: Any, index: Any) -> Any:
 
 
 def _selected(calls: TracedCalls, x: Any, mask: Any, choose: Callable[[], Any]) -> Any:
-    """What a mask chooses: a tensor, where its values are known."""
+    """Return what a mask chooses: a tensor where its values are known, else a selection."""
     if isinstance(mask, tuple) and len(mask) == 1:
         (mask,) = mask
     ours = all(isinstance(t, Tensor) and _has_storage(t) and t.device.type == TYPE for t in (x, mask))
@@ -271,7 +272,7 @@ def _is_unknown_number(x: Any) -> bool:
 def _full(
     calls: TracedCalls, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **kwargs: Any
 ) -> Any:
-    """`torch.full` of a number that is a tensor."""
+    """Make `torch.full` of a number that is a tensor."""
     if not _is_unknown_number(fill_value) or device is None or torch.device(device).type != TYPE or "out" in kwargs:
         return NotImplemented
     if dtype is None:

@@ -244,7 +244,7 @@ def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> N
 
 
 class Numbers(TorchFunctionMode):
-    """What optimizers compute with Python's numbers, in a trace in which these are tensors.
+    """Lets optimizers compute with tensors, in a trace, what they compute with Python's numbers.
 
     `p.add_(update, alpha=-lr)`, `p.addcdiv_(m, v, value=-lr)`: a factor that is a tensor is multiplied with the
     operand, where PyTorch would ask for its value. Step counters are float32, and PyTorch's optimizers compute with the

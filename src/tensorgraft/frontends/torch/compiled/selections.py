@@ -1,5 +1,5 @@
-"""What a mask chooses in a traced function (`x[mask]`): how much that is nobody knows, but elementwise operations,
-reductions and losses can do without."""
+"""Selections by a mask in a traced function (`x[mask]`): nobody knows how many elements these are, but elementwise
+operations, reductions and losses do without."""
 
 from __future__ import annotations
 
@@ -55,12 +55,13 @@ class MaskedSelection(torch.Tensor):
 
     @property
     def rest(self) -> tuple[int, ...]:
-        """The axes that the mask leaves as they are."""
+        """Return the extents of the axes that the mask leaves as they are."""
         with torch._C.DisableTorchFunctionSubclass():
             return tuple(self.whole.shape[self.mask.ndim :])
 
     def beside(self, x: Any) -> Any:
-        """An operand of an elementwise operation with this one, as one with `whole`."""
+        """Return an operand of an elementwise operation with this selection as one with `whole`. Raises the error where
+        they do not fit for every count."""
         if not isinstance(x, Tensor):
             return x
         if type(x) is MaskedSelection:
@@ -72,11 +73,11 @@ class MaskedSelection(torch.Tensor):
         return x.squeeze(0) if x.ndim > len(self.rest) else x
 
     def like(self, other: MaskedSelection) -> bool:
-        """The same mask has chosen both."""
+        """Return whether the same mask has chosen both."""
         return self.mask is other.mask and self.version == other.version == _version(self.mask)
 
     def write(self, x: Tensor, index: Any) -> None:
-        """`x[index] = self`. Raises the error where another mask is written than the one that has chosen."""
+        """Do `x[index] = self`. Raises the error where another mask is written than the one that has chosen."""
         (mask,) = index if isinstance(index, tuple) and len(index) == 1 else (index,)
         with torch._C.DisableTorchFunctionSubclass():
             if mask is not self.mask or self.version != _version(mask) or type(x) is MaskedSelection:
@@ -92,16 +93,16 @@ class MaskedSelection(torch.Tensor):
 
     @property
     def where(self) -> Tensor:
-        """The mask, with an axis for each of `whole`."""
+        """Return the mask, with an axis for each of `whole`."""
         with torch._C.DisableTorchFunctionSubclass():
             return self.mask.reshape(*self.mask.shape, *(1,) * len(self.rest))
 
     def filled(self, value: Any) -> Tensor:
-        """`whole`, with a value where nothing is chosen."""
+        """Return `whole`, with a value where nothing is chosen."""
         return torch.where(self.where, self.whole, torch.full_like(self.whole, value))
 
     def axes(self, dim: Any) -> tuple[list[int], Any]:
-        """(the axes of `whole` that a reduction runs over, how many elements that are)"""
+        """Return (the axes of `whole` that a reduction runs over, the number of elements along them)."""
         k, n = self.mask.ndim, self.whole.ndim
         if dim is None or dim == ():
             return list(range(n)), self.mask.sum() * math.prod(self.rest)
@@ -148,7 +149,8 @@ def _words(dtype: torch.dtype) -> str:
 # ---- what can be done with one ---------------------------------------------------------------------------------------
 
 _IN_PLACE = {f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor")}
-_CONVERSIONS = {
+_ALIKE = {
+    "logsigmoid",
     "to",
     "float",
     "double",
@@ -170,8 +172,8 @@ def _is_elementwise(name: str) -> bool:
         name = next((_OPERATORS.get(one, one) for one in (name, name[1:]) if one in _OPERATORS or one in _SAME), name)
     name = name.rstrip("_")
     packet = getattr(torch.ops.aten, name, None)
-    if name in _CONVERSIONS or packet is None:
-        return name in _CONVERSIONS
+    if name in _ALIKE or packet is None:
+        return name in _ALIKE
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
 
 
@@ -252,7 +254,7 @@ _LOSSES = {
 
 
 def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean", **kwargs: Any) -> Any:
-    """A loss of two selections."""
+    """Return a loss of two selections."""
     old = [kwargs.pop(name, None) for name in ("size_average", "reduce")]
     if len(args) > 2:
         raise first.error
@@ -275,7 +277,7 @@ def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean"
 def _class_loss(
     func: Any, first: MaskedSelection, operands: Sequence[Any], reduction: str, ignore_index: int = -100, **kwargs: Any
 ) -> Any:
-    """A loss of scores (count, classes) and the numbers of classes: of what is not chosen, those that are ignored."""
+    """Return a loss of scores (count, classes) and class numbers: what is not chosen has the number that is ignored."""
     scores, target = operands
     fits = type(scores) is MaskedSelection and type(target) is MaskedSelection and scores.like(target)
     if not fits or len(scores.rest) != 1 or target.rest or target.whole.is_floating_point():

@@ -224,7 +224,7 @@ class Tape:
         differentiable: bool,
         batched: tuple[bool, ...] = (),
     ) -> tuple[replay.Backward, Tape | None]:
-        """The backward program for cotangents that look so, and its own tape."""
+        """Return the backward program for cotangents that look so, and its own tape."""
         looks = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
         key = (differentiable, batched, *looks)
         if key not in self._programs:
@@ -337,8 +337,8 @@ def _slopes(
 def _batched_slopes(
     ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], level: int
 ) -> list[Tensor | None]:
-    """For gradients that a `vmap` has batched: in one program; where these gradients are batched again, or are to be
-    differentiated, row by row."""
+    """Compute the gradients for cotangents that a `vmap` has batched: in one program, or row by row where they are
+    batched again or are to be differentiated."""
     inner: list[Tensor | None] = list(gradients)
     batched = []
     for i, g in enumerate(gradients):
@@ -364,12 +364,12 @@ _LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grad
 
 
 def _level(t: Tensor) -> int:
-    """The level of the `vmap` that has batched a tensor, -1 for none."""
+    """Return the level of the `vmap` that has batched a tensor, -1 for none."""
     return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)  # type: ignore[no-any-return]
 
 
 def _unwrapped(t: Tensor, level: int) -> Tensor:
-    """A batched tensor with its batch in front."""
+    """Return the tensor behind a batched one, the batch in front."""
     if level == _LEGACY:
         return torch._remove_batch_dim(t, _legacy_level(), 0, 0)  # type: ignore[attr-defined,no-any-return]
     return _functorch.get_unwrapped(t).movedim(_functorch.maybe_get_bdim(t), 0)  # type: ignore[no-any-return]
@@ -393,7 +393,7 @@ def _given(cotangents: Sequence[Any]) -> list[Any]:
 
 
 def _strides(array: Array) -> Any:
-    """Those of an array of a framework whose arrays have some: its compiler takes them for granted."""
+    """Return the strides of an array, where its framework has such and its compiler takes them for granted."""
     stride = getattr(array, "stride", None)
     return stride() if callable(stride) else None
 

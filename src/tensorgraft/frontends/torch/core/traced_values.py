@@ -65,8 +65,8 @@ def asked_for_value(x: Tensor) -> TracedValueError:
 
 
 def unraised(x: Tensor) -> bool | None:
-    """The truth of `x` with which PyTorch's own code, where it asks only to raise an error, raises none: inside a
-    compiled function nobody is there to raise it. None for any other question."""
+    """Return the truth of `x` with which PyTorch's own code, where it asks only to raise an error, raises none, since
+    inside a compiled function nobody is there to raise it. None for any other question."""
     if x.dtype is not torch.bool:
         return None
     if state.now.unraised is not None:
@@ -101,7 +101,7 @@ def unraised(x: Tensor) -> bool | None:
 
 
 def _signs(condition: ast.expr, sign: bool) -> set[bool]:
-    """The truths that the parts of a condition have where it is `sign`."""
+    """Return the truths that the parts of a condition have where all of it is `sign`."""
     if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
         return _signs(condition.operand, not sign)
     if isinstance(condition, ast.BoolOp):
@@ -115,7 +115,7 @@ def _only_raises(body: Sequence[ast.stmt]) -> bool:
 
 
 def _only_says(body: Sequence[ast.stmt]) -> bool:
-    """In a constraint of `torch.distributions`, which gives back whether it holds: it hands on a part of that."""
+    """Return whether a part of a constraint of `torch.distributions` only hands on that it does not hold."""
     return len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Name)
 
 

@@ -46,8 +46,8 @@ def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
 
 
 def _unchecked(op: Any, truth: bool, *args: Any, **kwargs: Any) -> Any:
-    """An operator that PyTorch takes apart. Inside a trace its checks of values, which pass where what is asked for is
-    `truth`, are not made."""
+    """Call an operator that PyTorch takes apart. Inside a trace its checks of values, which pass where what is asked
+    for is `truth`, are not made."""
     before, state.now.unraised = state.now.unraised, truth if state.now.capture is not None else None
     try:
         return op._op_dk(_COMPOSITE, *args, **kwargs)
@@ -61,6 +61,8 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
     whole = functools.partial(_unchecked, op, x.ndim > 0 and x.shape[-1] <= correction)
     if state.now.capture is None or not weights:
         return whole(x, correction=correction, fweights=fweights, aweights=aweights)
+    like = [None if t is None else torch.ones(t.shape, dtype=t.dtype, device="cpu") for t in (x, fweights, aweights)]
+    op(like[0], correction=0, fweights=like[1], aweights=like[2])  # raises for shapes and dtypes
     # what is left of the weights decides whether there are any degrees of freedom
     w = math.prod(weights[1:], start=weights[0])
     total = w.sum()
