@@ -42,8 +42,8 @@ NAMES = Names(
             frontends.torch
             """,
             """
-            torch: _conj _debug_has_internal_overlap _functionalize_unsafe_set _fused_sdp_choice _neg_view
-              _safe_softmax
+            torch: _add_batch_dim _conj _debug_has_internal_overlap _functionalize_unsafe_set
+              _fused_sdp_choice _neg_view _remove_batch_dim _safe_softmax
             torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks
               _use_count
             torch.UntypedStorage: _byteswap _cdata _set_from_file _write_file
@@ -55,7 +55,8 @@ NAMES = Names(
               _from_dlpack _get_dispatch_stack_at _get_function_stack_at _get_tracing_state _has_storage
               _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing _jit_get_all_schemas
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg
-              _set_throw_on_mutable_data_ptr _swap_tensor_impl _to_dlpack
+              _set_throw_on_mutable_data_ptr _swap_tensor_impl _to_dlpack _vmapmode_decrement_nesting
+              _vmapmode_increment_nesting
             torch._C.DispatchKey: AutocastCPU CPU CompositeExplicitAutograd CompositeImplicitAutograd
             torch._C._acc: create_empty_tensor
             torch._C._autograd: SavedTensor
@@ -165,17 +166,18 @@ NAMES = Names(
             frontends.torch.compiled.jit frontends.torch.compiled.guards
             frontends.torch.compiled.retraces frontends.torch.compiled.optimizers
             frontends.torch.compiled.watch frontends.torch.compiled.indexing frontends.torch.compiled.selections
-            frontends.torch.compiled.tape frontends.torch.compiled.module
+            frontends.torch.compiled.module
             """,
             """
-            torch: _add_batch_dim _remove_batch_dim
             torch.Tensor: _backward_hooks _make_subclass
             torch._C: DisableTorchFunctionSubclass _get_deterministic_algorithms _is_any_autocast_enabled
-              _len_torch_dispatch_stack _vmapmode_decrement_nesting _vmapmode_increment_nesting
+              _len_torch_dispatch_stack
             torch._dynamo.eval_frame.OptimizedModule: _call_lazy_check
+            torch.utils._pytree: tree_leaves tree_map
+            ~torch._dynamo.eval_frame.OptimizedModule: _orig_mod
             torch.nn.modules.batchnorm._BatchNorm: _check_input_dim forward
             torch._C._distributed_c10d: Reducer
-            torch._C._functorch: peek_interpreter_stack
+            torch._C._functorch: is_functorch_wrapped_tensor peek_interpreter_stack
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
             torch.compiler: _is_compiling_flag
