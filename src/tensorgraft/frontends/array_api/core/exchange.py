@@ -111,7 +111,7 @@ def moved(x: Array, target: Backend) -> Array:
     if (level := tracing.level_of(x._cell)) is not None:
         xp = level.on(device_of(target))
         with x._cell.backend.scope():
-            return made(xp.copy(x._value()) if xp.mutable else x._value(), xp)
+            return made(xp.copy(x._value()), xp)
     source = x._cell.backend
     mover = movers.get(type(source))
     if mover is not None:
