@@ -94,16 +94,19 @@ class ArrayCapture:
             return
         if self.before is not None:
             self.before.reading(cell)
-        inner, array = self.inner, None
+        inner: Backend | None = self.inner
+        array = None
         if self.holds(cell):
             inner = cell.backend
         elif cell.backend is not self.outer:
             if self.before is not None:
                 self.before.touch(cell)  # from further outside
             if cell.backend is not self.outer:
-                if (device := device_of(cell.backend)) not in self.aliases:
-                    return
-                inner, array = self.aliases[device], self._from_elsewhere(cell)
+                self._check_not_constant(cell)
+                inner = self.aliases.get(device_of(cell.backend))
+                if inner is None or not (is_device(cell.backend) or (self.before and self.before.holds(cell))):
+                    return  # elsewhere, or of a level inside of this one
+                array = self._from_elsewhere(cell)
                 if self.reads:  # a constant of the program
                     cell.backend, cell.array = inner, array
         if array is None:
@@ -122,15 +125,17 @@ class ArrayCapture:
         self.insides.add(id(inside))
         cell.backend, cell.array, cell.capture = inner, inside, self
 
-    def _from_elsewhere(self, cell: Storage) -> Any:
-        """Return an array of `outer` with the values of one on another device, to which the program moves others.
-
-        Raises ValueError for one from outside of a compiled function, which would be a constant of its program."""
-        if self.reads and cell not in self.born:
+    def _check_not_constant(self, cell: Storage) -> None:
+        """Raise ValueError for an array on another device from outside of a compiled function, which would be a
+        constant of its program."""
+        if self.reads and is_device(cell.backend) and cell not in self.born:
             raise ValueError(
                 f"a compiled function on {device_of(self.inner)} reads an array on {device_of(cell.backend)} from"
-                f" outside, where one program is for one device: move it with to_device, outside of the function"
+                " outside, where one program is for one device: move it with to_device, outside of the function"
             )
+
+    def _from_elsewhere(self, cell: Storage) -> Any:
+        """Return an array of `outer` with the values of one on another device, to which the program moves others."""
         if self.before is not None:
             self.before.take(cell)
             return cell.array

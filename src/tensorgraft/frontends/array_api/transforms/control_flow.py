@@ -208,7 +208,11 @@ def _own(leaves: Sequence[Array]) -> list[Array]:
 
 def _alike(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Array]:
     leaves, structure = _arrays(name, after, before[0] if before else None)
-    shown = [", ".join(f"{x.dtype}{list(x.shape)} on {x.device}" for x in xs) for xs in (before, leaves)]
+    several = len({x.device for x in (*before, *leaves)}) > 1
+    shown = [
+        ", ".join(f"{x.dtype}{list(x.shape)}{f' on {x.device}' if several else ''}" for x in xs)
+        for xs in (before, leaves)
+    ]
     if structure != tree or shown[0] != shown[1]:
         raise TypeError(
             f"{name}: a step returns what looks like its state, {tree} of {shown[0]}, got {structure} of {shown[1]}"

@@ -12,7 +12,7 @@ import optree
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
-from tensorgraft.frontends.array_api.core.devices import device_of, unaliased
+from tensorgraft.frontends.array_api.core.devices import device_of, is_device, unaliased
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tape import TapeBackend, Variable
@@ -91,7 +91,7 @@ class _Here(tracing.ArrayCapture):
         if self.before is not None:
             self.before.reading(cell)
         inside, device = carried(cell.array, cell.backend, self.inner), device_of(cell.backend)
-        if inside is None and device in self.aliases:
+        if inside is None and device in self.aliases and is_device(cell.backend):
             root = self.inner
             while isinstance(root, TapeBackend):
                 root = root.inner

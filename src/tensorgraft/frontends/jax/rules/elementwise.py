@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,46 @@ def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
 def digamma(xp: Backend, x: Array, **_: Any) -> Array:
     """NaN at zeros, where the hub has PyTorch's infinity."""
     return xp.where(xp.equal(x, 0), np.nan, xp.digamma(x))
+
+
+def _is_even(xp: Backend, x: Array) -> Array:
+    half = xp.multiply(x, 0.5)
+    return xp.equal(half, xp.floor(half))
+
+
+@rule("zeta")
+def zeta(xp: Backend, s: Array, q: Array, **_: Any) -> Array:
+    """At a pole infinity for even exponents, whose terms have one sign, else NaN; left of 0 exponents are whole."""
+    left, pole = xp.less_equal(q, 0), xp.equal(q, xp.floor(q))
+    out = xp.where(xp.equal(s, 1), math.inf, xp.zeta(s, q))
+    out = xp.where(xp.logical_and(left, xp.not_equal(s, xp.floor(s))), math.nan, out)
+    at_pole = xp.where(_is_even(xp, s), xp.full_like(out, math.inf), xp.full_like(out, math.nan))
+    return xp.where(xp.logical_and(left, pole), at_pole, out)
+
+
+@rule("polygamma")
+def polygamma(xp: Backend, n: Array, x: Array, **_: Any) -> Array:
+    """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
+    dtype = xp.dtype_of(x)
+    n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
+    after = xp.add(n, 1)
+    size = xp.multiply(xp.exp(xp.lgamma(after)), zeta(xp, after, x))
+    out = xp.where(_is_even(xp, n), xp.negative(size), size)
+    out = xp.where(xp.equal(n, 0), digamma(xp, x), out)
+    natural = xp.logical_and(xp.greater_equal(n, 0), xp.equal(n, xp.floor(n)))
+    return xp.astype(xp.where(natural, out, math.nan), dtype)
+
+
+@rule("erf_inv")
+def erf_inv(xp: Backend, x: Array, **_: Any) -> Array:
+    """Zeros keep their sign."""
+    return xp.where(xp.equal(x, 0), x, xp.erf_inv(x))
+
+
+@rule("bessel_i1e")
+def bessel_i1e(xp: Backend, x: Array, **_: Any) -> Array:
+    """Zeros keep their sign."""
+    return xp.where(xp.equal(x, 0), x, xp.bessel_i1e(x))
 
 
 @rule("conj")

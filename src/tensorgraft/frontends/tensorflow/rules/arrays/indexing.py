@@ -249,7 +249,7 @@ def top_k_v2(
         values, places = xp.top_k(x, int(k))
         return [values, xp.astype(places, index_type)]
     _, places = xp.top_k(_ordered_bits(xp, x), int(k))
-    return [xp.take_along_axis(x, places, -1), xp.astype(places, index_type)]
+    return [xp.take_along_axis(x, places, xp.ndim(x) - 1), xp.astype(places, index_type)]
 
 
 def _ordered_bits(xp: Backend, x: Array) -> Array:
