@@ -134,14 +134,10 @@ class Reduction:
         return x
 
     def _complex_logaddexp(self, x: Array, y: Array) -> Array:
-        """log(exp(x) + exp(y)), with an imaginary part in [-pi, pi), as JAX has it."""
+        """log(exp(x) + exp(y)), the imaginary part beside that of the operand with the greater real part."""
         a, b = self.real(x), self.real(y)
         first = self.logical_or(
             self.greater(a, b), self.logical_and(self.equal(a, b), self.greater(self.imag(x), self.imag(y)))
         )
         high, low = self.where(first, x, y), self.where(first, y, x)
-        total = self.add(high, self.log1p(self.exp(self.subtract(low, high))))
-        turned = self.add(self.imag(total), math.pi)
-        turns = self.floor(self.multiply(turned, 1 / (2 * math.pi)))
-        angle = self.subtract(self.subtract(turned, self.multiply(turns, 2 * math.pi)), math.pi)
-        return self.complex(self.real(total), angle)
+        return self.add(high, self.log1p(self.exp(self.subtract(low, high))))
