@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -158,34 +157,6 @@ def digamma(xp: Backend, x: Array, **_: Any) -> Array:
     return xp.where(xp.equal(x, 0), np.nan, xp.digamma(x))
 
 
-def _is_even(xp: Backend, x: Array) -> Array:
-    half = xp.multiply(x, 0.5)
-    return xp.equal(half, xp.floor(half))
-
-
-@rule("zeta")
-def zeta(xp: Backend, s: Array, q: Array, **_: Any) -> Array:
-    """At a pole infinity for even exponents, whose terms have one sign, else NaN; left of 0 exponents are whole."""
-    left, pole = xp.less_equal(q, 0), xp.equal(q, xp.floor(q))
-    out = xp.where(xp.equal(s, 1), math.inf, xp.zeta(s, q))
-    out = xp.where(xp.logical_and(left, xp.not_equal(s, xp.floor(s))), math.nan, out)
-    at_pole = xp.where(_is_even(xp, s), xp.full_like(out, math.inf), xp.full_like(out, math.nan))
-    return xp.where(xp.logical_and(left, pole), at_pole, out)
-
-
-@rule("polygamma")
-def polygamma(xp: Backend, n: Array, x: Array, **_: Any) -> Array:
-    """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
-    dtype = xp.dtype_of(x)
-    n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
-    after = xp.add(n, 1)
-    size = xp.multiply(xp.exp(xp.lgamma(after)), zeta(xp, after, x))
-    out = xp.where(_is_even(xp, n), xp.negative(size), size)
-    out = xp.where(xp.equal(n, 0), digamma(xp, x), out)
-    natural = xp.logical_and(xp.greater_equal(n, 0), xp.equal(n, xp.floor(n)))
-    return xp.astype(xp.where(natural, out, math.nan), dtype)
-
-
 @rule("erf_inv")
 def erf_inv(xp: Backend, x: Array, **_: Any) -> Array:
     """Zeros keep their sign."""
@@ -227,7 +198,7 @@ OTHERWISE = {"add_any": "add", "sub": "subtract", "mul": "multiply", "neg": "neg
 OTHERWISE |= {"is_finite": "isfinite", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
 OTHERWISE |= {"gt": "greater", "ge": "greater_equal", "not": "bitwise_invert", "zeros_like": "zeros_like"}
 OTHERWISE |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}
-_NAMES = (*ELEMENTWISE, "complex", "polygamma")
+_NAMES = (*[name for name in ELEMENTWISE if name != "zeta"], "complex")  # which has a file of its own
 
 
 def _same(name: str) -> Callable[..., Array]:
