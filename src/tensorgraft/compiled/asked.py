@@ -27,6 +27,11 @@ _OF_NUMBER: Ways = (
     ("look at it later", "return it, and ask for its value outside"),
     ("know it before", "pass it as a Python number: each value is compiled"),
 )
+_NO_VALUE = "an array has no value yet"
+_OF_DERIVATIVE: Ways = (
+    ("look at it later", "return it beside the value (has_aux=True), and ask for its values outside"),
+    ("a derivative of zero", "tg.transforms.custom_vjp(f) with a rule, where f asks for the values"),
+)
 # functions of PyTorch and of arrays of which an int among the arguments is an extent
 _OF_EXTENTS = {
     "arange", "bernoulli", "bits", "broadcast_to", "categorical", "empty", "expand", "exponential", "eye", "fori_loop",
@@ -71,6 +76,16 @@ def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedVal
     return _error(TracedValueError, frame, f"the value of {name} now", name, x, _OF_NUMBER)
 
 
+def derivative_lost(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
+    """For an array that is differentiated, where its values alone (`how`: float, tolist, __array__) would have a
+    derivative of zero."""
+    node = _node(frame)
+    name = _asked(frame, node, x, "its argument")
+    ways = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
+    needs = f"the values of {name} now ({how})"
+    return _error(TracedValueError, frame, needs, name, x, ways, "they would have no derivative, and it would be zero")
+
+
 def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray) -> ShapeError:
     """For `name(shape=...)`, of which `x` is an extent."""
     node, several = _node(frame), isinstance(shape, tuple | list)
@@ -113,14 +128,16 @@ def ways_out(ways: Ways) -> list[str]:
 # ---- the message -----------------------------------------------------------------------------------------------------
 
 
-def _error(kind: type[Any], frame: FrameType | None, needs: str, name: str, x: TracedArray, ways: Ways) -> Any:
+def _error(
+    kind: type[Any], frame: FrameType | None, needs: str, name: str, x: TracedArray, ways: Ways, why: str = _NO_VALUE
+) -> Any:
     place = None if frame is None else place_of(frame)
     at = "This line" if place is None else place.quoted
     what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
     lines = [f"{at} needs {needs}, but {name} is a traced {what}."]
     if (origin := _origin(x.origin)) is not None:
         lines.append(f"  {name} became traced {origin}")
-    lines += [f"Inside {x.trace} an array has no value yet.", *ways_out(ways)]
+    lines += [f"Inside {x.trace} {why}.", *ways_out(ways)]
     return kind("\n".join(lines[:10]))
 
 

@@ -52,6 +52,10 @@ class Runtime:
         """`x` stands for a value that a trace has not computed yet."""
         raise NotImplementedError
 
+    def is_differentiated(self, x: Array, /) -> bool:
+        """Return whether a derivative is being taken in which `x` has a part: its values alone would lose it."""
+        return False
+
     @primitive
     def shape(self, x: Array, /) -> tuple[int, ...]:
         raise NotImplementedError

@@ -128,6 +128,9 @@ class QuantizingBackend(_Operations):
     def asarray(self, x: np.ndarray, /) -> Array:
         return self.inner.asarray(x)
 
+    def is_differentiated(self, x: Array, /) -> bool:
+        return any(map(self.inner.is_differentiated, x.parts if isinstance(x, Quantized) else (x,)))
+
     def to_numpy(self, x: Array, /) -> np.ndarray:
         return self.inner.to_numpy(dense(self.inner, x) if isinstance(x, Quantized) else x)
 

@@ -227,3 +227,42 @@ def test_transforms_that_end_leave_no_device_behind() -> None:
     gc.collect()
     assert seen == ["numpy"]
     assert len(devices._of_backend) == before
+
+
+def test_negative_strides_are_exported_by_a_copy(device: str) -> None:
+    """Importers need not take them, and some end the process over them: the rule is the same on every backend."""
+    x = xp.arange(4.0)[::-1]
+    assert x.strides == (-8,)
+    seen = np.from_dlpack(x)
+    assert seen.strides == (8,)
+    np.testing.assert_array_equal(seen, [3, 2, 1, 0])
+    seen = np.array(seen)
+    seen[0] = 9
+    assert x.tolist() == [3, 2, 1, 0]
+    with pytest.raises(BufferError, match="negative strides"):
+        x.__dlpack__(copy=False)
+    np.testing.assert_array_equal(np.from_dlpack(xp.reshape(xp.arange(6), (2, 3))[:, ::2]), [[0, 2], [3, 5]])
+
+
+def test_memory_that_is_not_aligned_is_copied(device: str) -> None:
+    values = np.zeros(17, np.uint8)[1:].view(np.float64)
+    assert not values.flags.aligned
+    x = xp.asarray(values, device="numpy")
+    x[0] = 1.0
+    assert np.from_dlpack(x).flags.aligned and values[0] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu"])
+def test_dtypes_that_no_array_has(device: str, dtype: str) -> None:
+    values = np.ones(2, np.float32).astype(getattr(ml_dtypes, dtype))
+    for source in BACKENDS:
+        backend = registry.get(source)
+        with backend.scope():
+            try:
+                native = backend.asarray(values)
+            except (NotImplementedError, KeyError, TypeError):  # which the framework has not
+                continue
+        for make in (xp.from_dlpack, xp.asarray):
+            for target in (None, device):
+                with pytest.raises(TypeError, match="none of the standard"):
+                    make(native, device=target)

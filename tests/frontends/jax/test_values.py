@@ -99,6 +99,18 @@ def test_special_functions() -> None:
     agree(("numpy", "torch"), everything, a, x)
 
 
+def test_special_functions_at_their_edges() -> None:
+    edges = np.array([0.0, 1.0, -1.0, 2.0, -2.0, 3.0, 0.5, -0.5, 1.5, -1.5, 4.0, INF, -INF, NAN], np.float32)
+    a, x = (g.reshape(-1) for g in np.meshgrid(edges, edges, indexing="ij"))
+    agree(BACKENDS, lambda a, x: (lax.zeta(a, x), lax.polygamma(a, x)), a, x)
+    agree(BACKENDS, lambda x: (lax.digamma(x), lax.lgamma(x), lax.erf_inv(x)), edges)
+
+
+def test_scans_of_complex_numbers() -> None:
+    z = np.array([1 + 1j, 2 - 1j, 0, -1, 1j, 3 + 3j, -2 - 2j, 50 + 3j], np.complex64)
+    agree(BACKENDS, lambda x: [lax.cumlogsumexp(x, reverse=r) for r in (False, True)], z)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "out"),
     [

@@ -17,6 +17,7 @@ import tensorgraft as tg
 
 X = numbers((3,))
 RAGGED = [tf.ragged.constant([[1.0, 2.0], [], [3.0]]), tf.ragged.constant([[1.0], [5.0, 6.0, 7.0], []])]
+ONES = tf.ones(3)
 SPARSE = tf.sparse.from_dense([[1.0, 0.0], [0.0, 2.0]])
 
 
@@ -128,3 +129,67 @@ def test_what_is_refused_writes_nothing(case: int, backend: str) -> None:
     if error is ValueError:
         assert __file__.rpartition("/")[2] in "".join(raised.value.__notes__)  # the line of the program
     assert V.numpy().tolist() == [1, 2, 3]
+
+
+DEFAULTS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+    "tensor": (tf.constant([1.0, 2.0, 3.0]), lambda x, a: x * a),
+    "array": (np.asarray([1.0, 2.0, 3.0], np.float32), lambda x, a: x * a),
+    "variable": (tf.Variable([1.0, 2.0, 3.0]), lambda x, a: x * a),
+    "ragged": (RAGGED[0], lambda x, a: x + tf.reduce_sum(a, 1)),
+    "sparse": (SPARSE, lambda x, a: x * tf.sparse.reduce_sum(a)),
+    "slices": (tf.IndexedSlices(tf.ones(2), tf.constant([0, 2]), tf.constant([3])), lambda x, a: x + a),
+    "structure": ({"k": (tf.constant(2.0), 3.0)}, lambda x, a: x * a["k"][0] * a["k"][1]),
+    "number": (2.0, lambda x, a: x * a),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_defaults_that_are_tensors(backend: str) -> None:
+    for name, (default, compute) in DEFAULTS.items():
+        fn = tf.function(lambda x, a=default, compute=compute: compute(x, a))
+        grafted = tg.graft(fn, onto=backend)
+        assert not difference(on_host(backend, grafted(X)), fn(X).numpy()), name
+    variable = tf.Variable(1.0)
+
+    @tf.function
+    def counted(x: Any, *, count: Any = variable) -> Any:
+        count.assign_add(1.0)
+        return x * count
+
+    grafted = tg.graft(counted, onto=backend)
+    for n in (2, 3):
+        assert not difference(on_host(backend, grafted(X)), X * n)
+    variable.assign(9.0)
+    assert not difference(on_host(backend, grafted(X)), X * 10)
+    assert float(variable) == 10
+    scaled = tg.graft(tf.function(lambda x, a=ONES: x * a), onto=backend)
+    assert not difference(on_host(backend, scaled(X, X)), X * X)
+    assert not difference(on_host(backend, scaled(X, a=X)), X * X)
+
+
+def _implemented(default: Callable[..., Any], on_cpu: Callable[..., Any]) -> Callable[..., Any]:
+    """As Keras and tensorflow-probability name implementations for devices."""
+    functions = [
+        tf.function(
+            fn,
+            autograph=False,
+            experimental_attributes={"api_implements": f"of {id(default)}", "api_preferred_device": device},
+        )
+        for fn, device in ((default, "GPU"), (on_cpu, "CPU"))
+    ]
+
+    def call(x: Any) -> Any:
+        functions[1].get_concrete_function(x).add_to_graph()
+        return functions[0](x)
+
+    return call
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_implementations_for_the_cpu(backend: str) -> None:
+    compute = _implemented(lambda x: x * 2.0, lambda x: x * 3.0)
+    for fn in (
+        tf.function(lambda x: compute(x) + 1.0),
+        tf.function(lambda x: tf.while_loop(lambda i, _: i < 2, lambda i, a: (i + 1, compute(a)), (0, x))[1]),
+    ):
+        assert not difference(on_host(backend, tg.graft(fn, onto=backend)(X)), fn(X).numpy())

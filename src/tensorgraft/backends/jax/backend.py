@@ -106,6 +106,9 @@ class JaxBackend(
     def is_traced(self, x: Array, /) -> bool:
         return isinstance(x, Tracer)
 
+    def is_differentiated(self, x: Array, /) -> bool:
+        return isinstance(x, Tracer) and not isinstance(lax.stop_gradient(x), Tracer)
+
     def shape(self, x: Array, /) -> tuple[int, ...]:
         return x.shape
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd import forward_ad
 
 from tensorgraft.backends.torch.precision import NUMPY, SIGNED, torch_dtype
 from tensorgraft.backends.torch.recorder import StandIn, known, now
@@ -187,6 +188,16 @@ def is_traced(x: Tensor) -> bool:
     if isinstance(x, StandIn):
         return x.held is None or now.recorder is not None
     return x.device.type == "meta" or isinstance(x, torch._subclasses.FakeTensor)
+
+
+def is_differentiated(x: Tensor) -> bool:
+    """See `Backend.is_differentiated`; of derivatives of `torch.func`, which the backend takes."""
+    functorch = torch._C._functorch
+    while functorch.is_gradtrackingtensor(x):
+        if x.requires_grad or forward_ad.unpack_dual(x).tangent is not None:
+            return True
+        x = functorch.get_unwrapped(x)
+    return False
 
 
 def in_transform(x: Tensor) -> bool:

@@ -74,6 +74,9 @@ class TorchBackend(
     def is_traced(self, x: Array, /) -> bool:
         return (type(x) is not Tensor and arrays.is_traced(x)) or arrays.in_transform(x)
 
+    def is_differentiated(self, x: Array, /) -> bool:
+        return arrays.is_differentiated(x)
+
     def shape(self, x: Array, /) -> tuple[int, ...]:
         return tuple(x.shape)
 

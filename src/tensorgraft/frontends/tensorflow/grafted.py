@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,6 +45,7 @@ class GraftedGraph:
         self.fn, self.xp, self.is_compiled = fn, xp, compiled
         own = isinstance(fn, ConcreteFunction) or getattr(fn, "input_signature", None) is not None
         self._asked = fn.function_type if own else None
+        self._called = _with_defaults_captured(fn)
         self._signatures: dict[Any, GraphSignature] = {}
 
     def compiled(self) -> GraftedGraph:
@@ -125,16 +127,37 @@ class GraftedGraph:
             for i, (x, a) in enumerate(zip(leaves, arrays, strict=True))
         ]
         args, kwargs = optree.tree_unflatten(structure, specs)
-        if isinstance(self.fn, ConcreteFunction):
-            concrete = self.fn
-        elif getattr(self.fn, "input_signature", None) is not None:  # which says the shapes itself
-            concrete = self.fn.get_concrete_function()
+        if isinstance(self._called, ConcreteFunction):
+            concrete = self._called
+        elif getattr(self._called, "input_signature", None) is not None:  # which says the shapes itself
+            concrete = self._called.get_concrete_function()
         else:
-            concrete = self.fn.get_concrete_function(*args, **kwargs)
+            concrete = self._called.get_concrete_function(*args, **kwargs)
         return self._signed(concrete, _order(concrete, args, kwargs, specs, structure))
 
     def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
         return GraphSignature(self.xp, concrete, order, self.is_compiled)
+
+
+_STATIC = (bool, int, float, complex, str, bytes, type(None))
+
+
+def _with_defaults_captured(fn: Any) -> Any:
+    """Return a `tf.function` that captures those defaults of arguments which are tensors, variables, composites or data
+    sets: as arguments of a graph nobody would hand them over. `fn` itself where there are none."""
+    try:
+        parameters = inspect.signature(getattr(fn, "python_function", fn)).parameters.values()
+    except (TypeError, ValueError):
+        return fn
+    defaults = [p.default for p in parameters if p.default is not p.empty]
+    if all(isinstance(x, _STATIC) or callable(x) for x in tf.nest.flatten(defaults)):
+        return fn
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    called.__name__ = getattr(fn, "__name__", called.__name__)
+    return tf.function(called, autograph=False)
 
 
 def _is_text(x: Any) -> bool:

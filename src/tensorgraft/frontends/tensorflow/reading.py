@@ -157,7 +157,7 @@ def _listed(a: Any, graph: tf.Graph) -> tuple[Any, ...]:
 
 
 def _called(name: str, graph: Any) -> FunctionGraph:
-    found = _function(name, graph)
+    found = _function(_of_the_cpu(name, graph), graph)
     if found is None:
         return read_function(_from_context(name))
     function, around = found
@@ -178,6 +178,40 @@ def _function(name: str, graph: Any) -> tuple[Any, Any] | None:
             return function, graph
         graph = getattr(graph, "outer_graph", None)
     return None
+
+
+# of a derivative: what makes a function its forward or its backward pass
+_PASSES = ("backward_function_name", "forward_function_name")
+
+
+def _of_the_cpu(name: str, graph: Any) -> str:
+    """Return the function that TensorFlow runs on a CPU where `name` is called: of several that say that they do the
+    same (`api_implements`), the one that prefers this device, as Grappler's implementation selector has it."""
+    found = _function(name, graph)
+    asked = None if found is None else _interface(found[0])
+    if asked is None or asked[0] == "CPU":
+        return name
+    while graph is not None:
+        for other, function in getattr(graph, "_functions", {}).items():
+            if (offered := _interface(function)) is not None and offered == ("CPU", *asked[1:]):
+                return other
+        graph = getattr(graph, "outer_graph", None)
+    return name
+
+
+def _interface(function: Any) -> tuple[Any, ...] | None:
+    """Return (the device that a function prefers, what it implements, which pass it is, its dtypes), or None."""
+    definition = getattr(function, "cached_definition", None) or function.definition
+    if "api_implements" not in definition.attr:
+        return None
+    signature, attributes = definition.signature, definition.attr
+    return (
+        attributes["api_preferred_device"].s.decode(),
+        attributes["api_implements"].s,
+        tuple(p in attributes for p in _PASSES),
+        tuple(a.type for a in signature.input_arg),
+        tuple(a.type for a in signature.output_arg),
+    )
 
 
 @functools.lru_cache(maxsize=1024)

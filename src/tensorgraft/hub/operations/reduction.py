@@ -123,11 +123,21 @@ class Reduction:
 
     def cumlogsumexp(self, x: Array, axis: int) -> Array:
         """log(cumsum(exp(x))), stabilised by the running maximum (an associative scan of logaddexp)."""
+        join = self._complex_logaddexp if dtypes.is_complex(self.dtype_of(x)) else self.logaddexp
         n = self.shape(x)[axis]
         step = 1
         while step < n:  # Hillis and Steele 1986: log2(n) rounds
             front = self.take_slice(x, axis, 0, step)
-            rest = self.logaddexp(self.take_slice(x, axis, step, n), self.take_slice(x, axis, 0, n - step))
+            rest = join(self.take_slice(x, axis, step, n), self.take_slice(x, axis, 0, n - step))
             x = self.concat([front, rest], axis=axis)
             step *= 2
         return x
+
+    def _complex_logaddexp(self, x: Array, y: Array) -> Array:
+        """log(exp(x) + exp(y)), the imaginary part beside that of the operand with the greater real part."""
+        a, b = self.real(x), self.real(y)
+        first = self.logical_or(
+            self.greater(a, b), self.logical_and(self.equal(a, b), self.greater(self.imag(x), self.imag(y)))
+        )
+        high, low = self.where(first, x, y), self.where(first, y, x)
+        return self.add(high, self.log1p(self.exp(self.subtract(low, high))))

@@ -118,6 +118,9 @@ class Taping(_Operations):
     def is_traced(self, x: Variable, /) -> bool:
         return self.inner.is_traced(x.value)
 
+    def is_differentiated(self, x: Variable, /) -> bool:
+        return x.tracked or self.inner.is_differentiated(x.value)
+
     def shape(self, x: Variable, /) -> tuple[int, ...]:
         return self.inner.shape(x.value)
 

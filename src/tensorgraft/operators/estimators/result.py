@@ -38,7 +38,7 @@ class Estimate:
 def _shown(x: Any) -> str:
     if not isinstance(x, Array) or x.ndim or x._cell.backend.is_traced(x._cell.array):
         return repr(x)
-    return f"{x.item():.8g}"
+    return f"{x:.8g}"
 
 
 def _flatten(e: Any) -> tuple[Any, Any, tuple[str, ...]]:

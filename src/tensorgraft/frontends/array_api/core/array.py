@@ -107,10 +107,10 @@ class Array(Operators):
         return self.size * self.dtype.itemsize
 
     def tolist(self) -> Any:
-        return self._host("tolist").tolist()
+        return self._exported("tolist").tolist()
 
     def item(self) -> Any:
-        return self._host("item").item()
+        return self._exported("item").item()
 
     # ---- devices and exchange ----------------------------------------------------------------------------------------
 
@@ -122,6 +122,13 @@ class Array(Operators):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
+        self._check_exportable("__dlpack__")
+        if not self._is_known():
+            raise asked.value_needed(self, "__dlpack__")
+        if min(self.strides, default=0) < 0:  # which many importers do not take, and PyTorch's ends the process over
+            if copy is False:
+                raise BufferError(f"an array with negative strides, {self.strides}, is exported by a copy: copy=False")
+            copy = True
         native = self.native
         device = native.__dlpack_device__()
         if copy and int(device[0]) == _CPU and self.dtype.kind in "biufc":
@@ -140,10 +147,13 @@ class Array(Operators):
         return native.__dlpack__(**{name: value for name, value in options.items() if value is not None})
 
     def __dlpack_device__(self) -> tuple[Any, int]:
+        self._check_exportable("__dlpack_device__")
+        if not self._is_known():
+            raise asked.value_needed(self, "__dlpack__")
         return self.native.__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        values = self._host()
+        values = self._exported("__array__")
         if dtype is not None and values.dtype != dtype:
             if copy is False:
                 raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
@@ -169,7 +179,7 @@ class Array(Operators):
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_host, (np.array(self._host()), self.device)
+        return _from_host, (np.array(self._exported("pickle")), self.device)
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
@@ -188,6 +198,20 @@ class Array(Operators):
             pass
         raise asked.value_needed(self, how)
 
+    def _exported(self, how: str) -> np.ndarray:
+        """Return the values, for a result outside of all derivatives. Raises TracedValueError where it has one."""
+        values = self._host(how)
+        self._check_exportable(how)
+        return values
+
+    def _check_exportable(self, how: str) -> None:
+        xp = self._cell.backend
+        if self.dtype.kind in "biu":
+            return
+        with xp.scope():
+            if xp.is_differentiated(self._cell.array):
+                raise asked.derivative_lost(self, how)
+
     def _scalar(self, name: str) -> Any:
         if self.ndim:
             raise TypeError(f"{name}() of an array of shape {self.shape}: it must have no dimension")
@@ -204,12 +228,15 @@ class Array(Operators):
 
     def __float__(self) -> float:
         value = self._scalar("float")
+        self._check_exportable("float")
         if value.dtype.kind == "c":
             raise TypeError("float() of a complex array")
         return float(value)
 
     def __complex__(self) -> complex:
-        return complex(self._scalar("complex"))
+        value = self._scalar("complex")
+        self._check_exportable("complex")
+        return complex(value)
 
     def __floor__(self) -> int:
         return math.floor(self._scalar("floor").item())

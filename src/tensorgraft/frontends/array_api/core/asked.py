@@ -22,6 +22,11 @@ def value_needed(x: Array, how: str) -> TracedValueError:
     return asked.value_needed(program_frame(sys._getframe(1)), _traced(x), how)
 
 
+def derivative_lost(x: Array, how: str) -> TracedValueError:
+    traced = _traced(x)._replace(trace=tracing.name_of_derivative())
+    return asked.derivative_lost(program_frame(sys._getframe(1)), traced, how)
+
+
 def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
     return asked.shape_needed(program_frame(sys._getframe(1)), name, shape, _traced(x))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import foreign, registry
 from tensorgraft.hub.backend import Backend
 
@@ -100,3 +102,50 @@ def resolve(device: Any) -> Device:
 def stands_for(backend: Backend, other: Backend) -> None:
     """Arrays of `backend` say that they are where those of `other` are."""
     _of_backend[backend] = device_of(other)
+
+
+# ---- arrays that a program moves inside of a transform ---------------------------------------------------------------
+
+
+def alias(backend: Backend, device: Device) -> Backend:
+    """Return the backend of a transform under the name of another device.
+
+    A derivative, a batch or a compiled program is one backend's. What the program moves to another device meanwhile is
+    an array of an alias: it says that it is there, is computed where the transform is, and is moved when it leaves.
+    """
+    if device_of(backend) == device:
+        return backend
+    return _alias_of_device(backend, device) if is_device(backend) else _alias(backend, device)
+
+
+def _alias(backend: Backend, device: Device) -> Backend:
+    other: Any = copy.copy(backend)
+    for twin in ("immutable", "ruled"):  # PyTorch's, made when they are asked for
+        vars(other).pop(twin, None)
+    if inside := getattr(backend, "inner", None):
+        other.inner = alias(inside, device)
+    # wrappers of it have its name
+    other.name, other.platform, other.index = registry.parse(device.name)
+    other.alias_of, other.settled = unaliased(backend), functools.partial(_no_native, device_of(backend), device)
+    _of_backend[other] = device
+    return other
+
+
+_alias_of_device = functools.cache(_alias)
+
+
+def unaliased(backend: Any) -> Any:
+    """Return the backend whose alias this is, or itself: their arrays are of one kind."""
+    return getattr(backend, "alias_of", backend)
+
+
+def is_device(backend: Backend) -> bool:
+    """Return whether the backend is that of a device, and not one of a transform."""
+    return device_of(backend).backend is backend
+
+
+def _no_native(home: Device, device: Device, x: Any) -> NoReturn:
+    raise TracedValueError(
+        f"the native array of one that was moved to {device} inside of a transform (tg.grad, tg.jit, ...) on {home} is"
+        f" asked for: it is on {device} when the transform has ended. Use functions of tensorgraft.array_api until then"
+    )

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array
-from tensorgraft.frontends.array_api.core.devices import named, resolve
+from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.devices import device_of, named, resolve
 from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
@@ -54,9 +54,7 @@ def wrapped(x: Any, xp: Backend, copy: bool | None) -> Array:
 
     Raises ValueError where `copy` is False and it cannot be shared: memory that is read-only.
     """
-    dtype = xp.dtype_of(x)
-    if dtype not in STANDARD and dtype not in NARROW:
-        raise TypeError(f"asarray: arrays of {dtype} are none of the standard: {', '.join(map(str, STANDARD))}")
+    dtype = _dtype_of(x, xp)
     with xp.scope():
         if copy:
             return _marked(Array(Storage(xp.copy(x), xp)), False)
@@ -72,6 +70,18 @@ def wrapped(x: Any, xp: Backend, copy: bool | None) -> Array:
         if not offset and strides == contiguous_strides(shape) and xp.size(x) == xp.size(line):
             return _marked(Array(Storage(xp.reshape(line, shape), xp)), True)
         return _marked(Array(Storage(line, xp), Geometry(shape, strides, offset, dtype)), True)
+
+
+def _dtype_of(x: Any, xp: Backend) -> np.dtype:
+    """Return the dtype of a native array. Raises TypeError for one that no `Array` has, on whatever backend."""
+    try:
+        dtype = xp.dtype_of(x)
+    except KeyError:  # none of NumPy's
+        dtype = None
+    if dtype not in STANDARD and dtype not in NARROW:
+        named = x.dtype if dtype is None else dtype
+        raise TypeError(f"asarray: arrays of {named} are none of the standard: {', '.join(map(str, STANDARD))}")
+    return dtype
 
 
 def _marked(x: Array, shared: bool) -> Array:
@@ -97,7 +107,11 @@ movers: dict[type[Backend], Callable[[Any, Backend], Array]] = {}
 
 def moved(x: Array, target: Backend) -> Array:
     """A copy of `x` on another backend. Two backends whose arrays are values share it where both are on one device;
-    on a GPU it stays there."""
+    on a GPU it stays there. Inside of a transform it is an array of the transform that is on the other device."""
+    if (level := tracing.level_of(x._cell)) is not None:
+        xp = level.on(device_of(target))
+        with x._cell.backend.scope():
+            return made(xp.copy(x._value()), xp)
     source = x._cell.backend
     mover = movers.get(type(source))
     if mover is not None:
@@ -121,10 +135,8 @@ def to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
     """A copy on another device; itself where it is there already."""
     if stream is not None:
         raise ValueError("to_device: backends order their work themselves, stream must be None")
-    target = resolve(device).backend
-    if target is x._cell.backend or tracing.home(target) is x._cell.backend:
-        return x
-    return moved(x, target)
+    where = resolve(device)
+    return x if x.device == where else moved(x, where.backend)
 
 
 def _over_the_host(x: Array, target: Backend) -> Array:
@@ -145,6 +157,7 @@ def imported(x: Any, device: Any, copy: bool | None) -> Array:
     if kind == _CPU:
         host = named("numpy").backend
         values = host.from_dlpack(x)
+        _dtype_of(values, host)
         if target is host:
             return wrapped(values, host, copy)
         if copy is False:
@@ -181,6 +194,7 @@ def shared_between(x: Any, source: Backend, target: Backend, copy: bool | None) 
 
     Raises ValueError where `copy` is False and it cannot.
     """
+    _dtype_of(x, source)
     if source.mutable and target.mutable and not copy:
         array = _same_memory(x, source, target)
         if array is not None:

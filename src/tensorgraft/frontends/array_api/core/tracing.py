@@ -15,6 +15,7 @@ from typing import Any
 
 from tensorgraft.compiled import places
 from tensorgraft.compiled.places import Place
+from tensorgraft.frontends.array_api.core.devices import Device, alias, device_of, is_device
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, made_during
 
@@ -69,32 +70,77 @@ class ArrayCapture:
         self.born: weakref.WeakSet[Storage] = weakref.WeakSet()  # where `reads`: all that was made since
         self.made: list[weakref.ref[Storage]] = []
         self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
+        self.aliases: dict[Device, Backend] = {}  # of `inner`: devices to which the program has moved arrays
+
+    def on(self, device: Device) -> Backend:
+        """Return the backend of this level for arrays that are on a device: `inner`, or an alias of it."""
+        if device == device_of(self.inner):
+            return self.inner
+        if device not in self.aliases:
+            self.aliases[device] = alias(self.inner, device)
+        return self.aliases[device]
+
+    def holds(self, cell: Storage) -> bool:
+        """Return whether the arrays of a storage are of this level."""
+        return cell.backend is self.inner or any(cell.backend is xp for xp in self.aliases.values())
+
+    def take(self, cell: Storage) -> None:
+        """Make the array of a storage, on whatever device, one of this level."""
+        self.on(device_of(cell.backend))
+        self.touch(cell)
 
     def touch(self, cell: Storage) -> None:
         if cell.capture is self:
             return
         if self.before is not None:
             self.before.reading(cell)
-        if cell.backend is not self.outer and cell.backend is not self.inner:
-            if self.before is None:
-                return
-            self.before.touch(cell)  # from further outside
+        inner: Backend | None = self.inner
+        array = None
+        if self.holds(cell):
+            inner = cell.backend
+        elif cell.backend is not self.outer:
+            if self.before is not None:
+                self.before.touch(cell)  # from further outside
             if cell.backend is not self.outer:
-                return
-        array = cell.array
-        if self.reads and (self.inner.is_traced(array) or id(array) in self.insides):  # made inside
+                self._check_not_constant(cell)
+                inner = self.aliases.get(device_of(cell.backend))
+                if inner is None or not (is_device(cell.backend) or (self.before and self.before.holds(cell))):
+                    return  # elsewhere, or of a level inside of this one
+                array = self._from_elsewhere(cell)
+                if self.reads:  # a constant of the program
+                    cell.backend, cell.array = inner, array
+        if array is None:
+            array = cell.array
+        if self.reads and (inner.is_traced(array) or id(array) in self.insides):  # made inside
             cell.capture = self
             self.made.append(weakref.ref(cell))
             return
-        if cell.backend is not self.inner:
-            inside = self.inner.lifted(array)
+        if cell.backend is not inner:
+            inside = inner.lifted(array)
         elif self.reads:
-            inside = self.inner.stand_in(array)
+            inside = inner.stand_in(array)
         else:
-            inside = self.inner.copy(array) if self.inner.mutable else array
-        self.lent.append(Lent(weakref.ref(cell), array, cell.backend, cell.capture, inside))
+            inside = inner.copy(array) if inner.mutable else array
+        self.lent.append(Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inside))
         self.insides.add(id(inside))
-        cell.backend, cell.array, cell.capture = self.inner, inside, self
+        cell.backend, cell.array, cell.capture = inner, inside, self
+
+    def _check_not_constant(self, cell: Storage) -> None:
+        """Raise ValueError for an array on another device from outside of a compiled function, which would be a
+        constant of its program."""
+        if self.reads and is_device(cell.backend) and cell not in self.born:
+            raise ValueError(
+                f"a compiled function on {device_of(self.inner)} reads an array on {device_of(cell.backend)} from"
+                " outside, where one program is for one device: move it with to_device, outside of the function"
+            )
+
+    def _from_elsewhere(self, cell: Storage) -> Any:
+        """Return an array of `outer` with the values of one on another device, to which the program moves others."""
+        if self.before is not None:
+            self.before.take(cell)
+            return cell.array
+        with self.outer.scope():
+            return self.outer.asarray(cell.backend.to_numpy(cell.array))
 
     def reading(self, cell: Storage) -> None:
         if self.reads:
@@ -194,7 +240,24 @@ def join(*cells: Storage) -> bool:
         return False
     for cell in cells:
         capture.touch(cell)
-    return all(cell.backend is capture.inner for cell in cells)
+    return len({cell.backend for cell in cells}) == 1
+
+
+def level_of(cell: Storage) -> ArrayCapture | None:
+    """Return the transform whose arrays a storage has; None where its array is one of a device, with a value."""
+    capture = now.capture
+    if capture is None:
+        return None
+    capture.reading(cell)
+    if is_device(cell.backend) and _has_value(cell) and not capture.is_input(cell):
+        return None
+    while capture is not None and not capture.holds(cell):
+        capture = capture.before
+    return capture
+
+
+def _has_value(cell: Storage) -> bool:
+    return not cell.backend.is_traced(cell.array) and not cell.backend.is_differentiated(cell.array)
 
 
 def name_of_trace() -> str:
@@ -205,6 +268,16 @@ def name_of_trace() -> str:
             name = capture.name
         capture = capture.before
     return name or "a trace"
+
+
+def name_of_derivative() -> str:
+    """Return the transform that takes the innermost derivative."""
+    capture = now.capture
+    while capture is not None:
+        if capture.name and not capture.reads and capture.name not in _HIDING:
+            return capture.name
+        capture = capture.before
+    return "a derivative"
 
 
 _HIDING = frozenset({"vmap", "filter_eval_shape"})

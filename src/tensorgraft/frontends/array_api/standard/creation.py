@@ -21,7 +21,7 @@ from tensorgraft.frontends.array_api.core.calls import (
     operand,
     shape_of,
 )
-from tensorgraft.frontends.array_api.core.devices import default, resolve
+from tensorgraft.frontends.array_api.core.devices import default, device_of, resolve
 from tensorgraft.frontends.array_api.core.promotion import STANDARD, checked, default_dtype, kind, of_scalar
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.frontends.array_api.standard.data_types import astype, result_type
@@ -81,8 +81,14 @@ def _found(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | None) -> 
 def _placed(x: Array, target: Backend | None, copy: bool | None) -> Array:
     """An array on a backend, itself where it may be."""
     xp = x._cell.backend
-    if target is not None and tracing.home(target) is not xp and target is not xp:
-        return exchange.shared_between(x.native, xp, target, copy) if copy is False else exchange.moved(x, target)
+    if target is not None and device_of(target) != x.device:
+        if copy is not False:
+            return exchange.moved(x, target)
+        if tracing.level_of(x._cell) is not None:
+            raise ValueError(
+                f"copy=False, but inside of a transform an array on {x.device} goes to {device_of(target)} by a copy"
+            )
+        return exchange.shared_between(x.native, xp, target, copy)
     if not copy:
         return x
     with xp.scope():
@@ -93,7 +99,10 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
     leaves: list[Any] = []
     _collect(obj, leaves)
     if leaves and not isinstance(obj, SCALARS):
-        return _stacked(obj, dtype or result_type(*leaves), target or backend_of("asarray", *leaves))
+        if target is not None:
+            obj = _moved_leaves(obj, target)
+            _collect(obj, leaves := [])
+        return _stacked(obj, dtype or result_type(*leaves), backend_of("asarray", *leaves))
     xp = target or default().backend
     if isinstance(obj, Number) and (inside := obj.inside(xp)) is not None:
         x = made(inside, xp)
@@ -138,12 +147,17 @@ def _collect(obj: Any, leaves: list[Any]) -> None:
         leaves.extend(x for x in scalars)
 
 
+def _moved_leaves(obj: Any, target: Backend) -> Any:
+    """Return nested sequences with their arrays on a device."""
+    if isinstance(obj, list | tuple):
+        return [_moved_leaves(x, target) for x in obj]
+    return _placed(obj, target, None) if isinstance(obj, Array) else obj
+
+
 def _stacked(obj: Any, dtype: np.dtype, xp: Backend) -> Array:
-    """Nested sequences with arrays in them."""
+    """Nested sequences with arrays of one backend in them."""
     if not isinstance(obj, list | tuple):
-        return (
-            astype(_placed(obj, xp, None), dtype, copy=False) if isinstance(obj, Array) else _of_python(obj, dtype, xp)
-        )
+        return astype(obj, dtype, copy=False) if isinstance(obj, Array) else _of_python(obj, dtype, xp)
     parts = [_stacked(x, dtype, xp) for x in obj]
     if len({x.shape for x in parts}) > 1:
         raise ValueError(
@@ -158,8 +172,10 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     the memory could be written on one side while the other takes it for a value."""
     target = None if device is None else resolve(device).backend
     if isinstance(x, Array):
-        if target is None or target is x._cell.backend:
+        if target is None or device_of(target) == x.device:
             return _placed(x, target, copy) if copy else Array(x._cell, x._geometry)
+        if tracing.level_of(x._cell) is not None:
+            return _placed(x, target, copy)
         return exchange.shared_between(x.native, x._cell.backend, target, copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"from_dlpack: a {type(x).__module__}.{type(x).__qualname__} has no __dlpack__")
@@ -180,9 +196,7 @@ def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None
     if not isinstance(fill_value, SCALARS):
         if not isinstance(fill_value, Array) or fill_value.ndim:
             raise TypeError(f"full: expected a Python scalar to fill with, got {fill_value!r}")
-        if dtype is None or kind(checked(dtype)) != "c" or fill_value.dtype.kind == "c":
-            return _full_of(fill_value, shape, dtype, device)
-        fill_value = fill_value.item()
+        return _full_of(fill_value, shape, dtype, device)
     return _filled("full", shape, fill_value, default_dtype(fill_value) if dtype is None else checked(dtype), device)
 
 
@@ -192,8 +206,7 @@ def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
     resolved = value.dtype if dtype is None else checked(dtype)
     if kind(value.dtype) == "c" and kind(resolved) != "c":
         raise TypeError(f"full: {value!r} is no value of {resolved}")
-    xp = tracing.home(resolve(device).backend) if device is not None else value._cell.backend
-    value = _placed(value, xp, None)
+    value = _placed(value, None if device is None else resolve(device).backend, None)
     xp = value._cell.backend
     with xp.scope():
         return made(xp.copy(xp.broadcast_to(xp.astype(value._value(), resolved), extents)), xp)

@@ -35,7 +35,7 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
     dtype = checked(dtype)
     if promotion.kind(x.dtype) == "c" and promotion.kind(dtype) in "if":
         raise TypeError(f"astype({show((x,))}, {dtype}): complex numbers have no real values: take real, imag or abs")
-    if device is not None and resolve(device).backend is not xp:
+    if device is not None and resolve(device) != x.device:
         return astype(moved(x, resolve(device).backend), dtype, copy=False)
     if x.dtype == dtype and not copy:
         return x

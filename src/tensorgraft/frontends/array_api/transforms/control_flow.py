@@ -12,6 +12,7 @@ from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.calls import SCALARS
 from tensorgraft.frontends.array_api.core.checks import Repeated
+from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.frontends.array_api.standard import creation, manipulation
 from tensorgraft.frontends.array_api.transforms.custom import _array, _here, _value
 from tensorgraft.hub import dtypes
@@ -39,25 +40,25 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
 
     def test(values: list[Any]) -> Any:
         with _here(xp) as capture:
-            state = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in values[:n]])
+            state = optree.tree_unflatten(tree, _inside(values[:n], leaves, capture))
             goes_on = _predicate("while_loop", condition(state))
             if capture.checks:
                 raise ValueError("error_if in the condition of a while_loop that is traced: put it into the body")
-            return _value(goes_on if isinstance(goes_on, Array) else creation.asarray(goes_on), xp)
+            return _value(goes_on if isinstance(goes_on, Array) else creation.asarray(goes_on))
 
     def step(values: list[Any]) -> list[Any]:
         with _here(xp) as capture:
-            state_ = [_array(v, xp, capture) for v in values[:n]]
+            state_ = _inside(values[:n], leaves, capture)
             after = _alike("while_loop", leaves, tree, body(optree.tree_unflatten(tree, state_)))
-            return _results("while_loop", after, xp, capture) + checks.along(xp, capture.checks, values[n:])
+            return _results("while_loop", after, capture) + checks.along(xp, capture.checks, values[n:])
 
     with xp.scope():
-        values = [_value(x, xp) for x in leaves]
+        values = [_value(x) for x in leaves]
         out = xp.while_loop(test, step, values)
         if checks.numbers:
             *out, code = xp.while_loop(test, step, [*values, checks.begin(xp)])
             checks.judge(xp, code)
-        return optree.tree_unflatten(tree, [made(v, xp) for v in out])
+        return optree.tree_unflatten(tree, _made(out, xp, [x.device for x in leaves]))
 
 
 def scan(
@@ -91,26 +92,28 @@ def _traced_scan(
 ) -> tuple[Any, Any]:
     xp, checks = _level([*leaves, *columns]), Repeated()
     y_trees: list[Any] = []
+    y_devices: list[Device] = []
 
     def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
         with _here(xp) as capture:
-            before = optree.tree_unflatten(tree, [_array(v, xp, capture) for v in carry[: len(leaves)]])
-            seen = optree.tree_unflatten(x_tree, [_array(v, xp, capture) for v in x])
+            before = optree.tree_unflatten(tree, _inside(carry[: len(leaves)], leaves, capture))
+            seen = optree.tree_unflatten(x_tree, _inside(x, columns, capture))
             after, y = _pair(body(before, seen))
             y_leaves, y_tree = optree.tree_flatten(y)
             y_trees.append(y_tree)
-            out = _results("scan", [*_alike("scan", leaves, tree, after), *y_leaves], xp, capture)
+            y_devices[:] = [y.device for y in y_leaves]
+            out = _results("scan", [*_alike("scan", leaves, tree, after), *y_leaves], capture)
             code = checks.along(xp, capture.checks, carry[len(leaves) :])
             return [*out[: len(leaves)], *code], out[len(leaves) :]
 
     with xp.scope():
-        init, rows = [_value(x, xp) for x in leaves], [_value(x, xp) for x in columns]
+        init, rows = [_value(x) for x in leaves], [_value(x) for x in columns]
         carry, ys = xp.scan(step, init, rows, length=n, reverse=reverse)
         if checks.numbers:
             (*carry, code), ys = xp.scan(step, [*init, checks.begin(xp)], rows, length=n, reverse=reverse)
             checks.judge(xp, code)
-        kept = optree.tree_unflatten(tree, [made(v, xp) for v in carry])
-        return kept, optree.tree_unflatten(y_trees[0], [made(v, xp) for v in ys])
+        kept = optree.tree_unflatten(tree, _made(carry, xp, [x.device for x in leaves]))
+        return kept, optree.tree_unflatten(y_trees[0], _made(ys, xp, y_devices))
 
 
 def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
@@ -123,28 +126,32 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
     arrays = [x for x in leaves if isinstance(x, Array)]
     xp, checks = _level([predicate, *arrays]), Repeated()
     trees: list[Any] = []
+    devices: list[list[Device]] = []
 
     def branch(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
         def run(*values: Any) -> list[Any]:
             with _here(xp) as capture:
-                rest = iter(values[: len(arrays)])
-                inside = [_array(next(rest), xp, capture) if isinstance(x, Array) else x for x in leaves]
+                rest = iter(_inside(values[: len(arrays)], arrays, capture))
+                inside = [next(rest) if isinstance(x, Array) else x for x in leaves]
                 results, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, inside)), predicate)
                 trees.append(structure)
+                devices.append([x.device for x in results])
                 code = checks.along(xp, capture.checks, values[len(arrays) :])
-                return _results("cond", results, xp, capture) + code
+                return _results("cond", results, capture) + code
 
         return run
 
     with xp.scope():
-        values, holds = [_value(x, xp) for x in arrays], _value(predicate, xp)
+        values, holds = [_value(x) for x in arrays], _value(predicate)
         out = xp.cond(holds, branch(true_fn), branch(false_fn), *values)
         if checks.numbers and trees[0] == trees[-1]:
             *out, code = xp.cond(holds, branch(true_fn), branch(false_fn), *values, checks.begin(xp))
             checks.judge(xp, code)
         if trees[0] != trees[-1]:
             raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
-        return optree.tree_unflatten(trees[0], [made(v, xp) for v in out])
+        if devices[0] != devices[-1]:
+            raise TypeError(f"cond: the branches return arrays on different devices: {devices[0]} and {devices[-1]}")
+        return optree.tree_unflatten(trees[0], _made(out, xp, devices[0]))
 
 
 def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
@@ -201,7 +208,11 @@ def _own(leaves: Sequence[Array]) -> list[Array]:
 
 def _alike(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Array]:
     leaves, structure = _arrays(name, after, before[0] if before else None)
-    shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in xs) for xs in (before, leaves)]
+    several = len({x.device for x in (*before, *leaves)}) > 1
+    shown = [
+        ", ".join(f"{x.dtype}{list(x.shape)}{f' on {x.device}' if several else ''}" for x in xs)
+        for xs in (before, leaves)
+    ]
     if structure != tree or shown[0] != shown[1]:
         raise TypeError(
             f"{name}: a step returns what looks like its state, {tree} of {shown[0]}, got {structure} of {shown[1]}"
@@ -239,12 +250,23 @@ def _level(arrays: Sequence[Array]) -> Backend:
         return arrays[0]._cell.backend
     for x in arrays:
         if x._cell.backend is not capture.inner:
-            capture.touch(x._cell)
+            capture.take(x._cell)
     return capture.inner
 
 
-def _results(name: str, arrays: Sequence[Any], xp: Backend, capture: Any) -> list[Any]:
-    values = [_value(x, xp) for x in arrays]
+def _inside(values: Sequence[Any], like: Sequence[Array], capture: tracing.ArrayCapture) -> list[Array]:
+    """Return arrays of the level of a step or a branch, on the devices of those outside."""
+    return [_array(v, capture.on(x.device), capture) for v, x in zip(values, like, strict=True)]
+
+
+def _made(values: Sequence[Any], xp: Backend, devices: Sequence[Device]) -> list[Array]:
+    """Return arrays of the level that is going on, on their devices."""
+    capture = tracing.now.capture
+    return [made(v, xp if capture is None else capture.on(device)) for v, device in zip(values, devices, strict=True)]
+
+
+def _results(name: str, arrays: Sequence[Any], capture: tracing.ArrayCapture) -> list[Any]:
+    values = [_value(x) for x in arrays]
     if capture.written():
         raise ValueError(
             f"{name}: in a program that is traced, a step or a branch writes an array from outside: carry it along and"

@@ -12,6 +12,7 @@ import optree
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.devices import device_of, is_device, unaliased
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tape import TapeBackend, Variable
@@ -35,6 +36,7 @@ class Closed:
         self.leaves, self.tree = optree.tree_flatten(arguments)
         self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, Array)]
         self.cells = list(cells)
+        self.devices = [x.device for x in self.arrays]
 
     @property
     def arrays(self) -> list[Array]:
@@ -46,12 +48,13 @@ class Closed:
         """The arguments made of arrays of a backend; the cells hold others of them meanwhile."""
         with _here(inner) as capture, inner.scope():
             leaves: Any = list(self.leaves)
-            for i, v in zip(self.places, values, strict=False):
-                leaves[i] = _array(v, inner, capture)
+            levels = [capture.on(device) for device in self.devices]
+            for i, v, xp in zip(self.places, values, levels, strict=False):
+                leaves[i] = _array(v, xp, capture)
             inside = list(values[len(self.places) :])
             before = [(cell.array, cell.backend, cell.capture) for cell in self.cells]
-            for cell, v in zip(self.cells, inside, strict=True):
-                cell.array, cell.backend, cell.capture = v, inner, capture
+            for cell, v, xp in zip(self.cells, inside, levels[len(self.places) :], strict=True):
+                cell.array, cell.backend, cell.capture = v, xp, capture
             try:
                 args: Any = optree.tree_unflatten(self.tree, leaves)
                 yield args
@@ -66,14 +69,17 @@ class Closed:
             results: list[Any]
             results, self.structure = optree.tree_flatten(self.fn(*args))
             self.constants = [None if isinstance(x, Array) else x for x in results]
-            return tuple([_value(x, inner) for x in results if isinstance(x, Array)])
+            self.to = [x.device if isinstance(x, Array) else None for x in results]
+            return tuple([_value(x) for x in results if isinstance(x, Array)])
 
-    def returned(self, results: Sequence[Any], xp: Backend) -> Any:
-        """Arrays in the structure of what `fn` returned."""
+    def returned(self, results: Sequence[Any]) -> Any:
+        """Arrays of the level that is going on, in the structure of what `fn` returned."""
         arrays = iter(results)
-        return optree.tree_unflatten(
-            self.structure, [Array(Storage(next(arrays), xp)) if c is None else c for c in self.constants]
-        )
+        leaves = [
+            c if device is None else Array(Storage(next(arrays), _level().on(device)))
+            for c, device in zip(self.constants, self.to, strict=True)
+        ]
+        return optree.tree_unflatten(self.structure, leaves)
 
 
 class _Here(tracing.ArrayCapture):
@@ -84,11 +90,16 @@ class _Here(tracing.ArrayCapture):
             return
         if self.before is not None:
             self.before.reading(cell)
-        inside = carried(cell.array, cell.backend, self.inner)
+        inside, device = carried(cell.array, cell.backend, self.inner), device_of(cell.backend)
+        if inside is None and device in self.aliases and is_device(cell.backend):
+            root = self.inner
+            while isinstance(root, TapeBackend):
+                root = root.inner
+            inside = carried(root.asarray(cell.backend.to_numpy(cell.array)), root, self.inner)
         if inside is None:
             return
         self.lent.append(tracing.Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inside))
-        cell.array, cell.backend, cell.capture = inside, self.inner, self
+        cell.array, cell.backend, cell.capture = inside, self.on(device), self
 
     def written(self) -> list[tuple[Storage, Any]]:
         lent = [(cell, one) for one in self.lent if (cell := one.cell()) is not None]
@@ -112,10 +123,10 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
     Raises TypeError for an array that has a derivative at a level which the target is outside of.
     """
     above: list[Backend] = []
-    at: Any = target
+    at, source = unaliased(target), unaliased(source)
     while isinstance(at, TapeBackend):
         above.append(at)
-        at = at.inner
+        at = unaliased(at.inner)
     above.append(at)
     while not (shared := [k for k, t in enumerate(above) if _same(source, t)]):
         if not isinstance(source, TapeBackend):
@@ -125,7 +136,7 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
                 "a function with a rule for its derivative reads an array from outside that is differentiated, and of"
                 " which the rule does not know: make it an argument"
             )
-        array, source = array.value, source.inner
+        array, source = array.value, unaliased(source.inner)
     for _ in range(shared[0]):
         array = Variable(array)
     return array
@@ -145,11 +156,16 @@ def _array(value: Any, xp: Backend, capture: Any) -> Array:
     return Array(cell)
 
 
-def _value(x: Array, inner: Backend) -> Any:
-    if x._cell.backend is not inner:
-        tracing.now.capture.touch(x._cell)  # type: ignore[union-attr]
-        if x._cell.backend is not inner:
-            raise ValueError(f"a result is on {x.device}, the arguments are not: move it with to_device")
+def _level() -> tracing.ArrayCapture:
+    """Return the transform that is going on."""
+    assert tracing.now.capture is not None
+    return tracing.now.capture
+
+
+def _value(x: Array) -> Any:
+    """Return an array of the level that is going on, on whatever device the program has it."""
+    if x._cell.backend is not _level().inner:
+        _level().take(x._cell)
     return x._value()
 
 
@@ -161,7 +177,7 @@ class StorageWatch(tracing.ArrayCapture):
 
     def __init__(self, before: tracing.ArrayCapture) -> None:
         super().__init__(before.outer, before.inner, before.reads)
-        self.before = before
+        self.before, self.aliases = before, before.aliases
         self.seen: dict[int, weakref.ref[Storage]] = {}
 
     def _note(self, cell: Storage) -> tracing.ArrayCapture:
@@ -231,36 +247,37 @@ def custom_vjp(
         if x._cell.backend is xp:
             capture.reading(x._cell)
         else:
-            capture.touch(x._cell)
-    if any(x._cell.backend is not xp for x in arrays):
-        places = ", ".join(dict.fromkeys(str(x.device) for x in arrays))
-        raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
+            capture.take(x._cell)
 
     def backwards(
         inner: Backend, values: Sequence[Any], results: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any | None]:
         with closed.placed(inner, values) as inside:
-            out, ct = closed.returned(results, inner), closed.returned(cotangents, inner)
+            out, ct = closed.returned(results), closed.returned(cotangents)
             pulled_back = backward(inside, out, ct)
             cast = []
             for g, v in zip(pulled_back, values, strict=True):
                 dtype = inner.dtype_of(v)
-                cast.append(_cotangent(_value(g, inner), dtype, inner) if g is not None else None)
+                cast.append(_cotangent(_value(g), dtype, inner) if g is not None else None)
             return cast
 
     def forwards(inner: Backend, values: Sequence[Any], results: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         assert forward is not None
         with closed.placed(inner, values) as inside:
-            moved = [Array(Storage(t, inner)) for t in tangents]
+            levels = [_level().on(device) for device in closed.devices]
+            moved = [Array(Storage(t, level)) for t, level in zip(tangents, levels, strict=True)]
             n = len(closed.places)
-            out = forward(inside, closed.returned(results, inner), moved[:n], moved[n:])
-            return [_value(x, inner) for x in optree.tree_leaves(out)]
+            out = forward(inside, closed.returned(results), moved[:n], moved[n:])
+            return [_value(x) for x in optree.tree_leaves(out)]
 
     with xp.scope():
         values = [x._value() for x in arrays]
         results = xp.custom_vjp(closed, backwards, None if forward is None else forwards, *values)
         inside = iter(results)
-        leaves = [made(next(inside), xp) if c is None else c for c in closed.constants]
+        leaves = [
+            c if device is None else made(next(inside), capture.on(device))
+            for c, device in zip(closed.constants, closed.to, strict=True)
+        ]
     return optree.tree_unflatten(closed.structure, leaves)
 
 
@@ -281,9 +298,12 @@ def pulled(
     run = _of_smooth(closed, values, smooth)
     results, pullback = xp.vjp(run, *[values[k] for k in smooth])
     leaves: list[Any] = optree.tree_leaves(cotangent)
-    seeds = [_cotangent(_value(c, xp), xp.dtype_of(r), xp) for c, r in zip(leaves, results, strict=True)]
+    seeds = [_cotangent(_value(c), xp.dtype_of(r), xp) for c, r in zip(leaves, results, strict=True)]
     cotangents = dict(zip(smooth, pullback(seeds), strict=True))
-    return [Array(Storage(cotangents[k], xp)) if k in cotangents else None for k in range(len(values))]
+    return [
+        Array(Storage(cotangents[k], _level().on(device))) if k in cotangents else None
+        for k, device in enumerate(closed.devices)
+    ]
 
 
 def moved(
@@ -296,16 +316,15 @@ def moved(
     """Inside a rule: the tangent of `fn(*args)`."""
     closed = Closed("a rule", fn, args, cells)
     xp, values, smooth = _inside(closed)
-    directions = [_value(t, xp) for t in (*tangents, *of_cells)]
+    directions = [_value(t) for t in (*tangents, *of_cells)]
     run = _of_smooth(closed, values, smooth)
     _, out = xp.jvp(run, [values[k] for k in smooth], [directions[k] for k in smooth])
-    return closed.returned(out, xp)
+    return closed.returned(out)
 
 
 def _inside(closed: Closed) -> tuple[Backend, list[Any], list[int]]:
-    assert tracing.now.capture is not None
-    xp = tracing.now.capture.inner
-    values = [_value(x, xp) for x in closed.arrays]
+    xp = _level().inner
+    values = [_value(x) for x in closed.arrays]
     return xp, values, [k for k, v in enumerate(values) if dtypes.is_inexact(xp.dtype_of(v))]
 
 

@@ -11,6 +11,8 @@ import optree
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.checks import check
+from tensorgraft.frontends.array_api.core.devices import is_device
+from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.frontends.array_api.core.tracing import capturing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import together
@@ -73,11 +75,9 @@ class ArrayFunction:
             outputs, self.structure = optree.tree_flatten(out)
             for x in outputs:
                 if isinstance(x, Array) and x._cell.backend is not inner:
-                    capture.touch(x._cell)
-                    if x._cell.backend is not inner:
-                        here = self.inputs[0].device
-                        raise ValueError(f"a transformed function of arrays on {here} returns one on {x.device}")
+                    capture.take(x._cell)
             self.constants = [None if isinstance(x, Array) else x for x in outputs]
+            self.devices = [x.device if isinstance(x, Array) else None for x in outputs]
             results = [x._value() for x in outputs if isinstance(x, Array)]
             self.count = len(results)
             x = leaves = out = outputs = None  # storages made inside are gone: those that are left were there before
@@ -115,11 +115,19 @@ class ArrayFunction:
     def returned(self, results: Sequence[Any]) -> Any:
         """Arrays in the structure of what `fn` returns."""
         remaining = iter(results)
-        leaves = [made(next(remaining), self.outer) if c is None else c for c in self.constants]
+        leaves = [
+            c if device is None else to_device(made(next(remaining), self.outer), device)
+            for c, device in zip(self.constants, self.devices, strict=True)
+        ]
         return optree.tree_unflatten(self.structure, leaves)
 
 
 def _put(xp: Backend, cell: Storage, value: Any) -> None:
+    """Write an array of the level outside into a storage of it, or into one on another device."""
+    there = cell.backend
+    if there is not xp and is_device(there):
+        with there.scope():
+            xp, value = there, there.asarray(xp.to_numpy(value))
     if xp.mutable:
         xp.assign(cell.array, value)
     else:

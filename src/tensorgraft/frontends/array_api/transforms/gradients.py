@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import optree
 
+from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.devices import device_of
+from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.frontends.array_api.transforms.functional import ArrayFunction
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -73,7 +76,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
             raise ValueError(f"vjp: the cotangents must look like the results, {_show(shapes)}, got {_show(leaves)}")
         with xp.scope():
             seeds = [
-                xp.astype(c._value(), r.dtype) for c, r in zip(leaves, shapes, strict=True) if isinstance(r, Array)
+                xp.astype(_brought(c, xp), r.dtype) for c, r in zip(leaves, shapes, strict=True) if isinstance(r, Array)
             ]
             gradients = pullback([*seeds, *(xp.zeros_like(r) for r in results[run.count :])])
         return _like(primals, range(len(primals)), list(range(len(primals))), gradients, xp)
@@ -90,7 +93,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         raise ValueError(f"jvp: the tangents must look like the primals, {_show(run.inputs)}, got {_show(directions)}")
     xp = run.outer
     with xp.scope():
-        moved = [xp.astype(t._value(), x.dtype) for t, x in zip(directions, run.inputs, strict=True)]
+        moved = [xp.astype(_brought(t, xp), x.dtype) for t, x in zip(directions, run.inputs, strict=True)]
     results, out = xp.jvp(run, run.values(), moved)
     return run.finish(results), run.returned(out[: run.count])
 
@@ -185,6 +188,14 @@ def _like(args: Sequence[Any], which: Sequence[int], argnums: Argnums, values: S
             leaves, structure = optree.tree_flatten(args[k])
             slopes.append(optree.tree_unflatten(structure, [made(next(remaining), xp) for _ in leaves]))
     return slopes[0] if isinstance(argnums, int) else tuple(slopes)
+
+
+def _brought(x: Array, xp: Backend) -> Any:
+    """Return the array of the backend for a cotangent or a tangent, which may be where a result of the function is."""
+    x = to_device(x, device_of(xp))
+    if x._cell.backend is not xp and tracing.now.capture is not None:
+        tracing.now.capture.touch(x._cell)
+    return x._value()
 
 
 def _show(leaves: Sequence[Any]) -> str:

@@ -32,7 +32,7 @@ from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import stacked
-from tensorgraft.frontends.array_api.core.devices import default
+from tensorgraft.frontends.array_api.core.devices import default, device_of
 from tensorgraft.frontends.array_api.core.traced_numbers import DTYPES, Number, Use, is_input, stand_for
 from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace
 from tensorgraft.hub.backend import Backend
@@ -150,9 +150,10 @@ class Jitted(TracedFunction):
     def _backend(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Backend:
         backends = [x._cells()[0].backend for x in (*leaves, *objects) if isinstance(x, Array)]
         if any(xp is not backends[0] for xp in backends[1:]):
-            places = ", ".join(dict.fromkeys(str(x.device) for x in leaves if isinstance(x, Array)))
+            places = ", ".join(dict.fromkeys(str(x.device) for x in (*leaves, *objects) if isinstance(x, Array)))
             raise ValueError(
-                f"tg.jit of {self.report.name}: one program is for one device, but its arrays are on {places}"
+                f"tg.jit of {self.report.name}: one program is for one device, but its arrays are on {places}:"
+                " move them with to_device, outside of the function"
             )
         return backends[0] if backends else default().backend
 
@@ -215,8 +216,8 @@ class Jitted(TracedFunction):
                     if use.cell is not None:
                         numbers[id(use.cell)] = NumberInput(i, DTYPES[type(use.value)])
                 for x in out:  # a view of what was not read
-                    if isinstance(x, Array) and x._cell.backend is xp:
-                        capture.touch(x._cell)
+                    if isinstance(x, Array) and id(x) not in identical:
+                        capture.take(x._cell)
                 lent = {id(cell): (cell, one) for one in capture.lent if (cell := one.cell()) is not None}
                 new: list[Any] = []
                 results: list[ArrayResult] = []
@@ -225,8 +226,10 @@ class Jitted(TracedFunction):
                         results.append(ArrayResult(argument=own[id(x._use)]))
                     elif not isinstance(x, Array):
                         results.append(ArrayResult(value=x))
-                    elif x._cell.backend is not xp:
-                        raise ValueError(f"a compiled function on {default()} returns an array on {x.device}")
+                    elif not capture.holds(x._cell):
+                        raise ValueError(
+                            f"a compiled function on {device_of(xp)} returns an array of a transform on {x.device}"
+                        )
                     elif id(x) in identical:
                         results.append(ArrayResult(argument=identical[id(x)]))
                     elif id(x._cell) in lent and x._cell not in capture.born:
@@ -246,6 +249,7 @@ class Jitted(TracedFunction):
                 seen["outside"] = [weakref.ref(cell) for cell, _ in lent.values()
                                    if id(cell) not in argument and id(cell) not in numbers]  # fmt: skip
                 seen["results"] = results
+                seen["devices"] = [None if c.backend is xp else device_of(c.backend) for c in new]
                 seen["checks"] = [message for _, message in capture.checks]
                 return [cell.array for cell, _ in written] + [c.array for c in new] + stacked(xp, capture.checks)
 
@@ -278,6 +282,7 @@ class Jitted(TracedFunction):
             inputs=ProgramInputs(sources, [] if xp.mutable else donated, xp, _cell_of),
             written=Storages([where for _, where in seen["written"]], _cell_of),
             results=seen["results"],
+            devices=seen["devices"],
             structure=seen["structure"],
             guards=ArrayGuards(
                 {i: exact(leaves[i]) for i in looked_at},

@@ -18,6 +18,8 @@ from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import unless
+from tensorgraft.frontends.array_api.core.devices import Device
+from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import held_back, together
 from tensorgraft.storage import Geometry, Storage
@@ -65,6 +67,7 @@ class ArrayTrace:
     inputs: ProgramInputs
     written: Storages
     results: list[ArrayResult]
+    devices: list[Device | None]  # of the storages that it makes, where they go to another one
     structure: Any
     guards: ArrayGuards
     checks: list[str]  # the messages of `error_if`; their flags are the program's last result
@@ -76,7 +79,8 @@ class ArrayTrace:
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")
-        plain = not len(self.written) and not self.checks and not self.backend.mutable and self.template is None
+        plain = not (len(self.written) or self.checks or self.backend.mutable or any(self.devices))
+        plain = plain and self.template is None
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # where to look in new storages, if the results are these in their order, and nothing else
         self._only = [result.geometry for result in self.results] if in_order else None
@@ -95,6 +99,10 @@ class ArrayTrace:
                     arrays = arrays[:-1]
                 try:
                     cells = [Storage(xp.own(a) if xp.mutable else a, xp) for a in arrays[len(self.written) :]]
+                    cells = [
+                        cell if device is None else to_device(Array(cell), device)._cell
+                        for cell, device in zip(cells, self.devices, strict=True)
+                    ]
                     results = [self._leaf(result, cells, leaves) for result in self.results]
                 finally:  # the arrays before may have been given up
                     together(self._write, list(zip(self.written(leaves), arrays, strict=False)))

@@ -14,6 +14,7 @@ from tensorgraft.frontends.jax.rules import (
     sorting,
     structural,
     windowed,
+    zeta,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "sorting",
     "structural",
     "windowed",
+    "zeta",
 ]

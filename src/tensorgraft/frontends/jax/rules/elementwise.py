@@ -157,6 +157,18 @@ def digamma(xp: Backend, x: Array, **_: Any) -> Array:
     return xp.where(xp.equal(x, 0), np.nan, xp.digamma(x))
 
 
+@rule("erf_inv")
+def erf_inv(xp: Backend, x: Array, **_: Any) -> Array:
+    """Zeros keep their sign."""
+    return xp.where(xp.equal(x, 0), x, xp.erf_inv(x))
+
+
+@rule("bessel_i1e")
+def bessel_i1e(xp: Backend, x: Array, **_: Any) -> Array:
+    """Zeros keep their sign."""
+    return xp.where(xp.equal(x, 0), x, xp.bessel_i1e(x))
+
+
 @rule("conj")
 def conj(xp: Backend, x: Array, **_: Any) -> Array:
     return xp.conj(x) if _is_complex(xp, x) else xp.complex(x, xp.zeros_like(x))
@@ -186,7 +198,7 @@ OTHERWISE = {"add_any": "add", "sub": "subtract", "mul": "multiply", "neg": "neg
 OTHERWISE |= {"is_finite": "isfinite", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
 OTHERWISE |= {"gt": "greater", "ge": "greater_equal", "not": "bitwise_invert", "zeros_like": "zeros_like"}
 OTHERWISE |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}
-_NAMES = (*ELEMENTWISE, "complex", "polygamma")
+_NAMES = (*[name for name in ELEMENTWISE if name != "zeta"], "complex")  # which has a file of its own
 
 
 def _same(name: str) -> Callable[..., Array]:

@@ -127,4 +127,17 @@ def _cumulative(name: str) -> Callable[..., Any]:
 
 for _name in ("sum", "prod", "max", "min"):
     rule(f"cum{_name}")(_cumulative(_name))
-rule("cumlogsumexp")(_along(lambda xp, x, axis: xp.cumlogsumexp(x, axis)))
+
+
+def _cumlogsumexp(xp: Backend, x: Array, axis: int) -> Array:
+    """Of complex numbers the imaginary part is in [-pi, pi)."""
+    out = xp.cumlogsumexp(x, axis)
+    if not dtypes.is_complex(xp.dtype_of(x)):
+        return out
+    turned = xp.add(xp.imag(out), math.pi)
+    turns = xp.floor(xp.multiply(turned, 1 / (2 * math.pi)))
+    angle = xp.subtract(xp.subtract(turned, xp.multiply(turns, 2 * math.pi)), math.pi)
+    return xp.complex(xp.real(out), angle)
+
+
+rule("cumlogsumexp")(_along(_cumlogsumexp))
