@@ -11,6 +11,7 @@ import torch
 from tensorgraft.frontends.torch.core import placed, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
+from tensorgraft.frontends.torch.core.settings import fills
 from tensorgraft.frontends.torch.core.tensors import (
     MOST_AXES,
     attach,
@@ -228,7 +229,7 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
         with xp.scope():
             flat = xp.reshape(cell.array, (math.prod(xp.shape(cell.array)),))
             flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
-            grown = xp.pad(flat, 0, [(0, needed - xp.shape(flat)[0], 0)])
+            grown = xp.pad(flat, _unwritten(x.dtype) if fills() else 0, [(0, needed - xp.shape(flat)[0], 0)])
         storage = from_array(xp.own(grown), slot_at(x.device.index)).untyped_storage()
     return set_storage(x, storage, offset, shape, stride)
 
@@ -304,7 +305,7 @@ def empty(
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     else:
         stride = contiguous_strides(shape)
-    return new_empty(shape, stride, dtype or torch.get_default_dtype(), device)
+    return _empty(shape, stride, dtype, device)
 
 
 @direct("empty_strided")
@@ -317,7 +318,22 @@ def empty_strided(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> Tensor:
-    return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device)
+    return _empty(tuple(size), tuple(stride), dtype, device)
+
+
+def _empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype | None, device: Any) -> Tensor:
+    new = new_empty(shape, stride, dtype or torch.get_default_dtype(), device)
+    if fills() and new.numel():
+        with torch._C._AutoDispatchBelowAutograd():
+            new.fill_(_unwritten(new.dtype))
+    return new
+
+
+def _unwritten(dtype: torch.dtype) -> float | int:
+    """What PyTorch fills memory with that nobody has written, where it is to be deterministic."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return math.nan
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max
 
 
 # ---- new tensors of ours are zero: nothing is left to be filled ------------------------------------------------------
@@ -334,7 +350,7 @@ def zeros(
 ) -> Tensor:
     if any(n < 0 for n in size):
         raise RuntimeError("zeros: Dimension size must be non-negative.")
-    return empty(size, dtype=dtype, device=device)
+    return _zeroed(empty(size, dtype=dtype, device=device))
 
 
 @direct("zeros_like")
@@ -352,6 +368,7 @@ def zeros_like(
     new = torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format)
     if new.device.type != TYPE:
         return new.zero_()
+    _zeroed(new)
     placed.follow(new, x)
     return new
 
@@ -368,4 +385,12 @@ def new_zeros(
 ) -> Tensor:
     if layout not in (None, torch.strided) or (device is not None and device.type != TYPE):
         return torch.zeros(size, dtype=dtype or x.dtype, layout=layout, device=device or x.device)
-    return empty(size, dtype=dtype or x.dtype, device=device or x.device)
+    return _zeroed(empty(size, dtype=dtype or x.dtype, device=device or x.device))
+
+
+def _zeroed(new: Tensor) -> Tensor:
+    """A tensor that `empty` made, which is zero but where that fills it."""
+    if fills() and new.numel():
+        with torch._C._AutoDispatchBelowAutograd():
+            new.zero_()
+    return new
