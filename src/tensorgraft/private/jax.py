@@ -67,6 +67,7 @@ NAMES = Names(
             """
             jax._src.array: ArrayImpl
             jax._src.callback: io_callback_p pure_callback_p
+            jax._src.config: debug_infs debug_nans trace_context
             jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer eval_context eval_trace
               internal_mutable_array_effect jaxprs_in_params set_current_trace subjaxprs typeof
             jax._src.core.trace_ctx: trace

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from tensorgraft.compiled import settings
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import CALLS, resolved
@@ -59,7 +60,7 @@ def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
         return fn(*args, **kwargs)
     specs = tuple([_spec(x) for x in leaves])
     fixed = tuple([x if s is None else None for x, s in zip(leaves, specs, strict=True)])
-    key = (structure, specs, tuple(map(type, fixed)), fixed, jax.config.read("jax_enable_x64"))
+    key = (structure, specs, tuple(map(type, fixed)), fixed, settings.now())
     try:
         program = _known.get(key)
     except TypeError:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax._src.lax.lax import _convert_element_type
 
+from tensorgraft.compiled import settings
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -72,7 +73,7 @@ class JaxCall:
         for i in self.numbers:
             marks[i] = type(self.slots[i])
         objects = None if self.objects is None else (self.objects.key, *self.is_node)
-        return self.structure, objects, bool(jax.config.read("jax_enable_x64")), *marks
+        return self.structure, objects, settings.now(), *marks
 
     def has_open_extents(self) -> bool:
         """Of some array a framework that traces does not know the shape yet."""

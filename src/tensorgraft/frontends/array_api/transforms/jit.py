@@ -13,6 +13,7 @@ from typing import Any
 import optree
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled import settings
 from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, one_at_a_time, unflatten_call
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import Reached, roots
@@ -46,8 +47,9 @@ class Jitted(TracedFunction):
 
     @staticmethod
     def _add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
-        """Of arrays shapes, dtypes, views and which share memory; everything that is neither array nor number."""
+        """Settings; of arrays shapes, dtypes, views and which share memory; everything that is neither array nor number."""
         add = keys.append
+        add(settings.now())
         backend: Backend | None = None
         cells: list[int] = []
         for x in leaves:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled import settings
 from tensorgraft.compiled.reach import Reached
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.compiled.values import exact, is_plain, keys_of
@@ -56,20 +57,17 @@ def leaf_key(leaf: Any) -> Any:
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
-_default_dtype = torch.get_default_dtype
-_deterministic = torch._C._get_deterministic_algorithms
 
 
 def modes() -> tuple[Any, ...]:
-    """Modes of PyTorch: others trace again."""
+    """Modes of PyTorch, and settings of all frameworks: others trace again."""
     cast = _autocast() and torch.is_autocast_enabled(TYPE)
     return (
         _grad(),
         _inference(),
-        _default_dtype(),
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
-        _deterministic(),
+        settings.now(),
         placed.moves,
     )
 

@@ -11,6 +11,7 @@ import optree
 import torch
 from torch.utils import _pytree
 
+from tensorgraft.compiled import settings
 from tensorgraft.compiled.places import quoted
 from tensorgraft.compiled.reach import Reached, objects_behind
 from tensorgraft.compiled.values import is_plain
@@ -21,10 +22,7 @@ from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 
 Tensor = torch.Tensor
-_MODES = (
-    *("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms"),
-    "placements over a mesh",
-)
+_MODES = ("grad mode", "inference mode", "autocast", "autocast policy", "settings", "placements over a mesh")
 _SHOWN = 4  # values of one argument in a message
 _WAYS_OUT = (
     "  a number that changes:  pass it as a tensor on the device",
@@ -49,6 +47,7 @@ class History:
     def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> NamedKey:
         parts: NamedKey = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
         parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
+        parts["settings"] = settings.named()
         for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
             parts[f"variable {name}"] = {"": value if is_plain(value) else _Other(type(value).__name__, id(value))}
         first: dict[int, str] = {}

@@ -1,8 +1,6 @@
-"""Settings of the whole process that change what an operator of PyTorch gives: a part of every key under which something
-made of an operator, or of a function, is kept.
+"""Settings of PyTorch that are a part of every key under which something made of an operator, or a function, is kept.
 
-They are asked for at each call and not watched where they are set: programs, context managers and C++ set them, in
-many ways, and to ask costs 30 ns each. `docs/settings.md` has them all, and those that are no part of a key.
+Asking costs 30 ns each, where an operator takes microseconds.
 """
 
 from __future__ import annotations
@@ -10,6 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import _device
+
+from tensorgraft.compiled.settings import register
 
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
@@ -17,11 +18,25 @@ deterministic = torch._C._get_deterministic_algorithms
 _only_warns = torch._C._get_deterministic_algorithms_warn_only
 
 
-def settings() -> Any:
-    """Return what the result of an operator depends on beside its arguments."""
+def settings() -> tuple[Any, ...]:
+    """Return what an operator looks up beside its arguments."""
     return default_dtype(), deterministic() and (_only_warns(), fills())
 
 
 def fills() -> bool:
     """Return whether memory that nobody has written yet is to be filled (`torch.utils.deterministic`)."""
     return deterministic() and torch.utils.deterministic.fill_uninitialized_memory
+
+
+def _of_functions() -> tuple[Any, ...]:
+    """Return what PyTorch's own functions in Python look up, too, before they come to operators."""
+    return (
+        *settings(),
+        _device.CURRENT_DEVICE,
+        torch.backends.mha.get_fastpath_enabled(),
+        torch.distributions.Distribution._validate_args,
+    )
+
+
+_NAMES = ("default dtype", "deterministic algorithms", "default device", "fast path of attention", "validate_args")
+register(_of_functions, lambda: dict(zip(_NAMES, _of_functions(), strict=True)))
