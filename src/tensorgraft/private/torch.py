@@ -53,7 +53,8 @@ NAMES = Names(
               _disabled_torch_function_impl _dispatch_has_computed_kernel_for_dispatch_key
               _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _dispatch_key_parse
               _from_dlpack _get_deterministic_algorithms
-              _get_deterministic_algorithms_warn_only _get_dispatch_stack_at _get_function_stack_at _get_tracing_state _has_storage
+              _get_deterministic_algorithms_warn_only _get_dispatch_stack_at _get_function_stack_at
+              _get_tracing_state _has_storage
               _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing _jit_get_all_schemas
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg
               _set_throw_on_mutable_data_ptr _swap_tensor_impl _to_dlpack
@@ -76,6 +77,7 @@ NAMES = Names(
               _scaled_dot_product_flash_attention_for_cpu_backward _thnn_fused_gru_cell _unsafe_view
               _thnn_fused_lstm_cell copy_
             torch.utils: _cxx_pytree
+            torch.distributions.Distribution: _validate_args
             torch.utils._device: CURRENT_DEVICE DeviceContext _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode _disable_current_modes
             torch.utils._pytree: SUPPORTED_NODES TreeSpec _get_node_type tree_flatten tree_leaves

@@ -47,7 +47,7 @@ class Jitted(TracedFunction):
 
     @staticmethod
     def _add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
-        """Settings; of arrays shapes, dtypes, views and which share memory; everything that is neither array nor number."""
+        """Settings; of arrays shapes, dtypes, views and which share memory; what is neither array nor number."""
         add = keys.append
         add(settings.now())
         backend: Backend | None = None
