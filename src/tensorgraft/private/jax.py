@@ -18,6 +18,7 @@ NAMES = Names(
             """
             jax._src.array: ArrayImpl
             jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex reset_cache
+            jax._src.config: default_matmul_precision
             jax._src.core: EvalTrace Tracer Var eval_trace get_opaque_trace_state top_axis_env
               trace_state_clean
             jax._src.core.Primitive: bind

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tensorgraft as tg
-from tensorgraft.compiled import settings
+from tensorgraft.hub import settings
 
 CPU = torch.device("cpu")
 

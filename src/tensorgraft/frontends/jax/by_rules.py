@@ -15,12 +15,12 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from tensorgraft.compiled import settings
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import CALLS, resolved
 from tensorgraft.frontends.jax.program import Spec, traced
 from tensorgraft.frontends.jax.staging import early
+from tensorgraft.hub import settings
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized

@@ -14,12 +14,12 @@ import jax
 import numpy as np
 from jax._src.lax.lax import _convert_element_type
 
-from tensorgraft.compiled import settings
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
 from tensorgraft.frontends.jax.staging import make_jaxpr, recording
+from tensorgraft.hub import settings
 from tensorgraft.precision import current
 
 Array = Any

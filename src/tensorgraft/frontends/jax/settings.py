@@ -13,10 +13,10 @@ from typing import Any
 import jax
 from jax._src import config
 
-from tensorgraft.compiled.settings import register
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.settings import register
 
 settings = config.trace_context  # of 46 values, 0.2 us
 _ASKED = (  # of those that have context managers
@@ -36,7 +36,7 @@ def _now(name: str) -> Any:
     return getattr(jax.config, f"jax_{name}")
 
 
-register(settings, lambda: {f"jax_{name}": _now(name) for name in _CONTEXTS})
+register(settings, settings(), lambda: {f"jax_{name}": _now(name) for name in _CONTEXTS})
 
 
 class Settings:

@@ -13,7 +13,6 @@ from typing import Any
 import optree
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled import settings
 from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, one_at_a_time, unflatten_call
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import Reached, roots
@@ -25,6 +24,7 @@ from tensorgraft.frontends.array_api.core.checks import stacked
 from tensorgraft.frontends.array_api.core.devices import default
 from tensorgraft.frontends.array_api.core.traced_numbers import DTYPES, Number, Use, is_input, stand_for
 from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace
+from tensorgraft.hub import settings
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage

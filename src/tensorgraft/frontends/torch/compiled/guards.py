@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled import settings
 from tensorgraft.compiled.reach import Reached
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.compiled.values import exact, is_plain, keys_of
@@ -25,6 +24,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.device import scripted
+from tensorgraft.hub import settings
 from tensorgraft.precision import policy
 
 Tensor = torch.Tensor

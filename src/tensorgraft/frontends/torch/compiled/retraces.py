@@ -11,7 +11,6 @@ import optree
 import torch
 from torch.utils import _pytree
 
-from tensorgraft.compiled import settings
 from tensorgraft.compiled.places import quoted
 from tensorgraft.compiled.reach import Reached, objects_behind
 from tensorgraft.compiled.values import is_plain
@@ -20,6 +19,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.places import Place, in_library
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
+from tensorgraft.hub import settings
 
 Tensor = torch.Tensor
 _MODES = ("grad mode", "inference mode", "autocast", "autocast policy", "settings", "placements over a mesh")

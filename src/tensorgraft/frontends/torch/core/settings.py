@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
-from tensorgraft.compiled.settings import register
+from tensorgraft.hub.settings import register
 
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
@@ -39,4 +39,5 @@ def _of_functions() -> tuple[Any, ...]:
 
 
 _NAMES = ("default dtype", "deterministic algorithms", "default device", "fast path of attention", "validate_args")
-register(_of_functions, lambda: dict(zip(_NAMES, _of_functions(), strict=True)))
+_DEFAULTS = (FLOAT32, False, None, True, __debug__)
+register(_of_functions, _DEFAULTS, lambda: dict(zip(_NAMES, _of_functions(), strict=True)))
