@@ -1,8 +1,8 @@
 """Settings of the whole process that change what a function computes: inputs of everything that keeps a trace of one.
 
 Front ends and backends say what they know of their framework, by `register`. A function of one may call those of
-another, so whoever keeps a trace keeps it by all of them (`now`). They are asked for at each call, and not watched where
-they are set: there are many ways to set them, context managers and C++ among them. `docs/settings.md` lists them.
+another, so whoever keeps a trace keeps it by all of them (`now`). They are asked for at each call, and not watched
+where they are set: there are many ways to set them, context managers and C++ among them. `docs/settings.md` lists them.
 """
 
 from __future__ import annotations

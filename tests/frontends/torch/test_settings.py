@@ -11,6 +11,7 @@ import tensorgraft as tg
 from tensorgraft.hub import settings
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection:UserWarning")
 
 
 @contextlib.contextmanager
@@ -162,6 +163,29 @@ def test_a_compiled_function_of_a_grafted_one_goes_by_the_settings_of_both():
             with jax.threefry_partitionable(partitionable):
                 native = torch.from_numpy(jax.device_get(jax.random.uniform(jax.random.key(0), (4,))).copy())
                 assert torch.equal(run(torch.zeros(4, device=device)).cpu(), native)
+
+
+@pytest.mark.compiled
+def test_the_precision_of_products_on_jax_is_an_input():
+    jax, x = pytest.importorskip("jax"), torch.eye(3, device=tg.device("jax"))
+    run = tg.jit(lambda x: x @ x, compile="first")
+    for precision, traces in ((None, 1), ("bfloat16", 2), (None, 2)):
+        with jax.default_matmul_precision(precision) if precision else contextlib.nullcontext():
+            assert torch.equal(run(x), x)
+        assert run.report.traces == traces
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
+def test_anomalies_are_looked_for_or_refused(backend):
+    def gradient_of_a_root(x):
+        w = torch.zeros(2, device=x.device, requires_grad=True)
+        return torch.autograd.grad((w.sqrt() * x).sum(), w)[0]
+
+    x = torch.zeros(2, device=tg.device(backend))
+    run = tg.jit(gradient_of_a_root, compile="first")
+    assert bool(run(x).isnan().all())
+    with torch.autograd.detect_anomaly(), pytest.raises((RuntimeError, tg.TracedValueError)):
+        run(x)
 
 
 def test_settings_have_names():

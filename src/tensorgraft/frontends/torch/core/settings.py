@@ -35,9 +35,17 @@ def _of_functions() -> tuple[Any, ...]:
         _device.CURRENT_DEVICE,
         torch.backends.mha.get_fastpath_enabled(),
         torch.distributions.Distribution._validate_args,
+        torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled(),
     )
 
 
-_NAMES = ("default dtype", "deterministic algorithms", "default device", "fast path of attention", "validate_args")
-_DEFAULTS = (FLOAT32, False, None, True, __debug__)
+_NAMES = (
+    "default dtype",
+    "deterministic algorithms",
+    "default device",
+    "fast path of attention",
+    "validate_args",
+    "detect_anomaly",
+)
+_DEFAULTS = (FLOAT32, False, None, True, __debug__, False)
 register(_of_functions, _DEFAULTS, lambda: dict(zip(_NAMES, _of_functions(), strict=True)))
