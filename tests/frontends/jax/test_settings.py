@@ -123,6 +123,14 @@ def test_a_nan_in_a_gradient_is_an_error_where_jax_makes_it_one(way):
         torch.autograd.grad(run(t), t)
 
 
+def test_on_tensors_of_the_device_of_jax_jax_looks_itself():
+    run = tg.graft(lambda f: jnp.sum(jnp.where(f > 0, jnp.sqrt(f), 0.0)), onto="torch")
+    t = torch.tensor([0.0, 1.0], device=tg.device("jax")).requires_grad_()
+    assert bool(torch.autograd.grad(run(t), t)[0].isnan().any())
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="nan"):
+        torch.autograd.grad(run(t), t)
+
+
 def test_values_that_are_not_known_cannot_be_looked_at():
     tf = pytest.importorskip("tensorflow")
     run = tf.function(tg.graft(jnp.log, onto="tensorflow"))

@@ -182,7 +182,7 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
     """What JAX says of a derivative that it does not have, in our words."""
     try:
         yield
-    except DerivativeError:
+    except (DerivativeError, FloatingPointError):  # the latter of `jax_debug_nans`
         raise
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
