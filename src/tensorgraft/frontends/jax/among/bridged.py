@@ -123,10 +123,11 @@ class BridgedProgram:
         return results, pullback
 
     def results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return self._run(*arrays)
+        with self._settings.restored():
+            return self._run(*arrays)
 
     def forward(self, wanted: tuple[int, ...], arrays: Sequence[Array]) -> tuple[tuple[Array, ...], Any]:
-        with derivative_of_jax("backward"):
+        with derivative_of_jax("backward"), self._settings.restored():
             return self._forward(wanted, *arrays)
 
     def backward(self, pullback: Any, cotangents: Sequence[Array]) -> tuple[Array, ...]:
