@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorgraft.compiled.reach import Reached
+from tensorgraft.compiled.side_effects import Call
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
 
@@ -40,6 +41,19 @@ class Report:
     reasons: list[list[str]] = field(default_factory=list)  # of each trace: what was new
 
 
+class Leaves(list[Any]):
+    """The leaves of a call whose arguments have containers or objects around them, and these arguments."""
+
+    def __init__(self, leaves: list[Any], call: Call) -> None:
+        super().__init__(leaves)
+        self.call = call
+
+
+def call_of(leaves: Sequence[Any]) -> Call:
+    """Return the arguments, (args, kwargs), of the call that has these leaves."""
+    return leaves.call if isinstance(leaves, Leaves) else (tuple(leaves), {})
+
+
 def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> Callable[[Any, Any], Flattened]:
     """`flatten` of the arguments of a call, most of which have no containers, but `atoms` alone."""
 
@@ -50,13 +64,44 @@ def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> 
                     break
             else:
                 return list(args), len(args)
-        return flatten((args, kwargs))
+        leaves, structure = flatten((args, kwargs))
+        return Leaves(leaves, (args, kwargs)), structure
 
     return flatten_call
 
 
-def unflatten_call(structure: Structure, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (tuple(leaves), {}) if isinstance(structure, int) else structure.unflatten(leaves)
+class Boxed:
+    """An object among the leaves of a call, whose parts are leaves as well."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+
+class Expanded:
+    """The structure of a call, some of whose leaves are boxed objects: what is in these comes after the leaves."""
+
+    def __init__(self, structure: Structure, count: int, objects: tuple[Any, ...]) -> None:
+        self.structure, self.count, self.objects = structure, count, objects
+        self._hash = hash((structure, objects))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expanded) and self.objects == other.objects and bool(self.structure == other.structure)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return str(self.structure)
+
+
+def unflatten_call(structure: Structure, leaves: list[Any]) -> Call:
+    if isinstance(structure, int):
+        return tuple(leaves), {}
+    if isinstance(structure, Expanded):
+        leaves = [x.of if x.__class__ is Boxed else x for x in leaves[: structure.count]]
+        structure = structure.structure
+    args, kwargs = structure.unflatten(leaves)
+    return args, kwargs
 
 
 class TracedFunction:

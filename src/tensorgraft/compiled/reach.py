@@ -121,6 +121,8 @@ def walk(
         held = None if framework_of(value) is not None else _held(name, value, in_library)
         if held is None and modules and _is_module(value):
             held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
+        elif held is None and modules and is_of_program(value) and isinstance(getattr(value, "__dict__", None), dict):
+            held = _of_tables(name, value, (vars(value),))
         if held is not None and len(held.before) > MOST:
             continue
         yield name, value, held
@@ -199,8 +201,8 @@ def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
     if isinstance(value, functools.partial):
         names = [name, *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
         return Held("", value, lambda: [value.func, *value.args, *value.keywords.values()], names)
-    if (wrapped := getattr(value, "__wrapped__", None)) is not None and _is_compiled(value):
-        return Held(name, value, lambda: [wrapped], [""])
+    if is_compiled_function(value):
+        return Held(name, value, lambda: [value.__wrapped__], [""])
     return None
 
 
@@ -215,9 +217,9 @@ def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
     return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
 
 
-def _is_compiled(value: Any) -> bool:
-    """A function that something of ours has made of one of the program's."""
-    return type(value).__module__.startswith("tensorgraft.")
+def is_compiled_function(value: Any) -> bool:
+    """Say whether something of ours has made a function of one of the program's, its `__wrapped__`."""
+    return type(value).__module__.startswith("tensorgraft.") and hasattr(value, "__wrapped__")
 
 
 def _around(fn: types.FunctionType) -> Held:
@@ -228,16 +230,17 @@ def _around(fn: types.FunctionType) -> Held:
 
     def now() -> list[Any]:
         named = (fn.__kwdefaults__ or {}).values()
-        return [*map(tables.get, names), *map(_content, cells), *(fn.__defaults__ or ()), *named]
+        return [*map(tables.get, names), *map(content_of, cells), *(fn.__defaults__ or ()), *named]
 
     defaults = [*(f"default {k}" for k in range(len(fn.__defaults__ or ()))), *(fn.__kwdefaults__ or {})]
     return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults])
 
 
-def _content(cell: types.CellType) -> Any:
+def content_of(cell: types.CellType) -> Any:
+    """Return what a variable is bound to, None for one that is not bound yet."""
     try:
         return cell.cell_contents
-    except ValueError:  # a variable that is not bound yet
+    except ValueError:
         return None
 
 
@@ -246,6 +249,14 @@ def _names(code: types.CodeType) -> Iterable[str]:
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             yield from _names(inner)
+
+
+def is_of_program(value: Any) -> bool:
+    """An object of a class that the program has made."""
+    if not type(value).__flags__ & 1 << 9 or callable(getattr(value, "__torch_function__", None)):
+        return False
+    home = sys.modules.get(type(value).__module__)
+    return not in_library(getattr(home, "__file__", None) or "")
 
 
 def in_library(file: str) -> bool:

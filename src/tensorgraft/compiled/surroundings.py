@@ -2,16 +2,18 @@
 functions that it calls, arrays of frameworks other than its own.
 
 They are constants of a trace, so that it holds only as long as they are what they were: containers by the identity of
-what is in them (plain values by value), arrays that somebody can write by their contents. What the function itself
-changes while it is traced is not looked at any more.
+what is in them (plain values by value), arrays that somebody can write by their contents. So are attributes of classes
+and of Python modules, of the names that the function mentions. What it only writes is not looked at (`side_effects`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -19,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.reach import Held, in_library, walk
-from tensorgraft.compiled.values import is_plain, same
+from tensorgraft.compiled.reach import Held, is_of_program, walk
+from tensorgraft.compiled.side_effects import Change, Environment, Namespace, Slots, Table, Variables, World
+from tensorgraft.compiled.values import Slot, is_plain, same
 from tensorgraft.errors import TracedValueError
 
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
@@ -39,10 +42,10 @@ class Contents:
                 "  pass it:      as an argument, as a tensor or an array of the program\n"
                 "  forbid it:    array.flags.writeable = False, for one of NumPy"
             )
-        self._values = _bits(host)
+        self._values = bits_of(host)
 
     def holds(self) -> bool:
-        return _bits(_on_host(self.of, self._framework)) == self._values
+        return bits_of(_on_host(self.of, self._framework)) == self._values
 
 
 class OfAnother(TypeError):
@@ -78,7 +81,7 @@ class Surroundings:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
                     self._arrays.append(Contents(its_name, x, framework))
             elif held is not None:
-                if held.before and not isinstance(x, _FIXED):
+                if (held.before or isinstance(x, _GROWING)) and not isinstance(x, _FIXED):
                     self._containers.append(held)
             elif is_of_program(x):
                 self._objects.append(x)
@@ -88,26 +91,49 @@ class Surroundings:
             return False
         return self._backend is None or all(cell.backend is self._backend for cell in x._cells())
 
-    def settle(self) -> Iterator[tuple[str, Any, Any]]:
-        """After the trace: what the function has changed is not looked at. (name, value before, value now) of what it
-        has put in the place of something. Raises TracedValueError for arrays that it has written."""
+    def settle(self, world: World, changes: Sequence[Change], slot: Callable[[Any], Slot | None]) -> None:
+        """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
+        at; of those that it reads and changes, what `slot` makes one of may be another at each call. Raises
+        TracedValueError for arrays of other frameworks that it has written."""
         written = next((one for one in self._arrays if not one.holds()), None)
         if written is not None:
             raise TracedValueError(
                 f"a compiled function writes {written.name}, an array of another framework than its own, which only its"
                 " first call would do: write it outside, or use an array that the function can be given"
             )
-        changed = [held for held in self._containers if not held.holds()]
-        self._containers = [held for held in self._containers if held not in changed]
+        for table in world.tables.values():
+            if isinstance(table.of, Namespace | Environment):
+                self._guard_names(table)
+        changed = {_identity(change.table.of): change for change in changes}
+        left = []
+        for held in self._containers:
+            change = changed.get(_identity(held.of))
+            if change is None or not world.only_written(change.table):
+                left.append(held)
+                if change is not None:
+                    held.before = [slot(value) or value for value in held.before]
+        self._containers = left
         self._nows = [held.now for held in self._containers]
         self._lengths = [len(held.before) for held in self._containers]
         self._flat = list(chain.from_iterable(held.before for held in self._containers))
-        for held in changed:
-            names = held.names or [f"[{k}]" for k in range(len(held.before))]
-            now = held.now()
-            if held.names is None or len(now) == len(held.before):
-                places = zip(names, held.before, now, strict=False)
-                yield from ((held.name + key, a, b) for key, a, b in places if a is not b)
+
+    def _guard_names(self, table: Table) -> None:
+        space, absent = table.of, object()
+        names = list(table.before) if isinstance(space, Environment) else space.names
+
+        def now() -> list[Any]:
+            own = space.entries()
+            return [own.get(name, absent) for name in names]
+
+        if isinstance(space, Environment):
+            held = Held(table.name, space, lambda: [*space.entries().items()])
+        else:
+            held = Held(table.name, space, now, [f".{name}" for name in names])
+        if held.before:
+            self._containers.append(held)
+        for name, value in table.before.items():
+            if not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
+                self.add(f"{table.name}.{name}", value)
 
     def hold(self) -> bool:
         now = [elements() for elements in self._nows]
@@ -137,15 +163,17 @@ def _which(held: Held) -> str:
     return f"{held.name} has other elements"
 
 
+def _identity(of: Any) -> int:
+    """Tell a table by the object that the program has."""
+    if isinstance(of, Variables):
+        return id(of.fn)
+    if dataclasses.is_dataclass(of) or isinstance(of, types.SimpleNamespace):
+        return id(getattr(of, "__dict__", of))
+    return id(of.of) if isinstance(of, Namespace | Slots) else id(of)
+
+
+_GROWING = (dict, list, deque, set)
 _FIXED = (tuple, frozenset, functools.partial, types.MethodType)  # what is in them cannot change
-
-
-def is_of_program(value: Any) -> bool:
-    """An object of a class that the program has made."""
-    if not type(value).__flags__ & 1 << 9 or callable(getattr(value, "__torch_function__", None)):
-        return False
-    home = sys.modules.get(type(value).__module__)
-    return not in_library(getattr(home, "__file__", None) or "")
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------
@@ -175,6 +203,6 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
     return np.asarray(x)
 
 
-def _bits(x: np.ndarray) -> Collection[Any]:
+def bits_of(x: np.ndarray) -> Collection[Any]:
     """Equal for equal values alone."""
-    return x.dtype, x.shape, list(map(id, x.ravel())) if x.dtype.hasobject else x.tobytes()
+    return x.dtype, x.shape, tuple(map(id, x.ravel())) if x.dtype.hasobject else x.tobytes()

@@ -24,6 +24,12 @@ class TracedProgram(Protocol):
     def size(self) -> int:
         """How many operations the program has."""
 
+    def listing(self) -> list[str]:
+        """Return the program as text, a line for each operation: the same for the same program."""
+
+    def frames_of(self, line: int) -> Sequence[tuple[str, int]]:
+        """Return the files and lines, innermost first, that a line of the listing comes from, where they are known."""
+
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         """(the captured arrays, in order, or others of their shapes and dtypes) -> the results.
 

@@ -30,8 +30,10 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation
     1
     """
     from tensorgraft.frontends.torch.compiled.explain import explain_call
+    from tensorgraft.frontends.torch.compiled.module import function_of
     from tensorgraft.transforms.jit import Jit
 
+    fn = function_of(fn)
     if isinstance(fn, Jit):
         fn = fn.decided(args, kwargs)
     elif isinstance(fn, types.MethodType) and isinstance(fn.__func__, Jit):

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_args, overload
 import optree
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.agreement import Check, default_check
 from tensorgraft.compiled.function import own_compiled
 from tensorgraft.compiled.reach import roots, walk
 from tensorgraft.compiled.surroundings import OfAnother
@@ -21,12 +22,14 @@ _R = TypeVar("_R")
 
 
 @overload
-def jit(fn: Callable[_P, _R], *, guard_values: bool = False, compile: When = "recurring") -> Callable[_P, _R]: ...
+def jit(
+    fn: Callable[_P, _R], *, guard_values: bool = False, compile: When = "recurring", check: Check | None = None
+) -> Callable[_P, _R]: ...
 
 
 @overload
 def jit(
-    fn: None = None, *, guard_values: bool = False, compile: When = "recurring"
+    fn: None = None, *, guard_values: bool = False, compile: When = "recurring", check: Check | None = None
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
 
 
@@ -35,6 +38,7 @@ def jit(
     *,
     guard_values: bool = False,
     compile: When = "recurring",
+    check: Check | None = None,
 ) -> Callable[..., Any]:
     """Compile what `fn` does on the device, with `loss.backward()` and `optimizer.step()` if it has them.
 
@@ -50,16 +54,23 @@ def jit(
         compile: when a signature (shapes, dtypes, Python values) is compiled: at its first call, or where eager
             operators have a cold tier (`tg.eager`), and the function has a program for another one, when it recurs.
             Until then its calls run `fn` as it is.
+        check: when a signature is traced once more and the two programs compared: at its "second" call, "always" or
+            "never". Where they differ, what differs is named in a warning, and the signature runs as eager code. None:
+            as the environment variable `TENSORGRAFT_JIT_CHECK` says, or never.
+
+    Python's objects are part of a call: what `fn` changes of lists, dictionaries, sets, attributes and variables is
+    changed at every call, and results may be objects of any class that can be copied.
 
     Returns:
-        A function with the arguments and results of `fn`. Its results can be differentiated, as often as one likes, by
-        compiled backward passes that keep the activations which PyTorch would.
+        A function with the arguments and results of `fn`; of a module a module, as `torch.compile` returns it, whose
+        parameters, attributes and mode are those of `fn` (`_orig_mod`). Its results can be differentiated, as often as
+        one likes, by compiled backward passes that keep the activations which PyTorch would.
 
     Raises:
         TracedValueError: from a call, where `fn` asks for the value of a tensor (`.item()`, `if tensor:`) or does what
-            only its first call would do (draw random numbers on the CPU, write a CPU tensor). Every tensor is then as
-            it was before the call.
-        ValueError: for another `compile`.
+            only its first call would do (draw random numbers on the CPU, write a CPU tensor). Every tensor and object
+            is then as it was before the call.
+        ValueError: for another `compile` or `check`.
         RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument).
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
@@ -67,20 +78,31 @@ def jit(
     6.0
     """
     if fn is None:
-        return functools.partial(jit, guard_values=guard_values, compile=compile)
+        return functools.partial(jit, guard_values=guard_values, compile=compile, check=check)
     if compile not in get_args(When):
         raise ValueError(f"tg.jit(fn, compile=...) is 'first' or 'recurring', not {compile!r}")
+    if check is None:
+        check = default_check()
+    elif check not in get_args(Check):
+        raise ValueError(f"tg.jit(fn, check=...) is 'second', 'always' or 'never', not {check!r}")
     own = own_compiled(fn)
-    return Jit(fn, guard_values, compile) if own is None else own
+    if own is not None:
+        return own
+    compiler = functools.partial(Jit, guard_values=guard_values, compile=compile, check=check)
+    if not _is_torch_module(fn):
+        return compiler(fn)
+    from tensorgraft.frontends.torch.compiled.module import compiled_module
+
+    return compiled_module(fn, compiler)
 
 
 class Jit:
     """A compiled function. Whose program it is, PyTorch's or that of the Array API, its arguments tell at each call,
     and where there are none of either, what it reaches."""
 
-    def __init__(self, fn: Callable[..., Any], guard_values: bool, compile: When) -> None:
+    def __init__(self, fn: Callable[..., Any], guard_values: bool, compile: When, check: Check = "never") -> None:
         functools.update_wrapper(self, fn, updated=())
-        self.fn, self._guard_values, self._when = fn, guard_values, compile
+        self.fn, self._guard_values, self._when, self._check = fn, guard_values, compile, check
         self._compiled: Any = None  # of the front end of the last call
         self._all: dict[str, Any] = {}
 
@@ -111,10 +133,10 @@ class Jit:
         if front_end == "tensorgraft":
             from tensorgraft.frontends.array_api.transforms.jit import Jitted
 
-            return Jitted(self.fn)
+            return Jitted(self.fn, self._check)
         from tensorgraft.frontends.torch.compiled.jit import Compiled
 
-        return Compiled(self.fn, guard_values=self._guard_values, compile=self._when)
+        return Compiled(self.fn, guard_values=self._guard_values, compile=self._when, check=self._check)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or self.__dict__.get("_compiled") is None:
@@ -125,10 +147,10 @@ class Jit:
 def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
     """ "tensorgraft" (the Array API) or "torch"."""
     call: Any = (args, kwargs)
-    frameworks = {framework_of(x) for x in optree.tree_leaves(call)}
+    frameworks = set(map(framework_of, _leaves(call)))
     if "tensorgraft" in frameworks or "torch" in frameworks:
         return "tensorgraft" if "tensorgraft" in frameworks else "torch"
-    near = roots(fn)
+    near = [*roots(fn), *(("", x) for x in (*args, *kwargs.values()))]
     for around in ([x for _, x in near], [x for _, x, _ in walk(near)]):
         if any(framework_of(x) == "tensorgraft" for x in around):
             return "tensorgraft"
@@ -137,6 +159,18 @@ def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
         if any(map(_of_arrays, around)):
             return "tensorgraft"
     return "torch"
+
+
+def _leaves(call: Any) -> list[Any]:
+    try:
+        return optree.tree_leaves(call)
+    except Exception:  # keys that have no order, tensors among them
+        return [value for _, value, _ in walk([("", call)])]
+
+
+def _is_torch_module(x: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.nn.Module)
 
 
 def _is_torch(x: Any) -> bool:

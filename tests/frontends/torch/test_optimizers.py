@@ -442,3 +442,40 @@ def test_what_a_step_made_before_is_not_taken_for_the_state_of_another(backend, 
     expected, its_state = trained(torch.device("cpu"))
     torch.testing.assert_close(weight, expected, rtol=1e-4, atol=1e-5)
     assert state == its_state
+
+
+COUNTING = [
+    (optim.Adam, {"amsgrad": True}),
+    (optim.AdamW, {}),
+    (optim.NAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    (optim.RAdam, {}),
+    (optim.Adamax, {"weight_decay": 0.1}),
+    (optim.Adagrad, {"lr_decay": 0.1}),
+    (optim.Adadelta, {}),
+    (optim.RMSprop, {"momentum": 0.9, "centered": True}),
+    (optim.Rprop, {}),
+    (optim.ASGD, {"lambd": 0.1, "t0": 1}),
+    (optim.Adafactor, {}),
+    (optim.SGD, {"momentum": 0.9}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), COUNTING, ids=lambda one: getattr(one, "__name__", ""))
+def test_compiled_steps_count_as_exactly_as_pytorchs(device, kind, options):
+    def trained(where, wrap):
+        x = torch.linspace(-1, 1, 12, dtype=torch.float64).view(6, 2).to(where).requires_grad_()
+        optimizer = kind([x], lr=0.01, **options)
+
+        def step():
+            optimizer.zero_grad()
+            (x @ x.T - 1).square().sum().backward()
+            optimizer.step()
+
+        step = wrap(step)
+        for _ in range(6):
+            step()
+        return x.detach().cpu(), list(tensors_of(optimizer).values())
+
+    ours, theirs = trained(device, tg.jit), trained("cpu", lambda fn: fn)
+    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-12, atol=1e-12)
+    assert [t.dtype for t in ours[1]] == [t.dtype for t in theirs[1]]

@@ -71,6 +71,25 @@ class JaxProgram:
     def size(self) -> int:
         return len(self._jaxpr.eqns)
 
+    def listing(self) -> list[str]:
+        names: dict[Any, str] = {}
+
+        def name(v: Any) -> str:
+            return f"{v.val!r}" if isinstance(v, core.Literal) else names.setdefault(v, f"v{len(names)}")
+
+        lines = [f"takes {name(v)}: {v.aval.str_short()}" for v in self._jaxpr.invars]
+        for eqn in self._jaxpr.eqns:
+            given = ", ".join(map(name, eqn.invars))
+            params = ", ".join(f"{key}={value}" for key, value in sorted(eqn.params.items()))
+            made = ", ".join(f"{name(v)}: {v.aval.str_short()}" for v in eqn.outvars)
+            lines.append(f"{eqn.primitive.name}({given}; {params}) -> {made}")
+        return [*lines, f"gives {', '.join(map(name, self._jaxpr.outvars))}"]
+
+    def frames_of(self, line: int) -> Sequence[tuple[str, int]]:
+        k = line - len(self._jaxpr.invars)
+        traceback = self._jaxpr.eqns[k].source_info.traceback if 0 <= k < len(self._jaxpr.eqns) else None
+        return () if traceback is None else [(frame.file_name, frame.line_num) for frame in traceback.frames]
+
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         jaxpr = self._jaxpr
         with self._backend.scope(), warned.ignored("Some donated buffers were not usable"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,9 @@ class CompiledFunction:
         return CompiledGraph(graph), captured
 
 
+_NUMBERED = re.compile(r"(__\w+?)_\d+\b")  # names of functions, which are counted
+
+
 def _strong(x: Any) -> Array:
     """A result that is a Python scalar of the arguments becomes an array like any other."""
     return x if isinstance(x, tf.Tensor) else weak_input(x)
@@ -75,6 +79,13 @@ class TensorFlowProgram:
     @property
     def size(self) -> int:
         return sum(op.type not in _NO_OPERATION for op in self._graph.get_operations())
+
+    def listing(self) -> list[str]:
+        definition = self._graph.as_graph_def()
+        return [" ".join(_NUMBERED.sub(r"\1", str(node)).split()) for node in definition.node]
+
+    def frames_of(self, line: int) -> Sequence[tuple[str, int]]:
+        return ()
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         kinds = Counter(op.type for op in self._graph.get_operations() if op.type not in _NO_OPERATION)

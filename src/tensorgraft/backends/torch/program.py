@@ -55,6 +55,12 @@ class TorchProgram:
     def size(self) -> int:
         return sum(node.op == "call_function" for node in self._module.graph.nodes)
 
+    def listing(self) -> list[str]:
+        return [node.format_node() or node.name for node in self._module.graph.nodes]
+
+    def frames_of(self, line: int) -> Sequence[tuple[str, int]]:
+        return ()
+
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         calls = Counter(str(n.target) for n in self._module.graph.nodes if n.op == "call_function")
         mode = FakeTensorMode()
@@ -101,11 +107,13 @@ class TorchProgram:
 def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]]:
     if compiler() == "none" or not any(node.op == "call_function" for node in module.graph.nodes):
         return module
+    import torch._inductor.config
     from torch._inductor.compile_fx import compile_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     # shapes are constants; loops count in symbols, which a mode without an environment has not
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    with warned.remembered():
+    # what is narrower than float32 is rounded where the program rounds it, as kernels do that run one by one
+    with warned.remembered(), torch._inductor.config.patch(emulate_precision_casts=True):
         compiled: Any = compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])
     return compiled

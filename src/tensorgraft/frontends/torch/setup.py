@@ -13,7 +13,7 @@ import torch
 from torch.library import Library, fallthrough_kernel
 
 from tensorgraft import private
-from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec
@@ -31,6 +31,7 @@ KEY = "PrivateUse1"
 # operators that change sizes, strides and offset alone: PyTorch's CPU kernel does it for any device
 METADATA = (
     "as_strided",
+    "as_strided_",  # what `t_`, `squeeze_` and their like are made of
     "view",
     "view.dtype",
     "unfold",
@@ -171,7 +172,11 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         return redispatch(CPU_KEY, *args, **kwargs)
 
-    return kernel
+    def in_place(*args: Any, **kwargs: Any) -> Any:
+        state.looks_changed()
+        return redispatch(CPU_KEY, *args, **kwargs)
+
+    return in_place if schema.signature(op).written else kernel
 
 
 def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:

@@ -7,16 +7,27 @@ import math
 import operator
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optree
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, one_at_a_time, unflatten_call
+from tensorgraft.compiled.agreement import Check, Checked, Record
+from tensorgraft.compiled.function import (
+    MOST_TRACES,
+    TracedFunction,
+    call_of,
+    flattening,
+    one_at_a_time,
+    unflatten_call,
+)
+from tensorgraft.compiled.objects import Template, noting_new
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import Reached, roots
+from tensorgraft.compiled.side_effects import World
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
+from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -40,6 +51,10 @@ class Jitted(TracedFunction):
     """
 
     _flatten = staticmethod(flattening({Array, int, float, complex, bool, str}, optree.tree_flatten))
+
+    def __init__(self, fn: Callable[..., Any], check: Check = "never") -> None:
+        super().__init__(fn)
+        self.check = check
 
     @staticmethod
     def _is_inside() -> bool:
@@ -83,6 +98,8 @@ class Jitted(TracedFunction):
             if trace.guards.hold(leaves):
                 return trace(leaves)
         known[:] = [t for t in known if t.guards.are_there()]
+        if self.programs >= MOST_TRACES and any(trace.changes for traces in self.traces.values() for trace in traces):
+            return self._uncompiled(known, leaves, "reads what it changes itself: every call would be another program")
         if self.programs >= MOST_TRACES:
             raise RuntimeError(
                 f"tg.jit has traced {self.report.name} {MOST_TRACES} times: its shapes or Python arguments change with"
@@ -91,15 +108,35 @@ class Jitted(TracedFunction):
         with one_at_a_time:
             trace = next((t for t in known if t.guards.hold(leaves)), None)
             if trace is None:  # nor has another thread made one
-                trace = self._traced(xp, leaves, structure, objects)
-                known.append(trace)
+                try:
+                    trace = self._traced(xp, leaves, structure, objects)
+                except RunsUncompiled as why:
+                    return self._uncompiled(known, leaves, str(why))
+                known.append(trace if self.check == "never" else self._checked(trace, known, xp, structure, objects))
                 self.report.traces += 1
+        return trace(leaves)
+
+    def _checked(self, trace: ArrayTrace, known: list[Any], xp: Backend, structure: Any, objects: list[Any]) -> Any:
+        def check(leaves: Sequence[Any]) -> str | None:
+            with one_at_a_time:
+                again = self._traced(xp, leaves, structure, objects)  # type: ignore[arg-type]
+            assert trace.record is not None and again.record is not None
+            return trace.record.difference(again.record)
+
+        return Checked(trace, known, check, self.check == "always", self._uncompiled)
+
+    def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
+        """A call of a function that cannot be one program, which is said once."""
+        warn_uncompiled(self.report.name, why, stacklevel=5)
+        known.append(trace := Uncompiled(self.fn, self.report))
         return trace(leaves)
 
     def _traced(self, xp: Backend, leaves: list[Any], structure: Any, objects: list[Any]) -> ArrayTrace:
         uses: dict[int, Use] = {}
         try:
             return self._trace(xp, leaves, structure, objects, uses)
+        except RunsUncompiled:
+            raise
         except Exception:
             if all(use.looked_at for use in uses.values()):
                 raise
@@ -133,7 +170,7 @@ class Jitted(TracedFunction):
             return Source(cell if i is None else None, i)
 
         def traced() -> list[Any]:
-            with tracing.capturing(xp, xp, True, "jit", self.fn) as capture:
+            with tracing.capturing(xp, xp, True, "jit", self.fn) as capture, noting_new() as is_new:
                 capture.arguments = set(argument)
                 capture.inputs = {id(x._cell) for x in (*leaves, *objects) if isinstance(x, Array)}
                 inside: Any = list(leaves)
@@ -145,9 +182,30 @@ class Jitted(TracedFunction):
                 args: Any
                 kwargs: Any
                 out: Any
-                args, kwargs = unflatten_call(structure, inside)
-                out, seen["structure"] = optree.tree_flatten(self.fn(*args, **kwargs))
+                # containers are the call's own, but where something stands for a number in them
+                args, kwargs = unflatten_call(structure, inside) if uses else call_of(leaves)
+                seen["world"] = world = World([("", self.fn)], (args, kwargs))
+                if world.once is not None:
+                    raise RunsUncompiled(
+                        f"reads {world.once}, a clock or an iterator, which has another value each time"
+                    )
+                world.is_new = is_new
+                made = self.fn(*args, **kwargs)
                 args = kwargs = inside = None
+                seen["changes"] = changes = world.changes()
+                if world.drew():
+                    raise RunsUncompiled("draws random numbers of Python or NumPy")
+                out, seen["structure"] = optree.tree_flatten(made)
+
+                def is_old(x: Any) -> bool:
+                    return isinstance(x, Number) or id(x) in world.seen or not world.is_new(x)
+
+                seen["template"] = template = None
+                if changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
+                    both = made, [change.new for change in changes]
+                    seen["template"] = template = Template(both, _is_array, is_old)
+                    out = list(template.arrays)
+                del made
                 own = {id(use): i for i, use in (uses or {}).items()}
                 for i, use in (uses or {}).items():
                     if use.cell is not None:
@@ -187,18 +245,30 @@ class Jitted(TracedFunction):
                 seen["checks"] = [message for _, message in capture.checks]
                 return [cell.array for cell, _ in written] + [c.array for c in new] + stacked(xp, capture.checks)
 
-        with policy.noted() as notes:
-            program = xp.trace(traced)
+        try:
+            with policy.noted() as notes:
+                program = xp.trace(traced)
+        finally:
+            if "world" in seen:
+                seen["world"].undo()
+        world: World = seen["world"]
         _settle(alive)
-        for _ in surroundings.settle():
-            pass
+        surroundings.settle(world, seen["changes"], lambda value: None)
         looked_at = [i for i, x in enumerate(leaves) if is_input(x) and (uses is None or uses[i].looked_at)]
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was
         donated = [] if seen["checks"] else [positions[id(a)] for a, _ in seen["written"] if id(a) in positions]
         known = {**seen["constants"], **seen["sources"]}
         sources = [known.get(id(a), a) for a in program.captured]
+        record = None
+        if self.check != "never":
+            rest = [f"result {k}: {x.new, x.argument, x.geometry}" for k, x in enumerate(seen["results"])]
+            rest += [
+                f"{c.table.name}: {c.keys} {[v for v in c.new if is_plain(v)]}" for c in seen["changes"] if not c.counts
+            ]
+            record = Record(xp, program, [a for a in program.captured if id(a) not in known], rest)
         return ArrayTrace(
+            record=record,
             backend=xp,
             run=policy.counting(program.compile(donated), notes),
             inputs=ProgramInputs(sources, [] if xp.mutable else donated, xp, _cell_of),
@@ -213,7 +283,14 @@ class Jitted(TracedFunction):
             ),
             checks=seen["checks"],
             held=objects,
+            template=seen["template"],
+            finds=[] if seen["template"] is None else [world.finds.get(id(x)) for x in seen["template"].old],
+            changes=seen["changes"],
         )
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Array)
 
 
 def _mark(x: Any) -> Any:

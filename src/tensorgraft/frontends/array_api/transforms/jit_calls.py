@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 
 import optree
 
+from tensorgraft.compiled.agreement import Record
+from tensorgraft.compiled.function import call_of
+from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
+from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.array_api.core.array import Array
@@ -65,10 +69,14 @@ class ArrayTrace:
     guards: ArrayGuards
     checks: list[str]  # the messages of `error_if`; their flags are the program's last result
     held: list[Any]  # objects that keys know by identity
+    template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
+    finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    changes: list[Change]
+    record: Record | None = None  # where another trace is to be compared with it
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")
-        plain = not len(self.written) and not self.checks and not self.backend.mutable
+        plain = not len(self.written) and not self.checks and not self.backend.mutable and self.template is None
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # where to look in new storages, if the results are these in their order, and nothing else
         self._only = [result.geometry for result in self.results] if in_order else None
@@ -90,7 +98,19 @@ class ArrayTrace:
                     results = [self._leaf(result, cells, leaves) for result in self.results]
                 finally:  # the arrays before may have been given up
                     together(self._write, list(zip(self.written(leaves), arrays, strict=False)))
+            if self.template is not None:
+                return self._built(self.template, results, leaves)
         return optree.tree_unflatten(self.structure, results)
+
+    def _built(self, template: Template, arrays: list[Any], leaves: Sequence[Any]) -> Any:
+        """The results made of the template, after what the function changes has been changed."""
+        call = call_of(leaves)
+        old = [x if find is None else find(call) for x, find in zip(template.old, self.finds, strict=True)]
+        out, new = template.make(arrays, old)
+        located = [change.table.located(call) for change in self.changes]
+        for change, of, values in zip(self.changes, located, new, strict=True):
+            change.apply(of, values)
+        return out
 
     def _outputs(self, leaves: Sequence[Any]) -> Sequence[Any]:
         return self.inputs.run(self.run, leaves) if self._takes else self.run(*self.inputs.arrays(leaves))

@@ -19,17 +19,19 @@ import numpy as np
 import torch
 
 from tensorgraft.compiled.program import Feed
+from tensorgraft.frontends.torch.compiled.host import raw_gradient
 from tensorgraft.frontends.torch.compiled.loops import Loops
 from tensorgraft.frontends.torch.core import codes, state
+from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here, refused
 from tensorgraft.frontends.torch.core.places import Place, program_place
 from tensorgraft.frontends.torch.core.state import RandomState
-from tensorgraft.frontends.torch.device.scripted import put_back
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, put_as_it_is
 
 if TYPE_CHECKING:
+    from tensorgraft.compiled.side_effects import World
     from tensorgraft.frontends.torch.compiled.host import HostWatch, Live
     from tensorgraft.frontends.torch.compiled.remat import Recomputation
     from tensorgraft.frontends.torch.core.values import Values
@@ -47,12 +49,12 @@ class Touched:
 
 
 class GradientLeaf:
-    """A tensor that a backward pass inside gives a gradient. One made inside is gone when the function has ended."""
+    """A tensor whose `.grad` a function reads, sets or clears. One made inside is gone when the function has ended."""
 
     def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
         self._ref = weakref.ref(tensor)
-        self.before = tensor.grad  # when the function began, as far as that is known
-        self.reset = reset  # `zero_grad` inside drops that gradient, so that it does not matter
+        self.before = raw_gradient(tensor)  # when the function began
+        self.reset = reset  # the function puts another in its place before it reads it, so that it does not matter
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -87,12 +89,10 @@ class Capture:
     born: list[weakref.ref[Storage]] = field(default_factory=list)
     leaves: dict[int, GradientLeaf] = field(default_factory=dict)
     draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
-    reset: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=dict)  # by `zero_grad`
     bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
     marks: dict[int, Mark] = field(default_factory=dict)
     replays: bool = False  # branches or loop bodies run again in a backward pass
     checkpoints: list[weakref.ref[Any]] = field(default_factory=list)  # calls of checkpointed functions
-    before: dict[int, tuple[torch.nn.Module, dict[str, Any], Any, Any]] = field(default_factory=dict)  # of the modules
     recomputation: Recomputation | None = None  # that is under way
     values: Values | None = None  # that may be asked for
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
@@ -104,9 +104,12 @@ class Capture:
 
     # tensors that were made to look elsewhere (`t_`, `resize_`, `out=`, `.data =`), and how they looked before
     looks: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # that keep their gradients
+    cut: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostWatch | None = None  # what knows the tensors of the host
+    world: World | None = None  # what the function reaches of Python's objects
     on_device: bool = True  # the function is known to use the device, whatever it has done so far
 
     @property
@@ -166,34 +169,35 @@ class Capture:
             self.recomputation.own.add(cell)
         self.origins[id(cell)] = place or program_place()
 
+    def made_inside(self, t: torch.Tensor) -> bool:
+        if t.device.type != TYPE or t.layout is not torch.strided:
+            return False
+        return id(getattr(t.untyped_storage(), "cell", None)) in self.origins
+
     def survivors(self) -> list[Storage]:
         """The storages made inside that are still alive."""
         return [cell for ref in self.born if (cell := ref()) is not None]
 
     def note_module(self, module: torch.nn.Module) -> None:
         """A module is about to run."""
-        self.modules[id(module)] = module
-        if id(module) not in self.before:
-            tables = vars(module), module._parameters, module._buffers
-            self.before[id(module)] = (module, *map(dict, tables))  # type: ignore[assignment]
+        if id(module) not in self.modules:
+            self.modules[id(module)] = module
+            if self.world is not None:
+                self.world.watch(type(module).__name__, module)
 
-    def restore_gradients(self) -> None:
-        """Give every leaf the gradient that it had, every module its attributes, optimizers and schedules theirs, after
-        an exception."""
+    def undo(self) -> None:
+        """Take back what the function has done, but to arrays: to gradients, optimizers and schedules, and to Python's
+        objects."""
         while self.undos:
             self.undos.pop()()
-        for module, attributes, parameters, buffers in self.before.values():
-            for table, values in (
-                (vars(module), attributes),
-                (module._parameters, parameters),
-                (module._buffers, buffers),
-            ):
-                put_back(table, values)
+        self.undo_gradients()
+        if self.world is not None:
+            self.world.undo()
+
+    def undo_gradients(self) -> None:
         for leaf in self.leaves.values():
-            if leaf.alive:
+            if leaf.alive and raw_gradient(leaf.tensor) is not leaf.before:
                 leaf.tensor.grad = leaf.before
-        for tensor, before in self.reset.values():
-            tensor.grad = before
 
     def restore(self) -> None:
         """Put every storage from outside back as it was."""
@@ -304,18 +308,17 @@ class Capture:
                 leaves.append(variable)
             stack.extend(after for after, _ in node.next_functions if after is not None)
         for leaf in leaves:
-            known = self.leaves.get(id(leaf))
-            if known is None or not known.same(leaf):
-                self.leaves[id(leaf)] = GradientLeaf(leaf, id(leaf) in self.reset)
+            self.note_gradient(leaf)
+
+    def note_gradient(self, tensor: torch.Tensor, reset: bool = False) -> None:
+        """The `.grad` of a tensor is about to be read; `reset`: or to be given another, or none."""
+        known = self.leaves.get(id(tensor))
+        if known is None or not known.same(tensor):
+            self.leaves[id(tensor)] = GradientLeaf(tensor, reset)
 
     def forget_leaves(self) -> None:
         """When the function has ended: leaves that were made inside are gone."""
         self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.alive}
-
-    def note_reset(self, tensors: Sequence[torch.Tensor]) -> None:
-        """`zero_grad(set_to_none=True)` is about to drop the gradients of these tensors."""
-        for t in tensors:
-            self.reset.setdefault(id(t), (t, t.grad))
 
 
 class active:

@@ -124,7 +124,7 @@ class _Probe(Compiled):
         finally:
             if hasattr(self, "capture"):
                 self.capture.undos.clear()  # inputs are named by the state that the optimizers now have
-                self.capture.restore_gradients()
+                self.capture.undo()
         self.donated = traced.donated
         self.results = len(traced.results)
         left = [one.leaf(leaves) for one in traced.gradients if one.survivor is not None]

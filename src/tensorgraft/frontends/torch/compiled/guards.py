@@ -5,29 +5,36 @@ Guards compare many things at once, by identity, so that a call costs little mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
+import numpy as np
 import torch
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.reach import Reached
-from tensorgraft.compiled.surroundings import OfAnother, Surroundings
-from tensorgraft.compiled.values import exact, is_plain, keys_of
+from tensorgraft.compiled.side_effects import Call, Change, Table, World
+from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
+from tensorgraft.compiled.values import Slot, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
-from tensorgraft.frontends.torch.core import placed
+from tensorgraft.frontends.torch.core import placed, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
+from tensorgraft.frontends.torch.core.trees import Boxed, call_of
 from tensorgraft.frontends.torch.device import scripted
 from tensorgraft.hub import settings
 from tensorgraft.precision import policy
+from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
+
+
 Parameter = torch.nn.Parameter
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -43,6 +50,10 @@ def leaf_key(leaf: Any) -> Any:
         return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array, cell.placement
     if is_plain(leaf):
         return exact(leaf)
+    if leaf.__class__ is Boxed:
+        return Boxed
+    if isinstance(leaf, np.ndarray):
+        return bits_of(leaf)
     if framework_of(leaf) == "tensorgraft":
         raise OfAnother(f"{here()}: an argument is an Array of the Array API, in a function of PyTorch's tensors")
     try:
@@ -90,28 +101,34 @@ class Guards:
 
     def __init__(
         self,
-        modules: Iterable[torch.nn.Module],
+        modules: Modules,
         attributes: Attributes,
         optimizers: Sequence[Stepped],
         gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
         host: Iterable[ValueGuard | LookGuard],
         surroundings: Surroundings,
+        captured: Captured,
     ) -> None:
         """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host."""
-        self.modules = Modules(modules)
+        self.modules = modules
+        self.captured = captured if captured else None
         self.attributes = attributes
         self.optimizers = list(optimizers)
         self.without = [get for get, before in gradients if before is None]
         self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
         self.host = list(host)
         self.surroundings = surroundings if surroundings else None
-        self._more = bool(self.optimizers or self.without or self.gradients or self.surroundings or self.host)
+        self._more = bool(
+            self.captured or self.optimizers or self.without or self.gradients or self.surroundings or self.host
+        )
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         if not (self.modules.hold() and self.attributes.hold()):
             return False
         if not self._more:
             return True
+        if self.captured is not None and not self.captured.hold(leaves):
+            return False
         for stepped in self.optimizers:
             if not stepped.holds():
                 return False
@@ -130,6 +147,8 @@ class Guards:
         if not self.modules.hold():
             return self.modules.broken(names)
         if (words := self.attributes.broken()) is not None:
+            return words
+        if self.captured is not None and (words := self.captured.broken(leaves, names)) is not None:
             return words
         for stepped in self.optimizers:
             if not stepped.holds():
@@ -156,10 +175,172 @@ _END = object()  # after the last of what modules hold: one more, or one less, s
 _ENDS = (_END, _END)
 
 
+class Rebound:
+    """Places outside that hold a tensor which the function reads and replaces by another: each call takes what is there
+    then."""
+
+    def __init__(self, world: World, changes: Sequence[Change], given: Collection[int]) -> None:
+        """`given`: storages of arguments."""
+        tables = [table for table in world.tables.values() if not isinstance(table.before, set)]
+        often: Counter[int] = Counter()  # places, and other tensors on the same storage
+        for table in tables:
+            values = table.before.values() if isinstance(table.before, dict) else table.before
+            often.update(id(v) for v in values if isinstance(v, Tensor))
+        views = Counter(id(cell_of(t)) for t in _ours(world.seen.values()))
+        self.rebound = {(id(c.table.of), key) for c in changes for key in (*c.keys, *c.dropped)}
+        self.places: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
+        self.finds: dict[int, Callable[[Sequence[Any]], Storage]] = {}
+        self.tensors: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # these tensors at a call, by identity
+        self._tensors: dict[int, Tensor] = {}
+        for change in changes:
+            table = change.table
+            if isinstance(table.before, set) or world.only_written(table):
+                continue
+            entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
+            whole = not isinstance(table.before, dict)
+            for key, value in entries:
+                if not (whole or key in change.keys or key in change.dropped) or not _is_ours(value):
+                    continue
+                cell = cell_of(value)
+                if often[id(value)] == 1 and views[id(cell)] == 1 and id(cell) not in given:
+                    self._tensors[id(value)] = value
+                    self.places.append((table, key, leaf_key(value)))
+                    self.finds[id(cell)] = _finding(table, key)
+                    self.tensors[id(value)] = _finding_tensor(table, key)
+
+    def slot(self, value: Any) -> Slot | None:
+        """What may be in the place of a value; None for one that must be the same."""
+        return Slot(leaf_key(value), _key_or_none) if id(value) in self._tensors else None
+
+    def hold(self, call: Call) -> bool:
+        for table, key, look in self.places:
+            try:
+                value = _entry(table, key, call)
+            except (KeyError, IndexError, AttributeError, TypeError):
+                return False
+            if _key_or_none(value) != look:
+                return False
+        return True
+
+
+def _entry(table: Table, key: Any, call: Call) -> Any:
+    of = table.located(call)
+    return of[key] if isinstance(of, dict | list | deque) else of.entries()[key]
+
+
+def _finding(table: Table, key: Any) -> Callable[[Sequence[Any]], Storage]:
+    return lambda leaves: cell_of(_entry(table, key, call_of(leaves)))
+
+
+def _finding_tensor(table: Table, key: Any) -> Callable[[Sequence[Any]], Tensor]:
+    return lambda leaves: _entry(table, key, call_of(leaves))  # type: ignore[no-any-return]
+
+
+def _key_or_none(value: Any) -> Any:
+    return leaf_key(value) if isinstance(value, Tensor) else None
+
+
+def _is_ours(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.device.type == TYPE and x.layout is torch.strided
+
+
+def _ours(values: Iterable[Any]) -> list[Tensor]:
+    return [t for t in values if _is_ours(t)]
+
+
+class Captured:
+    """Tensors that the function reaches otherwise than by its arguments look as they did, and share memory with the
+    arguments of a call, and with one another, where they did."""
+
+    def __init__(
+        self, world: World, leaves: Sequence[Any], touched: Collection[int], slots: Rebound, writes: bool
+    ) -> None:
+        by_arguments = world.finds.keys() | slots.tensors.keys()
+        tensors = [t for t in _ours(world.seen.values()) if id(t) not in by_arguments]
+        self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
+        self._polled = [t for t in self._tensors if not isinstance(t, Parameter)]
+        self._requires_grad = [t.requires_grad for t in self._polled]
+        self._storages = storages_of(self._polled)
+        self._looks = [leaf_key(t) for t in self._tensors]
+        self._seen = state.looks
+        self._slots = slots
+        self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
+        self._cells = {id(cell_of(t)) for t in self._tensors}
+        self._shared = [id(c) if id(c := cell_of(leaves[i])) in self._cells else None for i in self._arguments]
+        # without a write it makes no difference, but where the trace has taken one for the other
+        self._compares = bool(self._cells) and (writes or any(self._shared))
+
+    def __bool__(self) -> bool:
+        return bool(self._polled or self._slots.places or self._compares or self._tensors)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        if self._polled:
+            if list(map(_requires_grad_of, self._polled)) != self._requires_grad:
+                return False
+            if storages_of(self._polled) != self._storages:
+                return False
+        if state.looks != self._seen:
+            if [leaf_key(t) for t in self._tensors] != self._looks:
+                return False
+            self._seen = state.looks
+        if self._compares:
+            cells, now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
+            if [c if c in cells else None for c in now] != self._shared:
+                return False
+        return not self._slots.places or self._slots_hold(leaves)
+
+    def _slots_hold(self, leaves: Sequence[Any]) -> bool:
+        call = call_of(leaves)
+        if not self._slots.hold(call):
+            return False
+        cells = [id(cell_of(_entry(table, key, call))) for table, key, _ in self._slots.places]
+        others = self._cells.union(id(cell_of(leaves[i])) for i in self._arguments)
+        return len(set(cells)) == len(cells) and others.isdisjoint(cells)
+
+    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str | None:
+        """What does not hold any more, in words."""
+        for t, required in zip(self._polled, self._requires_grad, strict=True):
+            if t.requires_grad is not required:
+                return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
+        for t, storage in zip(self._polled, self._storages, strict=True):
+            if t.untyped_storage() is not storage:
+                return f"{names.get(id(t), 'a tensor')} has another storage (its .data was set)"
+        for t, look in zip(self._tensors, self._looks, strict=True):
+            if leaf_key(t) != look:
+                return f"{names.get(id(t), 'a tensor')} has another shape, dtype or strides"
+        if self._slots.places and not self._slots_hold(leaves):
+            return "a tensor that the function replaces is another kind of tensor now"
+        if self._compares and not self.hold(leaves):
+            return "an argument shares memory with a tensor that the function reaches, or does so no more"
+        return None
+
+
+class _Others:
+    """What is in a table, but for some keys."""
+
+    def __init__(self, table: dict[Any, Any], without: Collection[Any]) -> None:
+        self._table, self._without = table, without
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for key, value in self._table.items() if key not in self._without)
+
+
+_GLOBAL_HOOKS = [
+    table
+    for name, table in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
+]
+
+
+def _global_hooks() -> list[Any]:
+    return [hook for table in _GLOBAL_HOOKS if table for hook in table.values()]
+
+
 class Modules:
     """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
 
-    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+    def __init__(self, modules: Iterable[torch.nn.Module], rebound: Collection[tuple[int, Any]] = ()) -> None:
+        """`rebound`: places that the function gives other values: a table's identity, and a key."""
         modules = scripted.with_parts({id(m): m for m in modules}.values())
         tables: list[dict[Any, Any]] = []
         self._empty: list[dict[Any, Any]] = []
@@ -167,13 +348,25 @@ class Modules:
             tables += (m._parameters, m._buffers, m._modules)
             for hooks in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks):
                 (tables if hooks else self._empty).append(hooks)
-        self._full = [scripted.values_of(table) for table in tables if table]
+        without: dict[int, set[Any]] = {}
+        for table_id, key in rebound:
+            without.setdefault(table_id, set()).add(key)
+        self._full = [
+            _Others(table, without[id(table)]) if id(table) in without else scripted.values_of(table)
+            for table in tables
+            if table or id(table) in without
+        ]
+        tables = [table for table in tables if id(table) not in without]
         self._empty += [table for table in tables if not table]
         self._held = list(chain.from_iterable(self._full))
         self._until_end = [*self._held, _END]
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
-        self._modes = [d["training"] for d in self._training]
+        self._modes = [d.get("training") for d in self._training]
+        self._hooks = _global_hooks()
+        # a `forward` of its own makes one entry more; one that the function itself adds may come
+        self._own = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
+        self._lengths = [len(d) for d, _ in self._own]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
@@ -186,8 +379,13 @@ class Modules:
     def hold(self) -> bool:
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
-        if [d["training"] for d in self._training] != self._modes:
+        if [d.get("training") for d in self._training] != self._modes or _global_hooks() != self._hooks:
             return False
+        lengths = [len(d) for d, _ in self._own]
+        if lengths != self._lengths:
+            if any(d.get("forward") is not own for d, own in self._own):
+                return False
+            self._lengths = lengths
         for d in self._scripted:
             if not d.hold():
                 return False
@@ -199,8 +397,13 @@ class Modules:
     def broken(self, names: dict[int, str]) -> str:
         """What does not hold any more, in words."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
-            if d["training"] is not mode:
-                return f"{names.get(id(m)) or type(m).__name__}.training is {d['training']}, was {mode}"
+            if d.get("training") is not mode:
+                return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"
+        if _global_hooks() != self._hooks:
+            return "a hook of all modules was added or removed"
+        for m, (d, own) in zip(self._modules, self._own, strict=False):
+            if d.get("forward") is not own:
+                return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
         for d in self._scripted:
             if not d.hold():
                 return d.broken()

@@ -49,6 +49,13 @@ def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) 
     return Home(slot_of(named).backend, sure=False)
 
 
+def has_lazy_modules(near: Sequence[Any]) -> bool:
+    """Say whether a module among these has parameters that its first call makes."""
+    lazy = torch.nn.modules.lazy.LazyModuleMixin
+    modules = (m for value in near if isinstance(value, torch.nn.Module) for m in value.modules())
+    return any(isinstance(m, lazy) and m.has_uninitialized_params() for m in modules)
+
+
 def _named(code: types.CodeType) -> torch.device | None:
     for text in _constants(code):
         if isinstance(text, str) and _DEVICE.fullmatch(text) is not None:

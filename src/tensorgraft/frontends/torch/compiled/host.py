@@ -26,6 +26,8 @@ from tensorgraft.frontends.torch.core.modes import OwnMode
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.capture import Capture
 
+raw_gradient: Callable[[torch.Tensor], torch.Tensor | None] = torch._C.TensorBase.grad.__get__  # type: ignore[attr-defined]
+
 Tensor = torch.Tensor
 LARGEST = 1 << 14  # elements that a guard compares
 _ASKING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -75,6 +77,19 @@ class Outside(Live):
 
     def __call__(self) -> Tensor:
         return self.tensor
+
+
+class GradientOfOutside(Live):
+    """The gradient that a tensor of the host has at a call."""
+
+    of_argument = False
+
+    def __init__(self, leaf: Tensor) -> None:
+        self._leaf = leaf
+
+    def __call__(self) -> Tensor:
+        gradient: Any = self._leaf.grad
+        return gradient  # type: ignore[no-any-return]
 
 
 class Gone(Live):
@@ -137,16 +152,22 @@ class ValueGuard:
 
 
 class LookGuard:
-    """A tensor from outside still has the shape, strides and dtype that the program was made for."""
+    """A tensor from outside (or its gradient) still has the shape, strides and dtype that the program was made for."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor, self._look = tensor, _look(tensor)
+    def __init__(self, tensor: Tensor, gradient: bool = False) -> None:
+        self._tensor, self._gradient = tensor, gradient
+        self._look = self._now()
+
+    def _now(self) -> Any:
+        t = self._tensor.grad if self._gradient else self._tensor
+        return None if t is None else _look(t)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        return _look(self._tensor) == self._look
+        return bool(self._now() == self._look)
 
     def broken(self, names: dict[int, str]) -> str:
-        return f"{names.get(id(self._tensor), 'a CPU tensor')} has another shape, dtype or strides"
+        name = names.get(id(self._tensor), "a CPU tensor")
+        return f"{name}{'.grad' if self._gradient else ''} has another shape, dtype or strides"
 
 
 class calling:
@@ -271,6 +292,12 @@ class HostWatch(OwnMode):
         self.capture.fed_tensors[id(t)] = (t, live)
         return live
 
+    def note_gradient(self, leaf: Tensor, gradient: Tensor) -> None:
+        """A tensor from outside is asked for its gradient, which may be another one at each call."""
+        if id(gradient) not in self.capture.fed_tensors and not self._is_constant(leaf):
+            self._feed(gradient, GradientOfOutside(leaf))
+            self.guards.append(LookGuard(leaf, gradient=True))
+
     def _constant(self, t: Tensor) -> None:
         if id(t) not in self.capture.fed_tensors:
             self.constants[id(t)] = weakref.ref(t)
@@ -354,7 +381,7 @@ class HostWatch(OwnMode):
                     ("on the device", "move what it is made of there"),
                 )
         for leaf in self.capture.leaves.values():
-            if leaf.alive and on_host(leaf.tensor) and leaf.tensor.grad is not leaf.before:
+            if leaf.alive and on_host(leaf.tensor) and raw_gradient(leaf.tensor) is not leaf.before:
                 raise refused(
                     f"gives a CPU tensor of shape {tuple(leaf.tensor.shape)} a gradient, in a function that computes on"
                     " the device.",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,27 +19,36 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
+from tensorgraft.compiled.agreement import Check, Checked, Record
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
+from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
-from tensorgraft.compiled.reach import roots
+from tensorgraft.compiled.reach import in_library, roots
+from tensorgraft.compiled.side_effects import Change, World
 from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
+from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards import (
+    Captured,
     Guards,
+    Modules,
+    Rebound,
     getter_of,
     leaf_key,
     modes,
 )
-from tensorgraft.frontends.torch.compiled.home import home_of
-from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, calling, on_host
+from tensorgraft.frontends.torch.compiled.home import has_lazy_modules, home_of
+from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, calling, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import Tape, record
+from tensorgraft.frontends.torch.compiled.tape import Tape, looks, record
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
 from tensorgraft.frontends.torch.core import state
@@ -49,7 +59,14 @@ from tensorgraft.frontends.torch.core.located import here, refused
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import Structure, flatten, flatten_call, unflatten_call
+from tensorgraft.frontends.torch.core.trees import (
+    Boxed,
+    Structure,
+    call_of,
+    containers,
+    flatten_call,
+    flatten_results,
+)
 from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
@@ -98,14 +115,18 @@ class Compiled(TracedFunction):
     _add_keys = staticmethod(add_keys)
 
     def __init__(
-        self, fn: Callable[..., Any], reported: bool = True, guard_values: bool = False, compile: When = "recurring"
+        self,
+        fn: Callable[..., Any],
+        reported: bool = True,
+        guard_values: bool = False,
+        compile: When = "recurring",
+        check: Check = "never",
     ) -> None:
         super().__init__(fn)
+        self.check = check
         self._guards_values = guard_values
         self._cpu: OnCpu | None = None
         self.history = History(fn, self._reached)
-        self._changed: set[tuple[int, str]] = set()  # attributes that traces have changed
-        self.leaves: list[Tensor] = []  # that have been given gradients by earlier traces
         self._recurring = recurring.Recurring(compile, self.report.name, self.history)
         if reported:
             reports.append(self.report)
@@ -119,6 +140,8 @@ class Compiled(TracedFunction):
     def _first_call(
         self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
+        if has_lazy_modules((*objects, *leaves)):
+            return self.fn(*args, **kwargs)
         home = home_of(self.fn, objects, leaves)
         if home.backend is None:
             return self._on_cpu(quick, leaves, structure, objects)
@@ -140,6 +163,10 @@ class Compiled(TracedFunction):
         call = seen()
         why = self.history.why(call, guards, leaves)
         if self.programs >= MOST_TRACES:
+            if any(trace.changes for traces in self.traces.values() for trace in traces):
+                return self._uncompiled(
+                    known, leaves, "reads what it changes itself: every call would be a program of its own"
+                )
             raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, why, program_place()))
         try:
             # an interrupt waits: of one that comes while C++ asks for a stream PyTorch aborts the process
@@ -151,6 +178,19 @@ class Compiled(TracedFunction):
                     return self._traced_call(backend, leaves, structure, home.sure, known, call, why)
         except OnlyTheHost:
             return self._on_cpu(quick, leaves, structure, objects)
+        except RunsUncompiled as reason:
+            return self._uncompiled(known, leaves, str(reason))
+        except Exception as error:
+            if not _raised_by_the_program(error, self.fn):
+                raise
+            # what it has written until then, and its own error, are those of PyTorch
+            return recurring.run(self.fn, args, kwargs)
+        return trace(leaves)
+
+    def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
+        """A call of a function that cannot be one program, which is said once."""
+        warn_uncompiled(self.report.name, why, stacklevel=6)
+        known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
         return trace(leaves)
 
     def _traced_call(
@@ -174,14 +214,25 @@ class Compiled(TracedFunction):
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:
-                known.append(trace)
+                known.append(trace if trace.record is None else self._checked(trace, known, backend, structure, sure))
                 self.history.calls.append(call)
                 self.report.reasons.append(why)
             elif undo is not None:  # no program, or none that ran: as if it had not been called
-                self.leaves = []
                 undo()
         self.report.compile_seconds += time.perf_counter() - start
         return out
+
+    def _checked(self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool) -> Checked:
+        def check(leaves: Sequence[Any]) -> str | None:
+            with one_at_a_time, held_back(), uncollected():
+                again = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
+                assert trace.record is not None and again.record is not None and again.undo is not None
+                again.undo()
+            self.report.traces -= 1
+            del self.report.operations[-1]
+            return trace.record.difference(again.record)
+
+        return Checked(trace, known, check, self.check == "always", self._uncompiled)
 
     def _on_cpu(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call of a function of CPU tensors alone."""
@@ -237,9 +288,13 @@ class Compiled(TracedFunction):
         """A trace, or the values that it asked for if one of them was not known."""
         start = time.perf_counter()
         capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
-        values.undo = capture.restore_gradients
+        values.undo = capture.undo
         schedule = Schedule()
         stepped: list[Stepped] = []
+        call = call_of(leaves)
+        capture.world = world = World([("", self.fn)], call)
+        if world.once is not None:
+            raise RunsUncompiled(f"reads {world.once}, a clock or an iterator, which has another value each time")
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if on_host(t):
@@ -252,34 +307,57 @@ class Compiled(TracedFunction):
                 handed[i] = t.detach().requires_grad_()
                 ours[k] = (i, handed[i])
                 cut[id(handed[i])] = i
+        capture.cut.update(cut)
         # leaves, whose `requires_grad` a call may set
         settable = [(i, t, t.requires_grad) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t is handed[i]]
-        args, kwargs = unflatten_call(structure, handed)
-        entry_gradients = {id(t): t.grad for t in self.leaves}
+        args, kwargs = world.substituted(call, {id(leaves[i]): handed[i] for i in cut.values()})
         surroundings = Surroundings("torch")
         for name, value in roots(self.fn):
             surroundings.add(name, value)
         for leaf in leaves:
-            surroundings.add("an argument", leaf)
-        reads = Reads(surroundings)
+            if not isinstance(leaf, Boxed | np.ndarray):
+                surroundings.add("an argument", leaf)
+        keyed = {id(x) for leaf in leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
+        reads = Reads(surroundings, world, keyed)
         owners = [v for v in (*self._reached.fixed, *leaves, *surroundings.new_objects()) if not isinstance(v, Tensor)]
-        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings, "cells": cells}
+        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings, "cells": cells, "template": None}
 
         def traced() -> list[Array]:
             with active(capture), contextlib.ExitStack() as stack:
                 stack.enter_context(optimizers_traced(capture, schedule, stepped))
                 seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
+                stack.enter_context(traced_calls(capture))
                 first_node = torch.autograd._get_sequence_nr()
-                with noting(reads, *owners):
+                world.is_new = stack.enter_context(noting_new())
+                before = modes()
+                with noting(reads, *owners), torch.set_grad_enabled(torch.is_grad_enabled()):
                     out = self.fn(*args, **kwargs)
-                _check_rebound([*reads.rebound(), *surroundings.settle()], capture)
-                flat, structure = flatten(out)
+                    seen["grad_mode"] = torch.is_grad_enabled()
+                if modes() != before:
+                    raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
+                seen["changes"] = changes = world.changes(reads.counted)
+                if world.drew():
+                    raise RunsUncompiled("draws random numbers of Python or NumPy")
+                flat, structure = flatten_results(out)
+
+                def is_old(x: Any) -> bool:
+                    return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
+
+                whole = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
+                if changes or not whole or any(id(x) in world.seen for x in containers(out)):
+                    made = (out, [change.new for change in changes])
+                    seen["template"] = template = Template(made, _is_tensor, is_old)
+                    flat, structure = list(template.arrays), None
+                    del made, template
                 capture.host.at_the_end(flat)
                 seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
                 arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
                 seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
-                seen["roots"], seen["tape"] = record(flat, seen["identical"], first_node, capture)
+                seen["slots"] = slots = Rebound(world, changes, cells)
+                outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
+                seen["looks"] = looks(flat, ours, {**outside, **slots.tensors}, capture)
+                seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
@@ -325,8 +403,7 @@ class Compiled(TracedFunction):
                     ) from error
                 raise
             if values.missing:
-                reads.restore()
-                capture.restore_gradients()
+                capture.undo()
                 capture.restore()
                 return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
             capture.loops.warn()
@@ -337,18 +414,20 @@ class Compiled(TracedFunction):
                         " history of its own (grad_fn), in which a backward() inside tg.jit cannot go on: return the"
                         " loss and call its backward() outside, or pass x.detach().requires_grad_()."
                     )
-            trace = self._assemble(capture, program, seen, leaves, ours, schedule, stepped, entry_gradients)
+            seen["slopes"] = [(leaf, raw_gradient(leaf.tensor)) for leaf in capture.leaves.values()]
+            capture.undo_gradients()
+            world.undo()
+            world.is_new = lambda value: False
+            trace = self._assemble(capture, program, seen, leaves, ours, schedule, stepped)
         except BaseException:
-            reads.restore()
-            capture.restore_gradients()
+            capture.undo()
             raise
         finally:
             capture.restore()
             for _, t, before in settable:
                 if t.is_leaf and t.requires_grad is not before:
                     t.requires_grad_(before)
-        trace.undo = capture.restore_gradients
-        self.leaves = [leaf.tensor for leaf in capture.leaves.values()]
+        trace.undo = capture.undo
         self.report.traces += 1
         self.report.operations.append(program.size)
         self.report.trace_seconds += time.perf_counter() - start
@@ -359,11 +438,9 @@ class Compiled(TracedFunction):
         every later call would not do. An argument is given it at each call, unless it has come with a history."""
         if not capture.looks:
             return
-        fixed = [value for _, value in roots(self.fn)]
-        modules = [m for m in (*fixed, *capture.modules.values()) if isinstance(m, torch.nn.Module)]
-        outside = [*flatten(fixed)[0], *(t for m in modules for t in (*m.parameters(), *m.buffers()))]
+        assert capture.world is not None
         given = {id(t) for t in arguments if id(t) not in cut}
-        for t in (*outside, *arguments):
+        for t in (*capture.world.seen.values(), *arguments):
             if isinstance(t, Tensor) and id(t) not in given and capture.looking_elsewhere(t):
                 raise refused(
                     f"gives a tensor from outside, of shape {tuple(t.shape)} now, another geometry or storage (t_(),"
@@ -381,30 +458,33 @@ class Compiled(TracedFunction):
         ours: list[tuple[int, Tensor]],
         schedule: Schedule,
         stepped: list[Stepped],
-        entry_gradients: dict[int, Tensor | None],
     ) -> Trace:
         argument_of: dict[int, int] = seen["cells"]
         place = {id(t): i for i, t in ours}
 
-        gradient_of = {}
-        read = {id(t.cell) for t in capture.touched}
+        world, changes = capture.world, seen["changes"]
+        assert world is not None
+        touched = {id(t.cell) for t in capture.touched}
+        find_of: dict[int, Callable[[Sequence[Any]], Storage]] = {}  # storages in places that calls look into anew
         for leaf in capture.leaves.values():
-            gradient = capture.reset.get(id(leaf.tensor), (None, None))[1] if leaf.reset else leaf.before
-            if gradient is not None and leaf.reset:  # dropped inside: it matters where it was read before
-                gradient = gradient if gradient.device.type == TYPE and id(cell_of(gradient)) in read else None
-                leaf.before, leaf.reset = gradient, gradient is None
-            if gradient is not None:
-                gradient_of[id(cell_of(gradient))] = getter_of(leaf.tensor, place)
+            if leaf.before is None or leaf.before.device.type != TYPE:
+                continue
+            if leaf.reset and id(cell_of(leaf.before)) in touched:  # it was read before it was dropped
+                leaf.reset = False
+            if not leaf.reset:
+                find_of[id(cell_of(leaf.before))] = _gradient_of(getter_of(leaf.tensor, place))
+        slots: Rebound = seen["slots"]
+        find_of |= slots.finds
 
         def source(cell: Storage) -> Source:
             """How to find at a later call what this storage was at the traced one."""
             if isinstance(cell, QuantizedPart):
                 i = argument_of.get(id(cell.owner))
                 return Source(cell) if i is None else Source(find=_part_of(i, cell))
-            i, get_leaf = argument_of.get(id(cell)), gradient_of.get(id(cell))
+            i, find = argument_of.get(id(cell)), find_of.get(id(cell))
             if i is not None:
                 return Source(argument=i)
-            return Source(cell) if get_leaf is None else Source(find=lambda leaves: cell_of(get_leaf(leaves).grad))  # type: ignore[arg-type]
+            return Source(cell) if find is None else Source(find=find)
 
         sources: dict[int, Source] = {id(t.stand_in): source(t.cell) for t in capture.touched}
         positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
@@ -419,11 +499,13 @@ class Compiled(TracedFunction):
             outputs += count(kind_of(c))
         claimed: set[int] = set()
         results = []
-        for o, identical in zip(seen["flat"], seen["identical"], strict=True):
+        for o, identical, look in itertools.zip_longest(seen["flat"], seen["identical"], seen["looks"]):
             if identical is not None:
                 results.append(Result(argument=identical))
             elif (first := seen["again"][len(results)]) != len(results):
                 results.append(Result(again=first))
+            elif look is not None:
+                results.append(Result(look=look))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
                 cell = cell_of(o)
                 if id(cell) in number:
@@ -440,29 +522,31 @@ class Compiled(TracedFunction):
 
         before: list[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]] = []
         gradients = []
-        for leaf in capture.leaves.values():
-            tensor, after = leaf.tensor, leaf.tensor.grad
-            get_leaf = getter_of(tensor, place)
-            reset = leaf.reset or (leaf.before is None and entry_gradients.get(id(tensor)) is not None)
-            if not reset:
+        for leaf, after in seen["slopes"]:
+            get_leaf = getter_of(leaf.tensor, place)
+            if not leaf.reset:
                 before.append((get_leaf, leaf.before))
-            if after is not None and after is not leaf.before:
+            if after is None and (leaf.reset or leaf.before is not None):
+                gradients.append(Gradient(get_leaf, None, None))
+            elif after is not None and after is not leaf.before:
                 k = number.get(id(cell_of(after)))
                 if k is not None:
                     claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=reset))
-                    if leaf.before is not None:
-                        tensor.grad = leaf.before  # which the first call reads, too
-            elif after is None and (reset or leaf.before is not None):
-                gradients.append(Gradient(get_leaf, None, None))
+                    gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=leaf.reset))
+                else:  # a tensor from outside
+                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, place)))
         reads: Reads = seen["reads"]
+        surroundings: Surroundings = seen["surroundings"]
+        surroundings.settle(world, changes, slots.slot)
+        written = {id(c.table.of) for c in changes if world.only_written(c.table)}
         guards = Guards(
-            [*capture.modules.values(), *reads.modules()],
-            Attributes(reads, self._changed),
+            Modules([*capture.modules.values(), *reads.modules()], slots.rebound),
+            Attributes(reads, changes, written, slots.slot),
             stepped,
             before,
             seen["host"].guards,
-            seen["surroundings"],
+            surroundings,
+            Captured(world, leaves, touched, slots, bool(seen["written"])),
         )
 
         tape: Tape | None = seen["tape"]
@@ -482,7 +566,12 @@ class Compiled(TracedFunction):
         )
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
+        record = None
+        if self.check != "never":
+            constants = [a for a in program.captured if id(a) not in sources and id(a) not in fed]
+            record = Record(capture.backend, program, constants, _rest(results, gradients, changes, seen["template"]))
         return Trace(
+            record=record,
             backend=capture.backend,
             run=policy.counting(program.compile(donated), seen["notes"]),
             inputs=inputs,
@@ -498,6 +587,10 @@ class Compiled(TracedFunction):
             schedule=schedule,
             guards=guards,
             held=self._reached.now(),
+            grad_mode=None if seen["grad_mode"] is torch.is_grad_enabled() else seen["grad_mode"],
+            template=seen["template"],
+            finds=[] if seen["template"] is None else [world.finds.get(id(x)) for x in seen["template"].old],
+            changes=changes,
             tape=tape,
             roots=seen["roots"],
             ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
@@ -524,22 +617,35 @@ def _array_of(sources: dict[int, Source], fed: dict[int, Feed], key: int) -> Cal
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end
 
 
-def _check_rebound(rebound: Iterable[tuple[str, Any, Any]], capture: Capture) -> None:
-    """A place whose tensor the function reads, and gives another one: every later call would read the first."""
-    touched = {id(t.cell) for t in capture.touched}
-    born = {id(cell) for cell in capture.survivors()}
-    for name, before, now in rebound:
-        if not (isinstance(before, Tensor) and isinstance(now, Tensor)):
-            continue
-        ours = before.device.type == TYPE == now.device.type
-        if ours and id(cell_of(before)) in touched and id(cell_of(now)) in born:
-            own = name.partition(".")[2]
-            raise refused(
-                f"runs a function that reads {name} and makes it another tensor, which a compiled function would do in"
-                " its first call only.",
-                (
-                    "write it in place",
-                    f"{'self.' + own if own else name}.copy_(new) in torch.no_grad(), or as a buffer",
-                ),
-                ("pass it", "as an argument, and return the new one"),
-            )
+def _rest(
+    results: Sequence[Result], gradients: Sequence[Gradient], changes: Sequence[Change], template: Template | None
+) -> list[str]:
+    """Put into words what becomes of what a program gives."""
+    lines = [
+        f"result {k}: {x.survivor, x.argument, x.again, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
+        for k, x in enumerate(results)
+    ]
+    lines += [f"gradient {k}: {x.survivor, x.metadata}" for k, x in enumerate(gradients)]
+    for change in changes:
+        if change.counts is None:
+            new = [v if is_plain(v) else type(v) for v in change.new]
+            lines.append(f"{change.table.name}: {change.keys if change.order is None else change.order} {new}")
+    return lines
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _gradient_of(get_leaf: Callable[[Sequence[Any]], Tensor]) -> Callable[[Sequence[Any]], Storage]:
+    return lambda leaves: cell_of(get_leaf(leaves).grad)  # type: ignore[arg-type]
+
+
+def _raised_by_the_program(error: Exception, fn: Callable[..., Any]) -> bool:
+    """Say whether it is the program itself that has raised an error, not a framework or a compiled function."""
+    if isinstance(error, TracedValueError):
+        return False
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and not in_library(place.tb_frame.f_code.co_filename)

@@ -30,6 +30,7 @@ from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storag
 from tensorgraft.storage import Storage
 
 Optimizer = torch.optim.Optimizer
+Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's state, a name, and the tensor of it
 
 
 class Stepped:
@@ -126,6 +127,8 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
     saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
     counts: list[dict[int, dict[str, Any]]] = []
+    counters: list[list[Counter]] = []  # of steps under way
+    numbers = Numbers()
     known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
     rates: dict[tuple[int, int], torch.Tensor] = {}
     inside: list[Optimizer] = []  # made inside, with all of their state
@@ -160,6 +163,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
             if all(s.optimizer is not optimizer for s in stepped):
                 stepped.append(Stepped(optimizer))
             counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
+        counters.append(numbers.widened(optimizer))
         for n, group in enumerate(optimizer.param_groups):
             saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
             if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
@@ -177,6 +181,9 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         restore()
+        for entries, name, counter in counters.pop():
+            counter.copy_(entries[name])
+            entries[name] = counter
         for one in stepped:
             if one.optimizer is optimizer:
                 _refuse_counts(optimizer, counts.pop())
@@ -190,6 +197,9 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
         return __init__
 
     def undo() -> None:
+        while counters:
+            for entries, name, counter in counters.pop():
+                entries[name] = counter
         for optimizer, params in reversed(known):
             for p in [p for p in optimizer.state if id(p) not in params]:
                 del optimizer.state[p]
@@ -200,7 +210,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
         with (
             replaced(_adafactor, "adafactor", lambda _: adafactor),
             replaced(Optimizer, "__init__", noting),
-            ScaledSums(),
+            numbers,
         ):
             yield
     finally:
@@ -233,15 +243,52 @@ def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> N
         )
 
 
-class ScaledSums(TorchFunctionMode):
-    """`p.add_(update, alpha=-lr)`, `p.addcdiv_(m, v, value=-lr)`: a factor that is a tensor (the learning rate is, in a
-    trace) is multiplied with the operand, where PyTorch would ask for its value."""
+class Numbers(TorchFunctionMode):
+    """What optimizers compute with Python's numbers, in a trace in which these are tensors.
+
+    `p.add_(update, alpha=-lr)`, `p.addcdiv_(m, v, value=-lr)`: a factor that is a tensor is multiplied with the
+    operand, where PyTorch would ask for its value. Step counters are float32, and PyTorch's optimizers compute with the
+    float64 numbers that they hold: `widened` gives them such for a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._products: list[torch.Tensor] = []  # that are kept in float32, and are float64 for a step
+
+    def widened(self, optimizer: Optimizer) -> list[Counter]:
+        """Let the counters of one of PyTorch's optimizers be float64, and return those that it had."""
+        self._products.clear()
+        if not any(
+            cls.__module__.startswith("torch.optim.") for cls in type(optimizer).__mro__ if cls is not Optimizer
+        ):
+            return []
+        counters: list[Counter] = []
+        for group in optimizer.param_groups:
+            for p in () if group.get("capturable") else group["params"]:
+                entries = optimizer.state.get(p) or {}
+                for name in ("step", "mu_product"):
+                    counter = entries.get(name)
+                    if (
+                        isinstance(counter, torch.Tensor)
+                        and counter.device.type == TYPE
+                        and counter.dtype == torch.float32
+                    ):
+                        counters.append((entries, name, counter))
+                        entries[name] = counter.double()
+                        self._products += [entries[name]] * (name == "mu_product")
+        return counters
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        factor = _FACTORS.get(getattr(func, "__name__", "").rstrip("_"))
+        name = getattr(func, "__name__", "")
+        factor = _FACTORS.get(name.rstrip("_"))
         if factor is not None and isinstance(kwargs.get(factor), torch.Tensor) and len(args) > 1:
             args = (args[0], args[1] * kwargs.pop(factor), *args[2:])
+        elif name == "_foreach_mul_" and any(t is product for t in args[0] for product in self._products):
+            for t, f in zip(*args, strict=True):  # as the tensor that is kept, which takes the number in its dtype
+                t.copy_(t.float() * f.float())
+            return None
+        elif name == "where" and torch.compiler._is_compiling_flag and all(type(a) is float for a in args[1:]):
+            args = (args[0], *(torch.full_like(args[0], a, dtype=torch.float64) for a in args[1:]))
         return func(*args, **kwargs)
 
 

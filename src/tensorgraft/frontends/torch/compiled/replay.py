@@ -12,6 +12,7 @@ import torch
 
 from tensorgraft.compiled.program import Feed
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
+from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState
@@ -35,7 +36,7 @@ class Backward:
 
     run: Callable[..., tuple[Array, ...]]
     inputs: list[Callable[[Sequence[Array]], Array]]
-    used: list[bool]  # which leaves have a gradient
+    used: list[bool]  # which leaves, and tensors that retain theirs, have a gradient
     written: list[Storage]  # what checkpointed functions and hooks write, or hold on to
     draws: list[tuple[RandomState, int]]
     tape: Tape | None
@@ -63,24 +64,36 @@ class Backward:
 
 
 def trace_backward(
-    tape: Tape, backend: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], differentiable: bool
+    tape: Tape,
+    backend: Backend,
+    residuals: Sequence[Array],
+    cotangents: Sequence[Array | None],
+    differentiable: bool,
+    batched: tuple[bool, ...] = (),
 ) -> tuple[Backward, Tape | None]:
-    """The backward program of a tape, and where it is to be differentiated its own tape."""
+    """The backward program of a tape, and where it is to be differentiated its own tape. `batched`: which of the
+    cotangents that are not None have an axis in front over which the gradients are computed."""
     capture = Capture(backend)
     slot = slot_of_backend(backend)
-    stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents)]
+    stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
     places = {id(a): k for k, a in enumerate(stand_ins)}
     seen: dict[str, Any] = {"tape": None, "roots": [], "leaves": {}}
 
     def traced() -> list[Array]:
-        with active(capture):
+        with active(capture), traced_calls(capture):
             dy = [from_array(a, slot) for a in stand_ins[len(residuals) :]]
             first_node = torch.autograd._get_sequence_nr()
             if differentiable:
                 dy = [t.requires_grad_() for t in dy]
                 seen["leaves"] = {id(t): k for k, t in enumerate((*tape.leaves, *dy))}
+
+            def walk(*given: Tensor) -> list[Tensor | None]:
+                each = iter(given)
+                whole = [None if a is None else next(each) for a in cotangents]
+                return tape.walk(capture, stand_ins[: len(residuals)], whole, differentiable)
+
             with torch.set_grad_enabled(differentiable):
-                gradients = tape.walk(capture, stand_ins[: len(residuals)], dy, differentiable)
+                gradients = _mapped(walk, batched, dy) if batched else walk(*dy)
                 # a gradient may be a cotangent itself
                 gradients = [g.view_as(g) if g is not None and g.is_leaf and g.requires_grad else g for g in gradients]
             seen["used"] = [g is not None for g in gradients]
@@ -126,6 +139,21 @@ def trace_backward(
         leaves=seen["leaves"],
     )
     return backward, after
+
+
+def _mapped(
+    walk: Callable[..., list[Tensor | None]], batched: Sequence[bool], dy: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Walk a tape for each row of the cotangents that are batched, all at once."""
+    used: list[bool] = []
+
+    def given_back(*rows: Tensor) -> tuple[Tensor, ...]:
+        gradients = walk(*rows)
+        used[:] = [g is not None for g in gradients]
+        return tuple(g for g in gradients if g is not None)
+
+    found = iter(torch.vmap(given_back, tuple(0 if b else None for b in batched))(*dy))
+    return [next(found) if has else None for has in used]
 
 
 def usable(capture: Capture, written: Sequence[Any]) -> set[int]:

@@ -11,6 +11,7 @@ import optree
 import torch
 from torch.utils import _pytree
 
+from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.places import quoted
 from tensorgraft.compiled.reach import Reached, objects_behind
 from tensorgraft.compiled.values import is_plain
@@ -167,7 +168,7 @@ def _shown(value: Any) -> str:
 
 def _properties(leaf: Any) -> dict[str, Any]:
     if not isinstance(leaf, Tensor):
-        return {"": leaf if is_plain(leaf) else _Other(type(leaf).__name__, hash(leaf))}
+        return {"": leaf if is_plain(leaf) else _Other(type(leaf).__name__, id(leaf))}
     properties = {
         "device": str(leaf.device),
         "dtype": leaf.dtype,
@@ -198,11 +199,12 @@ def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structu
     except (TypeError, ValueError):  # some built-in functions have none
         known = []
     paths = optree.tree_paths(call, none_is_leaf=True, namespace="torch")
-    if len(paths) != len(leaves):  # containers that PyTorch's own pytree knows alone
+    count = structure.count if isinstance(structure, Expanded) else len(leaves)
+    if len(paths) != count:  # containers that PyTorch's own pytree knows alone
         keyed = _pytree.tree_flatten_with_path(call)[0]
         paths = [tuple(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path) for path, _ in keyed]
     names = []
     for kind, which, *rest in paths:
         name = which if kind == 1 else known[which] if which < len(known) else f"args[{which}]"
         names.append(name + "".join(f"[{key!r}]" for key in rest))
-    return names
+    return names + [f"args, part {k}" for k in range(len(leaves) - len(names))]  # of objects

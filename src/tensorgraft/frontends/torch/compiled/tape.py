@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ from tensorgraft.storage import Storage, contiguous_strides
 
 Array = Any
 Tensor = torch.Tensor
+_functorch: Any = torch._C._functorch
 _SavedTensor: Any = torch._C._autograd.SavedTensor
 
 
@@ -67,8 +69,10 @@ class Tape:
         self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
         self._fed: dict[int, tuple[weakref.ref[Tensor], Live]] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
-        self._once: replay.Backward | None = None
-        self._twice: tuple[replay.Backward, Tape | None] | None = None
+        self._programs: dict[Hashable, tuple[replay.Backward, Tape | None]] = {}
+        self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
+        self.hidden = False  # nodes have others in them, whose saved tensors nobody can reach
+        self.retained: list[Tensor] = []  # whose gradients are kept (`retain_grad`)
 
     # ---- forward --------------------------------------------------------------------------------------------------
 
@@ -106,9 +110,9 @@ class Tape:
         return saved.on(state.created(codes.storage(arrays, saved.metadata.kind, cells[0].backend)))
 
     def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
-        """Keep what functions may look at that run again in a backward pass: these storages (arguments, and what was
-        made inside and is alive when the function ends) and random states."""
-        if not (capture.replays or any(ref() is not None for ref in capture.checkpoints)):
+        """Keep what functions that run again in a backward pass, and hidden nodes, may look at: these storages
+        (arguments, and what was made inside and is alive when the function ends) and random states."""
+        if not (capture.replays or self.hidden or any(ref() is not None for ref in capture.checkpoints)):
             return
         seen = {id(cell): cell for cell in cells if cell.capture is capture}
         self.replayed = [(cell, self._key(cell.array)) for cell in codes.apart(list(seen.values()))]
@@ -158,7 +162,14 @@ class Tape:
         """The results of a call with a history that ends in `ends`."""
         slot = slot_of_backend(backend)
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
-        return _Outside.apply(self, [from_array(a, slot) for a in arrays], list(results), *ends)
+        out = _Outside.apply(self, [from_array(a, slot) for a in arrays], list(results), *ends)
+        if self.retained and out[0].grad_fn is not None:
+            places = {id(t): o for t, o in zip(self.roots, out, strict=True)}
+            for one in self.retained:
+                if id(one) in places:
+                    places[id(one)].retain_grad()
+            out[0].grad_fn.retained = [weakref.ref(places.get(id(one), one)) for one in self.retained]
+        return out  # type: ignore[no-any-return]
 
     # ---- backward -------------------------------------------------------------------------------------------------
 
@@ -173,41 +184,66 @@ class Tape:
             yield from self.before.chain()
 
     def gradients(
-        self, residuals: Sequence[Array], cotangents: Sequence[Array], backend: Backend
-    ) -> list[Array | None]:
-        """The gradients of the leaves; None where the results do not depend on one."""
-        if self._once is None:
-            with one_at_a_time:
-                if self._once is None:
-                    self._once, _ = replay.trace_backward(self, backend, residuals, cotangents, differentiable=False)
-        return self._once([*residuals, *cotangents])[0]
+        self,
+        residuals: Sequence[Array],
+        cotangents: Sequence[Tensor | None],
+        backend: Backend,
+        batched: tuple[bool, ...] = (),
+    ) -> list[Tensor | None]:
+        """The gradients of the leaves, and then of what is retained; None where the results do not depend on one.
+
+        `cotangents`: None for a result that has none. `batched`: which of the others have an axis in front, over which
+        the gradients are computed (`is_grads_batched`), and have then one, too."""
+        arrays = [None if t is None else to_array(t) for t in cotangents]
+        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *_given(arrays)])
+        slot = slot_of_backend(backend)
+        return [None if a is None else from_array(a, slot) for a in slopes]
 
     def differentiable_gradients(
-        self, residuals: Sequence[Array], cotangents: Sequence[Tensor], backend: Backend, ends: Sequence[Tensor]
+        self, residuals: Sequence[Array], cotangents: Sequence[Tensor | None], backend: Backend, ends: Sequence[Tensor]
     ) -> list[Tensor | None]:
         """The same with a history, which ends in `ends` and in the cotangents."""
-        arrays = [to_array(t.detach()) for t in cotangents]
-        if self._twice is None:
-            with one_at_a_time:
-                if self._twice is None:
-                    self._twice = replay.trace_backward(self, backend, residuals, arrays, differentiable=True)
-        program, tape = self._twice
-        slopes, more = program([*residuals, *arrays])
+        arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
+        program, tape = self._program(residuals, arrays, backend, True)
+        slopes, more = program([*residuals, *_given(arrays)])
         slot = slot_of_backend(backend)
         gradients = [None if a is None else from_array(a, slot) for a in slopes]
         if tape is not None:
-            all_ends = [program.end(t, ends, cotangents) for t in tape.leaves]
+            all_ends = [program.end(t, ends, _given(cotangents)) for t in tape.leaves]
             roots = program.roots
             attached = tape.attach(backend, [*residuals, *more], [gradients[i] for i in roots], all_ends)  # type: ignore[misc]
             for i, t in zip(roots, attached, strict=True):
                 gradients[i] = t
         return gradients
 
+    def _program(
+        self,
+        residuals: Sequence[Array],
+        cotangents: Sequence[Array | None],
+        backend: Backend,
+        differentiable: bool,
+        batched: tuple[bool, ...] = (),
+    ) -> tuple[replay.Backward, Tape | None]:
+        """The backward program for cotangents that look so, and its own tape."""
+        looks = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
+        key = (differentiable, batched, *looks)
+        if key not in self._programs:
+            with one_at_a_time:
+                if key not in self._programs:
+                    self._programs[key] = replay.trace_backward(
+                        self, backend, residuals, cotangents, differentiable, batched
+                    )
+        return self._programs[key]
+
     def walk(
-        self, capture: Capture, residuals: Sequence[Array], cotangents: Sequence[Tensor], differentiable: bool = False
+        self,
+        capture: Capture,
+        residuals: Sequence[Array],
+        cotangents: Sequence[Tensor | None],
+        differentiable: bool = False,
     ) -> list[Tensor | None]:
-        """The gradients of the leaves, computed by the kernels of the graph's nodes on these arrays. For an active
-        capture. Raises the RuntimeError of a spoilt tape."""
+        """The gradients of the leaves and of what is retained, computed by the kernels of the graph's nodes on these
+        arrays. For an active capture. Raises the RuntimeError of a spoilt tape."""
         tapes = list(self.chain())
         for tape in tapes:
             if tape.spoilt is not None:
@@ -227,18 +263,33 @@ class Tape:
                 held.append((cell, cell.array))
                 cell.array = residuals[key]
                 capture.created(codes.owner(cell))
-        try:
+        # autograd runs the hooks of leaves outside, on the whole gradient
+        hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.cut and t._backward_hooks]
+        hidden = [(table, dict(table)) for table in hooks]
+        kept = [(t, t.grad) for t in self.retained]
+        for table in hooks:
+            table.clear()
+        given = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
+
+        def slopes(of: Sequence[Tensor], without: Tensor | None = None) -> list[Tensor | None]:
+            begun = [(t, dy) for t, dy in given if t is not without]
+            if not begun or not of:
+                return [None] * len(of)
+            roots, dys = map(list, zip(*begun, strict=True))
             return list(
                 torch.autograd.grad(
-                    self.roots,
-                    self.leaves,
-                    list(cotangents),
-                    retain_graph=True,
-                    create_graph=differentiable,
-                    allow_unused=True,
+                    roots, list(of), dys, retain_graph=True, create_graph=differentiable, allow_unused=True
                 )
             )
+
+        try:
+            # of a result outside autograd retains what comes from there
+            return [*slopes(self.leaves), *(slope for t in self.retained for slope in slopes([t], t))]
         finally:
+            for table, entries in hidden:
+                table.update(entries)
+            for t, before in kept:
+                t.grad = before
             self._current.clear()
             for cell, array in held:
                 cell.array, codes.owner(cell).capture = array, None
@@ -249,21 +300,102 @@ class _Outside(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, residuals: list[Tensor], results: list[Tensor], *ends: Tensor) -> Any:
-        ctx.tape = tape
+        ctx.tape, ctx.retained = tape, ()
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*residuals)
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        arrays = [cell_of(t).array for t in ctx.saved_tensors]
-        backend = cell_of(gradients[0]).backend
-        slot = slot_of_backend(backend)
-        if torch.is_grad_enabled():
-            ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
-            return None, None, None, *ctx.tape.differentiable_gradients(arrays, gradients, backend, ends)
-        slopes = ctx.tape.gradients(arrays, [to_array(g) for g in gradients], backend)
-        return None, None, None, *(None if a is None else from_array(a, slot) for a in slopes)
+    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+        residuals = [cell_of(t).array for t in ctx.saved_tensors]
+        n = len(ctx.ends)
+        if all(g is None for g in gradients):
+            return (None,) * (3 + n)
+        level = max(map(_level, _given(gradients)))
+        if level < 0:
+            slopes = _slopes(ctx, residuals, gradients)
+            for ref, slope in zip(ctx.retained, slopes[n:], strict=False):
+                if slope is not None and (t := ref()) is not None:
+                    t.grad = slope.clone() if t.grad is None else t.grad + slope
+        else:
+            slopes = _batched_slopes(ctx, residuals, gradients, level)
+        return None, None, None, *slopes[:n]
+
+
+def _slopes(
+    ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], batched: tuple[bool, ...] = ()
+) -> list[Tensor | None]:
+    gradients = [g if g is None or g.layout is torch.strided else g.to_dense() for g in gradients]
+    backend = cell_of(_given(gradients)[0]).backend
+    if torch.is_grad_enabled():
+        ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
+        return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends)  # type: ignore[no-any-return]
+    return ctx.tape.gradients(residuals, gradients, backend, batched)  # type: ignore[no-any-return]
+
+
+def _batched_slopes(
+    ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], level: int
+) -> list[Tensor | None]:
+    """For gradients that a `vmap` has batched: in one program; where these gradients are batched again, or are to be
+    differentiated, row by row."""
+    inner: list[Tensor | None] = list(gradients)
+    batched = []
+    for i, g in enumerate(gradients):
+        if g is not None:
+            batched.append(_level(g) == level)
+            inner[i] = _unwrapped(g, level) if batched[-1] else g
+    if not torch.is_grad_enabled() and all(_level(g) < 0 for g in _given(inner)):
+        whole = _slopes(ctx, residuals, inner, tuple(batched))
+    else:
+        which = iter(batched)
+        apart = [None if g is None else g.unbind(0) if next(which) else g for g in inner]
+        length = next(len(g) for g in apart if isinstance(g, tuple))
+        rows = []
+        for k in range(length):
+            row = [g[k] if isinstance(g, tuple) else g for g in apart]
+            nested = max(map(_level, _given(row)))
+            rows.append(_slopes(ctx, residuals, row) if nested < 0 else _batched_slopes(ctx, residuals, row, nested))
+        whole = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]  # type: ignore[arg-type]
+    return [None if t is None else _wrapped(t, level) for t in whole]
+
+
+_LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grads_batched`, which does not nest
+
+
+def _level(t: Tensor) -> int:
+    """The level of the `vmap` that has batched a tensor, -1 for none."""
+    return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)  # type: ignore[no-any-return]
+
+
+def _unwrapped(t: Tensor, level: int) -> Tensor:
+    """A batched tensor with its batch in front."""
+    if level == _LEGACY:
+        return torch._remove_batch_dim(t, _legacy_level(), 0, 0)  # type: ignore[attr-defined,no-any-return]
+    return _functorch.get_unwrapped(t).movedim(_functorch.maybe_get_bdim(t), 0)  # type: ignore[no-any-return]
+
+
+def _wrapped(t: Tensor, level: int) -> Tensor:
+    if level == _LEGACY:
+        return torch._add_batch_dim(t, 0, _legacy_level())  # type: ignore[attr-defined,no-any-return]
+    return _functorch._add_batch_dim(t, 0, level)  # type: ignore[no-any-return]
+
+
+def _legacy_level() -> int:
+    try:
+        return torch._C._vmapmode_increment_nesting() - 1  # type: ignore[attr-defined,no-any-return]
+    finally:
+        torch._C._vmapmode_decrement_nesting()  # type: ignore[attr-defined]
+
+
+def _given(cotangents: Sequence[Any]) -> list[Any]:
+    return [c for c in cotangents if c is not None]
+
+
+def _strides(array: Array) -> Any:
+    """Those of an array of a framework whose arrays have some: its compiler takes them for granted."""
+    stride = getattr(array, "stride", None)
+    return stride() if callable(stride) else None
 
 
 class _Edge(torch.autograd.Function):
@@ -285,9 +417,10 @@ def _edge_of(t: Tensor) -> Any:
 
 
 def record(
-    flat: Sequence[Any], identical: Sequence[int | None], first_node: int, capture: Capture
+    flat: Sequence[Any], identical: Sequence[int | None], looks: Sequence[Any], first_node: int, capture: Capture
 ) -> tuple[list[int], Tape | None]:
-    """(which of the results can be differentiated, the tape of these). Those that are arguments have their own history.
+    """(which of the results can be differentiated, the tape of these). Those that are arguments, and those that `looks`
+    has something for, have their own history.
 
     `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
     graph goes on to nodes from before.
@@ -299,10 +432,52 @@ def record(
         and t.device.type == TYPE
         and has_history(t)
         and identical[i] is None
+        and looks[i] is None
         and not any(t is before for before in flat[:i])
     ]
     tape = taped([flat[i] for i in places], first_node, capture) if places else None
+    if tape is not None:
+        tape.cut = frozenset(capture.cut)
+        tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
     return ([], None) if tape is None else (places, tape)
+
+
+Finder = Callable[[Sequence[Any]], Tensor]
+
+
+def looks(
+    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
+) -> list[Finder | None]:
+    """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
+    those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
+    given: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
+    born = set(map(id, capture.survivors()))
+
+    def look(t: Any) -> Finder | None:
+        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in given:
+            return None
+        cell = cell_of(t)
+        if id(cell) in born or cell.backend.compound or capture.looking_elsewhere(t):
+            return None
+        if id(t) in outside:
+            return outside[id(t)]
+        if t.is_leaf and t.requires_grad:
+            return lambda leaves: t
+        base = t._base
+        if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
+            return None
+        find = given.get(id(base)) or outside.get(id(base))
+        if find is None and not base.requires_grad:
+            return None
+        seen, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
+        return functools.partial(_view, find or (lambda leaves: base), seen, graded)
+
+    return list(map(look, flat))
+
+
+def _view(find: Finder, seen: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
+    with torch.set_grad_enabled(graded):
+        return seen.view(find(leaves))
 
 
 def has_history(t: Tensor) -> bool:
@@ -329,6 +504,9 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                 f"a tensor from outside with a history of its own ({node.name()}) is used inside tg.jit, and its result"
                 " can be differentiated: pass the tensor as an argument, or its detach()"
             )
+        tape.hidden = tape.hidden or node.name().endswith(
+            "CopySlices"
+        )  # a view was written: holds the node of the write
         for name in dir(node):
             if name.startswith("_raw_saved_"):
                 try:

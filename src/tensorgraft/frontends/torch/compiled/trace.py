@@ -11,14 +11,17 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.agreement import Record
+from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import ProgramInputs, Storages
+from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
 from tensorgraft.frontends.torch.compiled.host import calling
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.watch import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
-from tensorgraft.frontends.torch.core.trees import Structure, unflatten
+from tensorgraft.frontends.torch.core.trees import Structure, call_of, unflatten
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import held_back, together
 from tensorgraft.storage import Placed, Storage, lay, put_as_it_is
@@ -39,6 +42,7 @@ class Result:
     argument: int | None = None
     metadata: Metadata | None = None
     make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
+    look: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
     again: int | None = None  # the same object as an earlier result
     host: Callable[[], Any] | None = None  # a tensor of the host, which computes it
 
@@ -52,6 +56,7 @@ class Gradient:
     metadata: Metadata | None
     anew: bool = False  # whatever it was before does not matter
     make: Callable[[Array], Tensor] | None = None
+    find: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
 
 
 @dataclass
@@ -73,9 +78,14 @@ class Trace:
     schedule: Schedule
     guards: Guards
     held: list[Any]  # objects that keys know by identity
+    template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
+    finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    changes: list[Change]
+    grad_mode: bool | None  # that the function leaves, if it is another one
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
+    record: Record | None = None  # where another trace is to be compared with it
     undo: Callable[[], None] | None = None  # of what tracing has done, until the first call is over
     ran: bool = False  # storages have what a call has made
 
@@ -99,6 +109,7 @@ class Trace:
             self.schedule.after,
         )
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
+        plain = plain and self.template is None and self.grad_mode is None
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something at the host's side asks for the arguments of the call
         self.hosted = self.inputs.fed or bool(self.on_host) or self.tape is not None
@@ -138,14 +149,17 @@ class Trace:
                 if required:  # results have it in their history
                     leaves[i].requires_grad_()
             try:
-                slopes, flat = self._made(leaves, arrays, outputs)
+                made = self._made(leaves, arrays, outputs)
             except BaseException:
-                slopes, flat = [], []
+                made = [], [], None
                 with contextlib.suppress(Exception):
-                    slopes, flat = self._made(leaves, arrays, outputs)
-                self._commit(leaves, outputs, slopes, flat, first)
+                    made = self._made(leaves, arrays, outputs)
+                self._commit(leaves, outputs, *made, first)
                 raise
-            self._commit(leaves, outputs, slopes, flat, first)
+            flat, built = made[1:]
+            self._commit(leaves, outputs, *made, first)
+        if built is not None:
+            return built[0]
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
 
     def _commit(
@@ -154,9 +168,11 @@ class Trace:
         outputs: Sequence[Array],
         slopes: Sequence[tuple[Tensor, Any]],
         flat: list[Any],
+        built: Any,
         first: bool,
     ) -> None:
-        """`flat`: the results, of which those at the end are what arguments look at from now on."""
+        """`flat`: the results, of which those at the end are what arguments look at from now on. `built`: what was made
+        of the template."""
         self.ran = True
         for source, n in self.draws:
             source.offset += n
@@ -173,6 +189,13 @@ class Trace:
             leaf.grad = slope
         for i, required in self.required:
             leaves[i].requires_grad_(required)
+        if self.grad_mode is not None:
+            torch.set_grad_enabled(self.grad_mode)
+        if built is not None:
+            call = call_of(leaves)
+            located = [change.table.located(call) for change in self.changes]
+            for change, of, new in zip(self.changes, located, built[1], strict=True):
+                change.apply(of, new)
         if not first:
             for call in self.schedule.after:
                 call()
@@ -182,8 +205,9 @@ class Trace:
 
     def _made(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]
-    ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any]]:
-        """(leaves and the gradients that they get, the results) of what the program made of its inputs."""
+    ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any], Any]:
+        """(leaves and the gradients that they get, the results, what the template makes of them) of what the program
+        made of its inputs."""
         new = outputs[len(self.written) :]
         tensors: dict[int, Tensor] = {}  # the first on each storage
 
@@ -199,7 +223,7 @@ class Trace:
             if gradient.make is not None and gradient.survivor is not None:
                 slopes.append((leaf, gradient.make(new[gradient.survivor])))
             elif gradient.survivor is None or gradient.metadata is None:
-                slopes.append((leaf, None))
+                slopes.append((leaf, None if gradient.find is None else gradient.find(leaves)))
             else:
                 slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
         flat = []
@@ -213,6 +237,8 @@ class Trace:
                 argument = leaves[result.argument]
                 m = result.metadata
                 flat.append(argument if m is None else m.view(argument.detach()))
+            elif result.look is not None:
+                flat.append(result.look(leaves))
             elif result.host is not None:
                 flat.append(result.host())
             else:
@@ -225,4 +251,8 @@ class Trace:
                 flat[i] = tensor_with_history
         for i, j in self.again:
             flat[i] = flat[j]
-        return slopes, flat
+        if self.template is None:
+            return slopes, flat, None
+        call, old = call_of(leaves), self.template.old
+        olds = [x if find is None else find(call) for x, find in zip(old, self.finds, strict=True)]
+        return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)

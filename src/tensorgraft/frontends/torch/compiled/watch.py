@@ -16,7 +16,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
-from tensorgraft.frontends.torch.compiled.host import HostWatch
+from tensorgraft.frontends.torch.compiled.host import HostWatch, on_host, raw_gradient
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE
 
 
 @dataclass
@@ -46,7 +48,7 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
 
         handle = torch.nn.modules.module.register_module_forward_pre_hook(note_module)
         stack.callback(handle.remove)
-        stack.enter_context(_zero_grad(capture))
+        stack.enter_context(_gradients(capture))
         stack.enter_context(_schedulers(capture, schedule))
         stack.enter_context(_buckets())
         yield watch
@@ -83,19 +85,47 @@ def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None
 
 
 @contextlib.contextmanager
-def _zero_grad(capture: Capture) -> Iterator[None]:
+def _gradients(capture: Capture) -> Iterator[None]:
+    """Note whose `.grad` Python reads, and whose it sets. `zero_grad` reads it only to drop it."""
+
+    def note(t: torch.Tensor, reset: bool) -> None:
+        if state.now.capture is not capture or capture.made_inside(t):
+            return
+        if t.device.type == TYPE:
+            capture.note_gradient(t, reset)
+        elif not reset and (g := raw_gradient(t)) is not None and on_host(t) and capture.host is not None:
+            capture.host.note_gradient(t, g)
+
+    def read(self: torch.Tensor) -> torch.Tensor | None:
+        note(self, quiet)
+        return raw_gradient(self)
+
+    def assign(self: torch.Tensor, value: torch.Tensor | None) -> None:
+        note(self, True)
+        torch._C.TensorBase.grad.__set__(self, value)  # type: ignore[attr-defined]
+
+    def drop(self: torch.Tensor) -> None:
+        assign(self, None)
+
+    quiet = False
+
     def wrap(original: Any) -> Any:
         def zero_grad(self: Any, set_to_none: bool = True) -> None:
-            if set_to_none:
-                groups = getattr(self, "param_groups", None)
-                tensors = self.parameters() if groups is None else (p for g in groups for p in g["params"])
-                capture.note_reset(list(tensors))
-            original(self, set_to_none)
+            nonlocal quiet
+            outer, quiet = quiet, set_to_none
+            try:
+                original(self, set_to_none)
+            finally:
+                quiet = outer
 
         return zero_grad
 
-    with replaced(torch.optim.Optimizer, "zero_grad", wrap), replaced(torch.nn.Module, "zero_grad", wrap):
-        yield
+    torch.Tensor.grad = property(read, assign, drop)  # type: ignore[assignment]
+    try:
+        with replaced(torch.optim.Optimizer, "zero_grad", wrap), replaced(torch.nn.Module, "zero_grad", wrap):
+            yield
+    finally:
+        del torch.Tensor.grad
 
 
 @contextlib.contextmanager

@@ -1,101 +1,107 @@
 """Python values behind attributes that a traced function reads: `self.scale`, `module.eps`.
 
 They are constants of the program, so that a trace holds only as long as they do. While a function is traced, the
-attributes that it reads of modules, and of the object that it is a method of, are noted: those with plain values. One
-that the function itself changes (`self.ready = True`) is expected as it was before, so that the next call is traced
-again. If that trace changes it too (`self.calls += 1`), no trace could ever serve two calls: it is not looked at any
-more, and a warning says that Python runs while a function is traced, not at every call.
+attributes that it reads of modules, of the object that it is a method of, and of others that it reaches are noted. One
+that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each
+call repeats. One that the function changes otherwise is expected as it was before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import types
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
 import torch
 
-from tensorgraft.compiled.surroundings import Surroundings, is_of_program
-from tensorgraft.compiled.values import is_plain, plain, same
+from tensorgraft.compiled.instructions import is_counted_up
+from tensorgraft.compiled.reach import is_of_program
+from tensorgraft.compiled.side_effects import Change, World, opaque
+from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.values import Slot, is_plain, plain, same
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
+# what they hold is fed, or guarded, otherwise
+_UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
 _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training"}  # of `nn.Module` itself
 
 
 class Reads:
-    """The attributes that were read, with the values that were found first: plain ones, and of objects of the program's
-    own classes all others, which `surroundings` looks into."""
+    """The attributes that were read, with the values that were found first: plain ones, tensors, and of objects of the
+    program's own classes all others, which `surroundings` looks into.
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
+    `world` takes what an object has before the function changes it; objects in `keyed` are part of the call's key.
+    """
+
+    def __init__(self, surroundings: Surroundings, world: World, keyed: Collection[int]) -> None:
+        self._surroundings, self._world, self._keyed = surroundings, world, keyed
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
-        self._tensors: dict[int, dict[str, torch.Tensor]] = {}  # of the owners, when they were first read
-        self._before: dict[int, tuple[Any, list[dict[str, Any]]]] = {}  # objects, and all that they had themselves
+        self._counted: set[tuple[int, str]] = set()
+        self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
 
     def meet(self, owner: Any) -> None:
-        """Note the tensors that an owner has before the function changes it."""
+        """Note an owner before anything is read of it."""
         self.owners[id(owner)] = owner
-        self._tensors[id(owner)] = _tensors_of(owner)
-        self.keep(owner)
+        self._world.watch(type(owner).__name__, owner)
 
-    def keep(self, owner: Any) -> None:
-        """Note what an object has, before the function runs."""
-        if id(owner) not in self._before:
-            self._before[id(owner)] = owner, [dict(table) for table in _tables_of(owner)]
-
-    def restore(self) -> None:
-        """Of a trace that failed: attributes that the function has given tensors of the trace are as they were."""
-        for owner, tables in self._before.values():
-            for now, before in zip(_tables_of(owner), tables, strict=False):
-                for name, value in list(now.items()):
-                    if not isinstance(value, torch.Tensor) or before.get(name) is value:
-                        continue
-                    if name in before:
-                        now[name] = before[name]
-                    else:
-                        del now[name]
-
-    def rebound(self) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-        """(an attribute, its tensor before, its tensor now) where the function has given it another tensor."""
-        for key, before in self._tensors.items():
-            owner = self.owners[key]
-            now = _tensors_of(owner)
-            for name, t in before.items():
-                if name in now and now[name] is not t:
-                    yield f"{type(owner).__name__}.{name}", t, now[name]
-
-    def note(self, owner: Any, name: str, value: Any) -> None:
+    def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
         known = self.values.setdefault(id(owner), {})
-        if name in known or name.startswith("__"):
+        if name in known or name.startswith("__") or id(owner) in self._keyed:
             return
+        if type(value) in (int, float) and is_counted_up(at.f_code, at.f_lasti):
+            self._counted.add((id(owner), name))
+            return
+        own = getattr(owner, "__dict__", ())
+        if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
+            self.note_absent(owner, name)
+            return
+        before = self._before(owner, name, value)
+        if before is not value:
+            if (id(owner), name) not in self._counted:  # the function has given it this value
+                return
+            value = before
         if is_plain(value):
             if not _computed(owner, name):
                 known[name] = value
-        elif name in getattr(owner, "__dict__", ()) and is_of_program(owner):
+        elif name in own and isinstance(value, torch.Tensor):
+            known[name] = value
+        elif name in own and is_of_program(owner):
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
             for obj in self._surroundings.new_objects():
                 watch_class(type(obj))
 
+    def note_absent(self, owner: Any, name: str) -> None:
+        """An attribute was asked for that is not there; parts of a module are found otherwise then."""
+        if id(owner) not in self._keyed and not any(name in table for table in _parts_of(owner)):
+            self.absent[id(owner), name] = owner
+
+    def _before(self, owner: Any, name: str, value: Any) -> Any:
+        """Return what an attribute was before the trace."""
+        own = getattr(owner, "__dict__", None)
+        table = None if own is None else self._world.tables.get(id(own))
+        return value if table is None or name not in own else table.before.get(name)
+
+    @property
+    def counted(self) -> set[tuple[int, str]]:
+        """The attributes that are counted up and not read otherwise, by the identity of the dictionary they are in."""
+        only = ((self.owners[key], name) for key, name in self._counted if name not in self.values.get(key, ()))
+        return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only}
+
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
 
 
-def _tensors_of(owner: Any) -> dict[str, torch.Tensor]:
-    """Those of its classes, too, in whose place it may put its own."""
-    tables = (*(vars(cls) for cls in reversed(type(owner).__mro__)), *_tables_of(owner))
-    return {name: t for table in tables for name, t in table.items() if isinstance(t, torch.Tensor)}
-
-
-def _tables_of(owner: Any) -> tuple[dict[str, Any], ...]:
-    held = vars(owner) if hasattr(owner, "__dict__") and not isinstance(owner, type) else {}
-    return held, held.get("_buffers") or {}, held.get("_parameters") or {}
+def _parts_of(owner: Any) -> tuple[Any, ...]:
+    own = getattr(owner, "__dict__", {})
+    return tuple(own[key] for key in ("_parameters", "_buffers", "_modules") if key in own)
 
 
 def _computed(owner: Any, name: str) -> bool:
@@ -113,10 +119,6 @@ class _Active(threading.local):
         self.classes: set[type] = set()  # those that are watched
 
 
-# what they hold is fed, or guarded, otherwise
-_UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-
-
 _active = _Active()
 _lock = threading.Lock()
 _watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and their own `__getattribute__`
@@ -130,7 +132,6 @@ def noting(reads: Reads, *owners: Any) -> Iterator[None]:
     watch_class(torch.nn.Module)
     try:
         for owner in owners:
-            reads.keep(owner)
             watch_class(type(owner))
         yield
     finally:
@@ -141,7 +142,7 @@ def noting(reads: Reads, *owners: Any) -> Iterator[None]:
 
 def watch_class(cls: type) -> None:
     """Note what is read of its objects, too."""
-    made_in_python = bool(cls.__flags__ & 1 << 9)
+    made_in_python = cls.__flags__ & 1 << 9 and not cls.__flags__ & 1 << 8  # and its attributes can be set
     if made_in_python and cls not in _active.classes and not issubclass(cls, (*_UNWATCHED, *_active.classes)):
         _active.classes.add(cls)
         _watch(cls)
@@ -178,11 +179,16 @@ def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
                 reads.meet(self)
             finally:
                 _active.reads = reads
-        value = original(self, name)
+        try:
+            value = original(self, name)
+        except AttributeError:
+            if not name.startswith("__"):
+                reads.note_absent(self, name)
+            raise
         if name not in _OWN:
             _active.reads = None  # what is asked here is not the function's
             try:
-                reads.note(self, name, value)
+                reads.note(self, name, value, sys._getframe(1))
             finally:
                 _active.reads = reads
         return value
@@ -190,30 +196,28 @@ def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     return __getattribute__
 
 
+def _has(owner: Any, name: str) -> bool:
+    return name in getattr(owner, "__dict__", ()) or any(name in table for table in _parts_of(owner))
+
+
 class Attributes:
-    """The guard: the attributes have the values that the function found.
+    """The guard: the attributes have the values that the function found. To be made when what the trace has changed is
+    undone. `slot`: makes of a value that the function replaces what may stand in its place at another call."""
 
-    `changed`: attributes that earlier traces have changed, by owner and name; it is added to.
-    """
-
-    def __init__(self, reads: Reads, changed: set[tuple[int, str]]) -> None:
+    def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
+        """`written`: tables that the function does not read, by identity."""
+        self._absent = [(owner, name) for (_, name), owner in reads.absent.items() if not _has(owner, name)]
+        changed = {(id(c.table.of), key) for c in changes if isinstance(c.table.before, dict) for key in c.keys}
         self._groups: list[tuple[Callable[[Any], Any], Any]] = []
         self._names: list[tuple[Any, str]] = []
         self._held: list[Any] = []
         for key, values in reads.values.items():
             owner = reads.owners[key]
-            kept = {}
-            for name, value in values.items():
-                now = getattr(owner, name, None)
-                if same(now, value):
-                    kept[name] = now
-                elif not is_plain(value):  # it puts others in their place: tensors are `_check_rebound`'s
-                    continue
-                elif (key, name) in changed and is_plain(now):
-                    _warn(owner, name, value, now)
-                else:
-                    changed.add((key, name))
-                    kept[name] = value
+            own = id(getattr(owner, "__dict__", None))
+            kept = {name: value for name, value in values.items() if id(value) not in written}
+            for name, value in kept.items():
+                if (own, name) in changed:
+                    kept[name] = slot(value) or value
             if kept:
                 names = [*kept] if len(kept) > 1 else [*kept] * 2  # of several names a getter makes a tuple
                 self._groups.append((attrgetter(*names), owner))
@@ -225,29 +229,26 @@ class Attributes:
             now = [get(owner) for get, owner in self._groups]
         except AttributeError:
             return False
+        if any(_has(owner, name) for owner, name in self._absent):
+            return False
         if all(map(is_, chain.from_iterable(now), self._held)):
             return True
         values = list(chain.from_iterable(now))
         if not all(map(same, values, self._held)):
             return False
-        self._held = values
+        if not any(held.__class__ is Slot for held in self._held):
+            self._held = values
         return True
 
     def broken(self) -> str | None:
         """What has changed, in words."""
+        for owner, name in self._absent:
+            if _has(owner, name):
+                return f"{type(owner).__name__}.{name} is there now"
         for (owner, name), held in zip(self._names, self._held, strict=True):
             now = getattr(owner, name, None)
             if not same(now, held):
                 own = f"{type(owner).__name__}.{name}"
-                return f"{own} was {held!r} and is {now!r}" if is_plain(now) else f"{own} is another object"
+                told = is_plain(now) and is_plain(held)
+                return f"{own} was {held!r} and is {now!r}" if told else f"{own} is another object"
         return None
-
-
-def _warn(owner: Any, name: str, before: Any, after: Any) -> None:
-    warnings.warn(
-        f"a function under tg.jit changes {type(owner).__name__}.{name} from {before!r} to {after!r} in Python, which"
-        " happens when it is traced, not at every call. Keep what changes in a tensor (register_buffer), or change it"
-        " outside of the function.",
-        UserWarning,
-        stacklevel=2,
-    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.core import codes
+from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, maker, set_storage
 from tensorgraft.hub.backend import Backend
@@ -60,7 +60,10 @@ class Metadata:
         cell = cell_of(t)
         slot = slot_of_backend(codes.plain(cell.backend))
         new = attach(cell, slot, self.dtype, (0,), (1,), 0)
-        return self.lazily(set_storage(new, t.untyped_storage(), self.offset, self.size, self.stride))
+        looks = state.looks  # a new tensor is none that anybody has looked at
+        set_storage(new, t.untyped_storage(), self.offset, self.size, self.stride)
+        state.looks = looks
+        return self.lazily(new)
 
     def on(self, cell: Storage) -> Tensor:
         slot = slot_of_backend(codes.plain(cell.backend))

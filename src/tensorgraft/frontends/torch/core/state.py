@@ -29,6 +29,7 @@ class _Thread(threading.local):
     computed: dict[Any, list[Any]]  # what the host has computed for that call (`host.HostStep`)
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None
+    unraised: bool | None = None  # the truth that lets a check in PyTorch's C++ pass, while a trace is in it
     resized: bool = False  # room was made in `out=` tensors after PyTorch had taken the call: nothing refuses it now
 
     def __init__(self) -> None:
@@ -36,6 +37,13 @@ class _Thread(threading.local):
 
 
 now = _Thread()
+looks = 0  # how often tensors that were there have been given another geometry or storage
+
+
+def looks_changed() -> None:
+    """A tensor is about to be given another geometry or storage: compiled functions look at theirs again."""
+    global looks
+    looks += 1
 
 
 def created(cell: Storage) -> Storage:

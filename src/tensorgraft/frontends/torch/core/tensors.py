@@ -146,6 +146,7 @@ def set_storage(
     stride: tuple[int, ...],
 ) -> torch.Tensor:
     """Make a tensor look at a storage: metadata only."""
+    state.looks_changed()
     if state.now.capture is not None:
         state.now.capture.looks_elsewhere(tensor)
     return _set(CPU_KEY, tensor, storage, offset, size, stride)

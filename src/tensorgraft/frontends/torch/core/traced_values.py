@@ -5,13 +5,17 @@ The program's own line comes first, then where the value became traced, then way
 
 from __future__ import annotations
 
+import ast
+import os
+import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 
 from tensorgraft.compiled.asked import Ways, in_extent, ways_out
-from tensorgraft.compiled.places import place_of
+from tensorgraft.compiled.places import is_ours, place_of
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.located import here, where
@@ -58,6 +62,70 @@ def asked_for_value(x: Tensor) -> TracedValueError:
     if frame is not None and in_extent(place_of(frame).node):
         return _error(what, [x], EXTENT, ShapeError)
     return _error(what, [x], NUMBER)
+
+
+def unraised(x: Tensor) -> bool | None:
+    """The truth of `x` with which PyTorch's own code, where it asks only to raise an error, raises none: inside a
+    compiled function nobody is there to raise it. None for any other question."""
+    if x.dtype is not torch.bool:
+        return None
+    if state.now.unraised is not None:
+        return state.now.unraised
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (is_ours(frame.f_code.co_filename) or frame.f_code.co_filename.startswith(_PLUMBING)):
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_filename.startswith(_PYTORCH) or _CHECKERS in frame.f_code.co_filename:
+        return None
+    node: Any = place_of(frame).node
+    truth = True  # of the question, where that of the whole condition is True
+    while not isinstance(node, ast.If | ast.Assert):
+        parent = getattr(node, "parent", None)
+        if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
+            truth = not truth
+        elif isinstance(parent, ast.If | ast.Assert):
+            if node is not parent.test:
+                return None
+        elif not isinstance(parent, ast.BoolOp | ast.Call | ast.Attribute):
+            return None
+        node = parent
+    if node is place_of(frame).node:  # the last part of a condition to be asked may have the place of the whole
+        signs = _signs(node.test, True)
+        if len(signs) > 1:
+            return None
+        (truth,) = signs
+    if isinstance(node, ast.Assert):
+        return truth
+    constraint = frame.f_code.co_filename.endswith(_CONSTRAINTS) and _only_says(node.body)
+    raises = constraint or _only_raises(node.body), _only_raises(node.orelse)
+    return None if raises[0] == raises[1] else truth is raises[1]
+
+
+def _signs(condition: ast.expr, sign: bool) -> set[bool]:
+    """The truths that the parts of a condition have where it is `sign`."""
+    if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
+        return _signs(condition.operand, not sign)
+    if isinstance(condition, ast.BoolOp):
+        return set().union(*(_signs(one, sign) for one in condition.values))
+    return {sign}
+
+
+def _only_raises(body: Sequence[ast.stmt]) -> bool:
+    simple = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
+    return bool(body) and isinstance(body[-1], ast.Raise) and all(isinstance(one, simple) for one in body[:-1])
+
+
+def _only_says(body: Sequence[ast.stmt]) -> bool:
+    """In a constraint of `torch.distributions`, which gives back whether it holds: it hands on a part of that."""
+    return len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Name)
+
+
+_PYTORCH = os.path.dirname(torch.__file__) + os.sep
+_PLUMBING = tuple(
+    _PYTORCH + name
+    for name in ("_ops.py", "overrides.py", "_tensor.py", "_compile.py", "_dynamo" + os.sep, "utils" + os.sep)
+)
+_CONSTRAINTS = os.path.join("distributions", "constraints.py")
+_CHECKERS = os.sep + "testing" + os.sep  # assert_close: to be told is what its caller asks for
 
 
 def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:

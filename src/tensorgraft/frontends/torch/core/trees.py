@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import types
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import optree
@@ -13,23 +16,126 @@ import torch
 from torch.utils import _cxx_pytree as _  # noqa: F401  registers PyTorch's nodes with optree
 from torch.utils import _pytree
 
-from tensorgraft.compiled.function import Structure, flattening, unflatten_call
+from tensorgraft.compiled.function import Boxed, Expanded, Leaves, Structure, call_of, flattening, unflatten_call
+from tensorgraft.compiled.values import exact, is_plain
 
 _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), torch.dtype})
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="torch")
+    try:
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="torch")
+    except RuntimeError:  # keys that are tensors, which cannot be sorted
+        return _pytree.tree_flatten(tree)
     for leaf in leaves:
         if leaf.__class__ not in _ATOMS and _pytree._get_node_type(leaf) in _pytree.SUPPORTED_NODES:
             return _pytree.tree_flatten(tree)
     return leaves, structure
 
 
+def flatten_results(tree: Any) -> tuple[list[Any], Structure]:
+    """Flatten what a function returns; sizes are leaves, which otherwise would be tuples."""
+    if not any(type(x) is torch.Size for x in containers(tree)):
+        return flatten(tree)
+    is_size = lambda x: type(x) is torch.Size  # noqa: E731
+    return optree.tree_flatten(tree, is_leaf=is_size, none_is_leaf=True, namespace="torch")
+
+
+def containers(tree: Any) -> Iterator[Any]:
+    """Yield the lists, tuples, dictionaries, deques and sets of a tree."""
+    stack = [tree]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, dict | list | tuple | deque | set):
+            yield x
+            stack.extend(x.values() if isinstance(x, dict) else x)
+
+
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:
     return structure.unflatten(leaves)
 
 
-flatten_call = flattening(_ATOMS, flatten)
+def _flatten_arguments(tree: Any) -> tuple[list[Any], Structure]:
+    """Flatten the arguments of a call, objects with tensors in them as well: their parts follow the other leaves."""
+    leaves, structure = flatten(tree)
+    parts: list[Any] = []
+    objects = []
+    for k, leaf in enumerate(leaves):
+        if leaf.__class__ not in _ATOMS and not isinstance(leaf, _WHOLE) and not is_plain(leaf):
+            inside: list[Any] = []
+            form = _form(leaf, inside, {})
+            if form is not None and (
+                leaf.__class__.__hash__ is None or any(isinstance(x, torch.Tensor) for x in inside)
+            ):
+                objects.append((k, form))
+                leaves[k] = Boxed(leaf)
+                parts += inside
+    return (leaves, structure) if not objects else (leaves + parts, Expanded(structure, len(leaves), tuple(objects)))
 
-__all__ = ["Structure", "flatten", "flatten_call", "unflatten", "unflatten_call"]
+
+_WHOLE = (
+    torch.Tensor,
+    torch.nn.Module,
+    torch.optim.Optimizer,
+    torch.Generator,
+    type,
+    types.ModuleType,
+    types.FunctionType,
+)
+_MOST = 1024  # parts of one object
+
+
+def _form(x: Any, parts: list[Any], seen: dict[int, int]) -> Any:
+    """Add what is in an object to `parts`, and return its form: types, names of attributes and keys. None for what is
+    too large, or has keys that are no plain values."""
+    if is_plain(x) or isinstance(x, _WHOLE):
+        parts.append(x)
+        return "leaf"
+    if id(x) in seen:
+        return "again", seen[id(x)]
+    seen[id(x)] = len(seen)
+    if len(parts) > _MOST:
+        return None
+    kind = type(x)
+    forms: list[Any] = []
+    if isinstance(x, dict):
+        if not all(map(is_plain, x)):
+            return None
+        forms.append(tuple(map(exact, x)))
+        forms += (_form(v, parts, seen) for v in x.values())
+    elif isinstance(x, list | tuple | deque):
+        forms += (_form(v, parts, seen) for v in x)
+    elif isinstance(x, set | frozenset):
+        if not all(map(is_plain, x)):
+            return None
+        forms.append(frozenset(map(exact, x)))
+    own = getattr(x, "__dict__", None)
+    names = [*(own or ()), *(n for cls in kind.__mro__ for n in _slots(cls) if hasattr(x, n))]
+    if names:
+        forms.append(tuple(names))
+        forms += (_form(getattr(x, n), parts, seen) for n in names)
+    elif not forms and not isinstance(x, dict | list | tuple | deque | set | frozenset):
+        parts.append(x)
+        return "leaf"
+    return None if None in forms else (kind, *forms)
+
+
+def _slots(cls: type) -> tuple[str, ...]:
+    slots = vars(cls).get("__slots__", ())
+    return tuple(n for n in ([slots] if isinstance(slots, str) else slots) if n not in ("__dict__", "__weakref__"))
+
+
+flatten_call = flattening(_ATOMS, _flatten_arguments)
+
+__all__ = [
+    "Boxed",
+    "Leaves",
+    "Structure",
+    "call_of",
+    "containers",
+    "flatten",
+    "flatten_call",
+    "flatten_results",
+    "unflatten",
+    "unflatten_call",
+]

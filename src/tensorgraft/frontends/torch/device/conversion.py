@@ -145,6 +145,7 @@ def data(inherited: Any) -> property:
     """`Tensor.data`."""
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
+        state.looks_changed()
         if state.now.capture is not None and self.device.type == TYPE:
             state.now.capture.looks_elsewhere(self)
         if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):

@@ -165,16 +165,16 @@ class ScriptAttributes:
         self._module = module
         self._held = {name: value for name, value in _attributes(module).items() if _plain(value)}
 
-    def __getitem__(self, name: str) -> Any:
+    def get(self, name: str) -> Any:
         return self._module._c.getattr(name) if self._module._c.hasattr(name) else None
 
     def hold(self) -> bool:
-        return all(self[name] == value for name, value in self._held.items())
+        return all(self.get(name) == value for name, value in self._held.items())
 
     def broken(self) -> str:
         """What has changed, in words."""
-        name, value = next(item for item in self._held.items() if self[item[0]] != item[1])
-        return f"{self._module.original_name}.{name} was {value!r} and is {self[name]!r}"
+        name, value = next(item for item in self._held.items() if self.get(item[0]) != item[1])
+        return f"{self._module.original_name}.{name} was {value!r} and is {self.get(name)!r}"
 
 
 def attributes_of(module: torch.nn.Module) -> Any:

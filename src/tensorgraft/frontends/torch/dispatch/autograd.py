@@ -10,6 +10,7 @@ An operator with a kernel has its own derivative formula, where on the CPU those
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,9 @@ def install() -> None:
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, key)
         _library.impl("ctc_loss.Tensor", _ctc_loss, key)
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        _library.impl("cov", _cov, key)
+        _library.impl("istft", functools.partial(_unchecked, torch.ops.aten.istft.default, False), key)
     _library.impl("max_pool1d", _max_pool1d, "AutogradPrivateUse1")
 
 
@@ -39,6 +43,31 @@ def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
     """PyTorch takes it apart for any device, and wants the numbers on the CPU."""
     op = torch.ops.aten.tensor_split.tensor_indices_or_sections
     return op._op_dk(_COMPOSITE, x, where.cpu(), dim)  # not `decompose`: that of Python says other errors
+
+
+def _unchecked(op: Any, truth: bool, *args: Any, **kwargs: Any) -> Any:
+    """An operator that PyTorch takes apart. Inside a trace its checks of values, which pass where what is asked for is
+    `truth`, are not made."""
+    before, state.now.unraised = state.now.unraised, truth if state.now.capture is not None else None
+    try:
+        return op._op_dk(_COMPOSITE, *args, **kwargs)
+    finally:
+        state.now.unraised = before
+
+
+def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    op = torch.ops.aten.cov.default
+    weights = [w for w in (fweights, aweights) if w is not None]
+    whole = functools.partial(_unchecked, op, x.ndim > 0 and x.shape[-1] <= correction)
+    if state.now.capture is None or not weights:
+        return whole(x, correction=correction, fweights=fweights, aweights=aweights)
+    # what is left of the weights decides whether there are any degrees of freedom
+    w = math.prod(weights[1:], start=weights[0])
+    total = w.sum()
+    rows = x.reshape(1, -1) if x.ndim < 2 else x
+    rows = rows - ((rows * w).sum(1) / total).unsqueeze(1)
+    free = total - correction * ((w * aweights).sum() / total if aweights is not None and correction else 1)
+    return ((rows @ (rows * w).t().conj()) / free.clamp(min=0)).squeeze()
 
 
 def _max_pool1d(*args: Any) -> Any:

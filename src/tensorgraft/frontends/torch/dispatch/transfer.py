@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.tensors import (
     numpy_dtype,
     set_storage,
 )
-from tensorgraft.frontends.torch.core.traced_values import asked_for_value
+from tensorgraft.frontends.torch.core.traced_values import asked_for_value, unraised
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
 from tensorgraft.hub.backend import Backend
@@ -186,9 +186,12 @@ def item(x: Tensor) -> Any:
     array = array_now(x)
     if cell.backend.is_traced(array):
         known = looked_up(cell.backend, array)
-        if known is None:
+        if known is not None:
+            return known.item()
+        truth = unraised(x)
+        if truth is None:
             raise asked_for_value(x)
-        return known.item()
+        return truth
     return cell.backend.to_numpy(array).item()
 
 

@@ -128,34 +128,63 @@ def _arange(
 
 def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Array:
     """`steps` numbers from `start` to `end`, in double precision; the ends as `dtype` has them where it is integer."""
-    if dtypes.is_integer(dtype):
-        start, end = int(start), int(end)
+    wide = dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64
+    start, end = (_end(xp, x, dtype, wide) for x in (start, end))
     count = xp.iota(steps, dtypes.int64)
-    at = xp.astype(count, dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64)
+    at = xp.astype(count, wide)
     if steps == 1:
         return xp.full_like(at, start)
-    step = (end - start) / max(steps - 1, 1)
+    if isinstance(start, _NUMBERS) and isinstance(end, _NUMBERS):
+        step = (end - start) / max(steps - 1, 1)
+    else:
+        start, end = (xp.full((), x, wide) if isinstance(x, _NUMBERS) else x for x in (start, end))
+        step = xp.divide(xp.subtract(end, start), max(steps - 1, 1))
     left = xp.add(xp.multiply(at, step), start)
     right = xp.subtract(end, xp.multiply(xp.subtract(steps - 1, at), step))  # symmetric, as PyTorch's
     return xp.where(xp.less(count, steps // 2), left, right)
 
 
+_NUMBERS = (int, float, complex)
+
+
+def _end(xp: Any, x: Any, dtype: np.dtype, wide: np.dtype) -> Any:
+    if isinstance(x, _NUMBERS):
+        return int(x) if dtypes.is_integer(dtype) else x  # type: ignore[arg-type]
+    return xp.astype(xp.astype(x, dtypes.int64) if dtypes.is_integer(dtype) else x, wide)
+
+
 def _between(xp: Any, start: Any, end: Any, dtype: np.dtype | None) -> np.dtype:
-    complex_ends = isinstance(start, complex) or isinstance(end, complex)
+    for name, x in (("start", start), ("end", end)):
+        if not isinstance(x, _NUMBERS) and xp.ndim(x):
+            raise RuntimeError(
+                "linspace only supports 0-dimensional start and end tensors, but got"
+                f" {name} with {xp.ndim(x)} dimension(s)."
+            )
+    complex_ends = any(
+        isinstance(x, complex) if isinstance(x, _NUMBERS) else dtypes.is_complex(xp.dtype_of(x)) for x in (start, end)
+    )
     return dtype or (dtypes.complex_dtype(_default(xp)) if complex_ends else _default(xp))
 
 
-@kernel("linspace")
 def _linspace(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype | None = None) -> Array:
     dtype = _between(xp, start, end, dtype)
     return xp.astype(_spaced(xp, start, end, steps, dtype), dtype)
 
 
-@kernel("logspace")
 def _logspace(xp: Any, start: Any, end: Any, steps: int, base: float = 10.0, dtype: np.dtype | None = None) -> Array:
     dtype = _between(xp, start, end, dtype)
     exponents = _spaced(xp, start, end, steps, dtype)
     return xp.astype(xp.pow(xp.full_like(exponents, base), exponents), dtype)
+
+
+for _name, _fn in (("linspace", _linspace), ("logspace", _logspace)):
+    kernel(_name)(_fn)
+    kernel(*(f"{_name}.{ends}" for ends in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")), meta=False)(_fn)
+
+
+@kernel("eye", "eye.m")
+def _eye(xp: Any, n: int, m: int | None = None, dtype: np.dtype | None = None) -> Array:
+    return xp.eye(n, n if m is None else m, dtype or _default(xp))
 
 
 @kernel("scalar_tensor", dynamic=("s",), check=_scalar_fits)

@@ -73,6 +73,11 @@ REASONS = {
     "it raises what the CPU raises for values and shapes that the decomposition takes": """
         binary_cross_entropy max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss_forward take
     """,
+    "where the decomposition is refused, as from 256 rows on, the CPU would compute it": "eye eye.m",
+    "PyTorch asks for the values of its ends": """
+        linspace.Scalar_Tensor linspace.Tensor_Scalar linspace.Tensor_Tensor logspace.Scalar_Tensor
+        logspace.Tensor_Scalar logspace.Tensor_Tensor
+    """,
     "it is one composite of the hub, which keeps little in memory; the decomposition asks for the CPU's strides": """
         _scaled_dot_product_flash_attention_for_cpu
     """,

@@ -189,8 +189,7 @@ def _lstsq(
     rank = xp.sum(xp.astype(kept, dtypes.int64), axis=-1)
     none = xp.zeros((0,), dtypes.real_dtype(xp.dtype_of(a)))
     residuals = none
-    full_rank = driver == "gels" or bool(xp.to_numpy(xp.all(xp.equal(rank, n))))
-    if m > n and driver != "gelsy" and full_rank:
+    if m > n and driver != "gelsy" and (driver == "gels" or bool(xp.to_numpy(xp.all(xp.equal(rank, n))))):
         residuals = xp.sum(xp.square(xp.abs(xp.subtract(right, xp.matmul(a, x)))), axis=-2)
     return (
         xp.squeeze(x, -1) if vector else x,

@@ -1,0 +1,95 @@
+"""Read from bytecode how a function uses what it loads: whether a container is only written to, and which attributes
+are counted up (`self.calls += 1`)."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from collections.abc import Iterable, Iterator
+
+# Methods that change a container and tell nothing of it.
+_WRITES = frozenset({"append", "extend", "add", "appendleft", "extendleft"})
+_COUNTING = ("+=", "-=")
+
+
+@functools.lru_cache(maxsize=4096)
+def _instructions(code: types.CodeType) -> list[dis.Instruction]:
+    return list(dis.get_instructions(code))
+
+
+def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object, and those of the functions, classes and comprehensions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_of(constant)
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(code: types.CodeType) -> frozenset[str]:
+    """Return the global names and names of attributes that code mentions, functions inside it included."""
+    return frozenset(name for one in codes_of(code) for name in one.co_names)
+
+
+@functools.lru_cache(maxsize=4096)
+def stored_names(code: types.CodeType) -> frozenset[str]:
+    """Return the global names that code binds (`global n; n = ...`), functions inside it included."""
+    stores = ("STORE_GLOBAL", "DELETE_GLOBAL")
+    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname in stores)
+
+
+def uses_of(name: str, codes: Iterable[types.CodeType]) -> set[str]:
+    """Return what code does with the container that it calls `name`, a variable or an attribute: "read"; "written"
+    where it appends to it or assigns an entry; "counted" where it counts an entry up."""
+    return {use for code in codes for use in _uses_of(name, code)}
+
+
+@functools.lru_cache(maxsize=8192)
+def _uses_of(name: str, outer: types.CodeType) -> frozenset[str]:
+    uses = set()
+    for code in codes_of(outer):
+        instructions = _instructions(code)
+        for k, one in enumerate(instructions):
+            if one.argval != name and not (isinstance(one.argval, tuple) and name in one.argval):
+                continue
+            if one.opname.startswith("LOAD_") and one.opname not in ("LOAD_CONST", "LOAD_CLOSURE"):
+                uses.add("read" if isinstance(one.argval, tuple) else _use(instructions[k + 1 : k + 14]))
+            elif one.opname.startswith(("STORE_", "DELETE_")) and one.opname not in ("STORE_FAST", "STORE_NAME"):
+                uses.add("read")  # the name is bound to something else, too
+    return frozenset(uses)
+
+
+def _use(following: list[dis.Instruction]) -> str:
+    """Return what the instructions that follow do with what the one before has loaded."""
+    following = [i for i in following if i.opname not in ("PUSH_NULL", "NOP", "EXTENDED_ARG")]
+    names = [i.opname for i in following]
+    if len(following) < 2:
+        return "read"
+    if names[0] in ("LOAD_METHOD", "LOAD_ATTR"):
+        return "written" if following[0].argval in _WRITES else "read"
+    if not names[0].startswith("LOAD_"):
+        return "read"
+    if names[1] == "STORE_SUBSCR":
+        return "written"
+    counting = len(names) > 6 and names[1:3] == ["COPY", "COPY"] and names[3] in ("BINARY_SUBSCR", "BINARY_OP")
+    if counting and following[5].argrepr in _COUNTING and "STORE_SUBSCR" in names[6:9]:
+        return "counted"
+    return "read"
+
+
+def is_counted_up(code: types.CodeType, offset: int) -> bool:
+    """Say whether the attribute that the instruction at `offset` loads is the target of `+=` or `-=`, and the value
+    goes nowhere else."""
+    instructions = _instructions(code)
+    k = next((k for k, one in enumerate(instructions) if one.offset == offset), 0)
+    if not k or instructions[k].opname != "LOAD_ATTR":
+        return False
+    before = instructions[k - 1]
+    if before.opname != "COPY" or before.arg != 1:  # only an augmented assignment needs its object twice
+        return False
+    name = instructions[k].argval
+    for j in range(k + 1, len(instructions)):
+        if instructions[j].opname == "STORE_ATTR" and instructions[j].argval == name:
+            return any(one.argrepr in _COUNTING for one in instructions[j - 3 : j])
+    return False

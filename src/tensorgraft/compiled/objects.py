@@ -1,0 +1,154 @@
+"""Results of compiled functions that are objects (dataclasses, distributions, subclasses of containers): made anew at
+every call, with the arrays of that call in them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tensorgraft.compiled.reach import content_of
+from tensorgraft.compiled.values import is_plain
+from tensorgraft.errors import TracedValueError
+
+_ATOMS = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
+
+
+@contextlib.contextmanager
+def noting_new() -> Iterator[Callable[[Any], bool]]:
+    """Tell which objects are made inside the context: a function that says it of one, while the context is open.
+
+    Objects from before are put where the garbage collector does not list them (`gc.freeze`)."""
+    frozen = gc.get_freeze_count() > 0  # somebody else has done so, and would find theirs there no more
+    before = {id(one) for one in gc.get_objects()} if frozen else frozenset[int]()
+    new: set[int] = set()
+    old: set[int] = set()
+
+    def is_new(value: Any) -> bool:
+        if type(value) in (dict, tuple):  # the collector does not know those that hold plain values only
+            return True
+        if id(value) not in new and id(value) not in old:
+            new.update({id(one) for one in gc.get_objects()}.difference(before))
+            if id(value) not in new:
+                old.add(id(value))
+        return id(value) in new
+
+    if frozen:
+        yield is_new
+        return
+    gc.freeze()
+    try:
+        yield is_new
+    finally:
+        gc.unfreeze()
+
+
+class Template:
+    """An object of a trace, of which each call gets a copy.
+
+    Arguments:
+        value: the object.
+        is_array: tells arrays, which each call has its own of; they are `arrays`, each once.
+        is_old: tells objects from outside, which are handed out as they are.
+    """
+
+    def __init__(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
+        self.value = value
+        self.arrays: list[Any] = []
+        self.old: list[Any] = []
+        self._functions: list[types.FunctionType] = []
+        self._copied = False  # something is in it that has to be copied
+        self._find(value, is_array, is_old)
+        if self._copied:
+            self.make(self.arrays)  # what cannot be copied is found out while the function is traced
+
+    def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
+        seen: dict[int, Any] = {}
+        queue = deque([value])
+        while queue:
+            x = queue.popleft()
+            if is_plain(x) or isinstance(x, _ATOMS) or id(x) in seen:
+                continue
+            seen[id(x)] = x
+            if is_array(x):
+                self.arrays.append(x)
+            elif is_old(x):
+                self.old.append(x)
+            else:
+                self._copied = True
+                if isinstance(x, types.FunctionType):
+                    self._functions.append(x)
+                queue.extend(_inside(x))
+
+    def make(self, arrays: Sequence[Any], old: Sequence[Any] | None = None) -> Any:
+        """Return a copy with other arrays in it. `old`: what stands for `self.old` at this call."""
+        memo: dict[int, Any] = dict(zip(map(id, self.arrays), arrays, strict=True))
+        memo.update(zip(map(id, self.old), self.old if old is None else old, strict=True))
+        try:
+            for fn in self._functions:
+                memo[id(fn)] = made = _with_cells(fn)
+                for cell, before in zip(made.__closure__ or (), fn.__closure__ or (), strict=True):
+                    with contextlib.suppress(ValueError):
+                        cell.cell_contents = copy.deepcopy(before.cell_contents, memo)
+            return copy.deepcopy(self.value, memo)
+        except TracedValueError:
+            raise
+        except Exception as error:
+            raise TracedValueError(
+                f"a compiled function returns or keeps a {type(self.value).__qualname__} that cannot be copied, so that"
+                f" each call could be given its own ({type(error).__name__}: {error}).\n"
+                "  its arrays:   return or keep these, in tuples, lists or dictionaries\n"
+                "  make it:      outside of the compiled function"
+            ) from error
+
+
+def _inside(x: Any) -> Iterator[Any]:
+    """Yield what an object holds."""
+    if isinstance(x, dict):
+        yield from x.keys()
+        yield from x.values()
+    elif isinstance(x, list | tuple | set | frozenset | deque):
+        yield from x
+    elif isinstance(x, types.FunctionType):
+        yield from map(content_of, x.__closure__ or ())
+        yield from x.__defaults__ or ()
+        return
+    elif isinstance(x, types.MethodType):
+        yield x.__self__
+        return
+    elif type(x).__name__ == "partial" and hasattr(x, "func"):
+        yield from (x.func, *x.args, *x.keywords.values())
+    own = getattr(x, "__dict__", None)
+    if isinstance(own, dict):
+        yield from own.values()
+    for cls in type(x).__mro__:
+        slots = vars(cls).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(x, name):
+                yield getattr(x, name)
+
+
+def behind(value: Any) -> Iterator[Any]:
+    """Yield an object, and all that is in it."""
+    seen: dict[int, Any] = {}
+    queue = deque([value])
+    while queue:
+        x = queue.popleft()
+        if is_plain(x) or isinstance(x, _ATOMS) or id(x) in seen:
+            continue
+        seen[id(x)] = x
+        yield x
+        queue.extend(_inside(x))
+
+
+def _with_cells(fn: types.FunctionType) -> types.FunctionType:
+    """Return the same function with variables of its own around it."""
+    cells = tuple(types.CellType() for _ in fn.__closure__ or ())
+    made = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
+    made.__kwdefaults__, made.__qualname__ = fn.__kwdefaults__, fn.__qualname__
+    made.__dict__.update(fn.__dict__)
+    return made

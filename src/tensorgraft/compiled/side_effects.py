@@ -1,0 +1,528 @@
+"""Side effects of a traced function on Python's objects: entries of containers, attributes, variables, draws of random
+numbers.
+
+Before a trace `World` takes a shallow copy of everything mutable that the function reaches. After it the copies are
+compared: what differs is a `Change`, which is undone, and done again at every call of the compiled program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import is_, is_not
+from typing import Any
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.instructions import codes_of, names_of, stored_names, uses_of
+from tensorgraft.compiled.reach import Named, content_of, in_library, is_compiled_function
+from tensorgraft.compiled.values import is_scalar, same
+
+_MOST = 100_000  # objects
+_OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
+_OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
+_OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__"}
+
+
+def opaque(*kinds: type) -> None:
+    """Leave out objects of these types: a front end knows otherwise what changes in them."""
+    _OPAQUE.extend(kinds)
+
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
+Find = Callable[[Call], Any]
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Table:
+    """A mutable object whose entries a function may change, with its entries before a trace.
+
+    `find` gives the object that stands in its place at another call: itself, unless it comes with the arguments.
+    """
+
+    name: str
+    of: Any
+    before: Any  # a dict, a list or a set
+    find: Find | None  # None: always `of`
+    start: Any = None  # what the trace began with, where that is not `before`
+
+    def located(self, call: Call) -> Any:
+        return self.of if self.find is None else self.find(call)
+
+
+class Variables:
+    """The variables of functions around a function, and the global ones that it binds."""
+
+    def __init__(self, fn: types.FunctionType) -> None:
+        self.fn = fn
+        self.globals = sorted(stored_names(fn.__code__))
+
+    def entries(self) -> dict[int | str, Any]:
+        """Return cells by their places, global variables by their names."""
+        space = self.fn.__globals__
+        made: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
+        for k, cell in enumerate(self.fn.__closure__ or ()):
+            with contextlib.suppress(ValueError):  # a variable that is not bound yet
+                made[k] = cell.cell_contents
+        return made
+
+    def put(self, key: int | str, value: Any) -> None:
+        if isinstance(key, int):
+            self._cell(key).cell_contents = value
+        else:
+            self.fn.__globals__[key] = value
+
+    def drop(self, key: int | str) -> None:
+        if isinstance(key, int):
+            del self._cell(key).cell_contents
+        else:
+            self.fn.__globals__.pop(key, None)
+
+    def _cell(self, k: int) -> types.CellType:
+        assert self.fn.__closure__ is not None
+        return self.fn.__closure__[k]
+
+
+class Namespace:
+    """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
+
+    def __init__(self, of: Any, names: Iterable[str]) -> None:
+        self.of = of
+        self.names = [n for n in names if n in vars(of) and not (n.startswith("__") and n.endswith("__"))]
+
+    def entries(self) -> dict[str, Any]:
+        own = vars(self.of)
+        return {name: own[name] for name in self.names if name in own}
+
+    def put(self, key: str, value: Any) -> None:
+        setattr(self.of, key, value)
+
+    def drop(self, key: str) -> None:
+        delattr(self.of, key)
+
+
+class Slots:
+    """Attributes of an object whose class has `__slots__`."""
+
+    def __init__(self, of: Any, names: Sequence[str]) -> None:
+        self.of, self.names = of, names
+
+    def entries(self) -> dict[str, Any]:
+        return {name: getattr(self.of, name) for name in self.names if hasattr(self.of, name)}
+
+    def put(self, key: str, value: Any) -> None:
+        object.__setattr__(self.of, key, value)
+
+    def drop(self, key: str) -> None:
+        object.__delattr__(self.of, key)
+
+
+class Environment:
+    """Variables of the process's environment."""
+
+    def __init__(self) -> None:
+        import os
+
+        self.of = os.environ
+
+    def entries(self) -> dict[str, str]:
+        return dict(self.of)
+
+    def put(self, key: str, value: str) -> None:
+        self.of[key] = value
+
+    def drop(self, key: str) -> None:
+        del self.of[key]
+
+
+def entries_of(of: Any) -> Any:
+    """Return a shallow copy of what is in a table: a dict, a list or a set."""
+    if isinstance(of, dict):
+        return dict(of.items()) if type(of) is not dict else of.copy()
+    if isinstance(of, list | deque):
+        return list(of)
+    return set(of) if isinstance(of, set) else of.entries()
+
+
+def _put(of: Any, key: Any, value: Any) -> None:
+    if isinstance(of, dict):
+        (OrderedDict if isinstance(of, OrderedDict) else dict).__setitem__(of, key, value)
+    else:
+        of.put(key, value)
+
+
+def _drop(of: Any, key: Any) -> None:
+    if isinstance(of, dict):
+        (OrderedDict if isinstance(of, OrderedDict) else dict).__delitem__(of, key)
+    else:
+        of.drop(key)
+
+
+# ---- changes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Change:
+    """What a function has done to one table. New values are entries `new`, in the order of their places."""
+
+    table: Table
+    new: list[Any]
+    keys: list[Any]  # of a dict: where new values go
+    dropped: list[Any]  # keys, or elements of a set
+    order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
+    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much
+
+    def apply(self, of: Any, new: Sequence[Any]) -> None:
+        """Do the same to `of`, the table of a call, with the values of that call."""
+        if isinstance(of, set):
+            of.difference_update(self.dropped)
+            of.update(new)
+        elif isinstance(of, list | deque):
+            if self.order is None:
+                of.extend(new)
+                return
+            fresh = iter(new)
+            elements = list(of)
+            made = [next(fresh) if k is None else elements[k] for k in self.order]
+            of.clear()
+            of.extend(made)
+        else:
+            counts = self.counts or {}
+            for key in self.dropped:
+                _drop(of, key)
+            for key, value in zip(self.keys, new, strict=True):
+                _put(of, key, _entry(of, key) + counts[key] if key in counts else value)
+
+
+def _entry(of: Any, key: Any) -> Any:
+    return of[key] if isinstance(of, dict) else of.entries()[key]
+
+
+class World:
+    """Everything mutable that a function reaches, as it was when it was asked about."""
+
+    def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {}), arguments: Iterable[Named] = ()) -> None:
+        self.tables: dict[int, Table] = {}
+        self.seen: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
+        self.finds: dict[int, Find] = {}  # of objects behind arguments
+        self.codes: list[types.CodeType] = []
+        self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
+        self._spaces: list[tuple[str, Any]] = []
+        self.generators: list[Any] = []
+        self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
+        self._walk([(name, value, None) for name, value in fn_roots])
+        for name, value in arguments:
+            self._walk([(name, value, None)])
+        args, kwargs = call
+        self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
+        self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
+        names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
+        for name, space in self._spaces:
+            self._add(name, Namespace(space, names), None)
+        # what gives another value each time, as far as the function's code mentions it
+        self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
+        if "environ" in names or "getenv" in names:
+            self._add("os.environ", Environment(), None)
+        self._dice = _random_state(self.generators)
+
+    def _add(self, name: str, of: Any, find: Find | None) -> Any:
+        self.tables[id(of)] = table = Table(name, of, entries_of(of), find)
+        return table.before
+
+    def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
+        queue = deque(roots)
+        seen = self.seen
+        while queue and len(seen) < _MOST:
+            name, value, find = queue.popleft()
+            if is_scalar(value) or id(value) in seen:
+                continue
+            seen[id(value)] = value
+            if find is not None:
+                self.finds[id(value)] = find
+            if isinstance(value, type | types.ModuleType):
+                self._space(name, value)
+                self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
+            elif _is_clock(value) or _is_iterator(value):
+                _, dot, attribute = name.rpartition(".")
+                self._once.append((name, attribute if dot else None))
+            elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
+                self.generators.append(value)
+            elif framework_of(value) is None and not isinstance(value, tuple(_OPAQUE)):
+                queue.extend(self._children(name, value, find))
+
+    def _space(self, name: str, value: Any) -> None:
+        if isinstance(value, types.ModuleType):
+            if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
+                self._spaces.append((name, value))
+            return
+        if not value.__flags__ & 1 << 9:  # made in C
+            return
+        for cls in value.__mro__:
+            home = sys.modules.get(cls.__module__)
+            if not cls.__flags__ & 1 << 9 or in_library(getattr(home, "__file__", None) or ""):
+                continue
+            if cls is value or id(cls) not in self.seen:
+                self.seen[id(cls)] = cls
+                self._spaces.append((cls.__name__, cls))
+                self.codes += [f.__code__ for f in vars(cls).values() if isinstance(f, types.FunctionType)]
+
+    def _children(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
+        if isinstance(value, dict):
+            before = self._add(name, value, find)
+            for key, child in before.items():
+                yield f"{name}[{key!r}]" if is_scalar(key) else f"{name}[...]", child, _item(find, key)
+        elif isinstance(value, list | deque):
+            for k, child in enumerate(self._add(name, value, find)):
+                yield f"{name}[{k}]", child, _item(find, k)
+        elif isinstance(value, set):
+            self._add(name, value, find)
+        elif isinstance(value, tuple):
+            for k, child in enumerate(value):
+                yield f"{name}[{k}]", child, _item(find, k)
+        elif isinstance(value, types.FunctionType):
+            yield from self._function(name, value)
+        elif isinstance(value, types.MethodType):
+            yield name, value.__func__, None
+            yield "self", value.__self__, None
+        elif is_compiled_function(value):
+            yield name, value.__wrapped__, None
+        if hasattr(value, "func") and type(value).__name__ == "partial":
+            yield name, value.func, None
+            yield from ((f"args[{k}]", child, None) for k, child in enumerate(value.args))
+            yield from ((key, child, None) for key, child in value.keywords.items())
+        elif not isinstance(value, types.FunctionType | types.MethodType):
+            yield from self._attributes(name, value, find)
+
+    def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
+        cls = type(value)
+        home = cls.__module__.partition(".")[0]
+        if not cls.__flags__ & 1 << 9 or home in _OWN_MODULES or home in _OF_STANDARD:
+            return
+        yield cls.__name__, cls, None
+        own = getattr(value, "__dict__", None)
+        if isinstance(own, dict):
+            for key, child in self._add(name, own, None if find is None else _attributes_of(find)).items():
+                yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
+        slots = [n for c in cls.__mro__ for n in _slots(c)]
+        if slots:
+            table = Slots(value, slots)
+            found = None if find is None else lambda call: Slots(find(call), slots)
+            for key, child in self._add(name, table, found).items():
+                yield f"{name}.{key}", child, _attribute(find, key)
+
+    def _function(self, name: str, fn: types.FunctionType) -> Iterator[tuple[str, Any, Find | None]]:
+        library = in_library(fn.__code__.co_filename)
+        for variable, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            child = content_of(cell)
+            if not library or isinstance(child, types.FunctionType | types.MethodType):
+                yield variable, child, None
+        if library:
+            return
+        self.codes.append(fn.__code__)
+        self._add(name, Variables(fn), None)
+        mentioned = {n for code in codes_of(fn.__code__) for n in code.co_names}
+        for variable in sorted(mentioned & fn.__globals__.keys()):
+            yield variable, fn.__globals__[variable], None
+        yield from ((f"default {k}", child, None) for k, child in enumerate(fn.__defaults__ or ()))
+        yield from ((key, child, None) for key, child in (fn.__kwdefaults__ or {}).items())
+
+    # ---- after a trace ---------------------------------------------------------------------------------------------
+
+    def watch(self, name: str, of: Any) -> None:
+        """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
+        if id(of) not in self.seen and not self.is_new(of):
+            self._walk([(name, of, None)])
+
+    def substituted(self, call: Call, others: dict[int, Any]) -> Call:
+        """Put other objects (by the identity of those that they stand for) into a call and into everything mutable
+        behind it, until `undo`; return the call."""
+        if not others:
+            return call
+        for table in self.tables.values():
+            if table.find is not None:
+                entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
+                made = {key: new for key, value in entries if (new := _substituted(value, others)) is not value}
+                if made and not isinstance(table.before, set):
+                    for key, value in made.items():
+                        table.of[key] = value
+                    table.start = entries_of(table.of)
+        args, kwargs = call
+        return _substituted(args, others), {key: _substituted(value, others) for key, value in kwargs.items()}
+
+    def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
+        """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the
+        identity of the dictionary that they are in."""
+        found = [change for table in self.tables.values() if (change := _change(table)) is not None]
+        for change in found:
+            before = change.table.before
+            if isinstance(before, dict):
+                counts = self._uses(change.table) == {"counted"}
+                for key, value in zip(change.keys, change.new, strict=True):
+                    if not counts and (id(change.table.of), key) not in counted:
+                        continue
+                    if type(value) in (int, float) and type(before.get(key)) in (int, float):
+                        change.counts = {**(change.counts or {}), key: value - before[key]}
+        return found
+
+    def drew(self) -> bool:
+        """Say whether Python's or NumPy's random numbers were drawn."""
+        return not _same_state(self._dice, _random_state(self.generators))
+
+    def undo(self) -> None:
+        """Put every table and random state back as it was."""
+        for table in self.tables.values():
+            restore(table.of, table.before)
+        _set_random_state(self._dice, self.generators)
+
+    def only_written(self, table: Table) -> bool:
+        """Say whether the function never reads a table that it changes."""
+        return self._uses(table) in ({"written"}, {"counted"})
+
+    def _uses(self, table: Table) -> set[str]:
+        name = table.name.rpartition(".")[2]
+        return uses_of(name, self.codes) if name.isidentifier() else {"read"}
+
+
+def restore(of: Any, before: Any) -> None:
+    """Give a table the entries that it had."""
+    if isinstance(of, set):
+        if of != before:
+            of.clear()
+            of.update(before)
+        return
+    now = entries_of(of)
+    if isinstance(before, list):
+        if len(now) != len(before) or not all(map(is_, now, before)):
+            of.clear()
+            of.extend(before)
+        return
+    for key in now:
+        if key not in before:
+            _drop(of, key)
+    for key, value in before.items():
+        if key not in now or now[key] is not value:
+            _put(of, key, value)
+
+
+def _change(table: Table) -> Change | None:
+    before, now = table.before if table.start is None else table.start, entries_of(table.of)
+    if isinstance(before, set):
+        new, dropped = [v for v in now if v not in before], [v for v in before if v not in now]
+        return Change(table, new, [], dropped) if new or dropped else None
+    if isinstance(before, list):
+        n = len(before)
+        if len(now) >= n and all(map(is_, now, before)):
+            return Change(table, now[n:], [], []) if len(now) > n else None
+        places = {id(v): k for k, v in reversed(list(enumerate(before)))}
+        order = [k if k < n and before[k] is v else places.get(id(v)) for k, v in enumerate(now)]
+        return Change(table, [v for v, k in zip(now, order, strict=True) if k is None], [], [], order)
+    if len(now) == len(before) and all(map(is_, now.values(), before.values())) and now.keys() == before.keys():
+        return None
+    keys = [k for k, v in now.items() if k not in before or before[k] is not v]
+    keys = [k for k in keys if k not in before or not same(before[k], now[k])]
+    dropped = [k for k in before if k not in now]
+    return Change(table, [now[k] for k in keys], keys, dropped) if keys or dropped else None
+
+
+def _substituted(value: Any, others: dict[int, Any]) -> Any:
+    if id(value) in others:
+        return others[id(value)]
+    if isinstance(value, tuple):
+        made = [_substituted(v, others) for v in value]
+        if any(map(is_not, made, value)):
+            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return value
+
+
+# ---- paths -----------------------------------------------------------------------------------------------------------
+
+
+def _argument(i: int) -> Find:
+    return lambda call: call[0][i]
+
+
+def _keyword(name: str) -> Find:
+    return lambda call: call[1][name]
+
+
+def _item(find: Find | None, key: Any) -> Find | None:
+    return None if find is None else lambda call: find(call)[key]
+
+
+def _attribute(find: Find | None, name: str) -> Find | None:
+    return None if find is None else lambda call: getattr(find(call), name)
+
+
+def _attributes_of(find: Find) -> Find:
+    return lambda call: vars(find(call))
+
+
+def _slots(cls: type) -> list[str]:
+    slots = vars(cls).get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    return [n for n in names if n not in ("__dict__", "__weakref__") and n in vars(cls)]
+
+
+# ---- random numbers and clocks ---------------------------------------------------------------------------------------
+
+
+# by the name of a module or class: `time` itself is mentioned wherever the module is
+_CLOCKS = {
+    "time": ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"),
+    "datetime": ("now", "today", "utcnow"),
+    "date": ("today",),
+}
+
+
+def _is_clock(value: Any) -> bool:
+    return type(value) is types.BuiltinFunctionType and value.__module__ == "time" and "sleep" not in value.__name__
+
+
+def _is_iterator(value: Any) -> bool:
+    """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
+    return isinstance(value, Iterator) and not type(value).__flags__ & 1 << 9 and not hasattr(value, "fileno")
+
+
+def _random_state(generators: Sequence[Any]) -> list[Any]:
+    states: list[Any] = [random.getstate()]
+    numpy = sys.modules.get("numpy.random")
+    states.append(None if numpy is None else numpy.get_state())
+    return states + [_state_of(one) for one in generators]
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    return generator.get_state() if type(generator).__module__.startswith("numpy") else None
+
+
+def _same_state(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_same_state(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(_same_state, a, b))
+    return a is b or (a.tobytes() == b.tobytes() if hasattr(a, "tobytes") and hasattr(b, "tobytes") else bool(a == b))
+
+
+def _set_random_state(states: list[Any], generators: Sequence[Any]) -> None:
+    if _same_state(states, _random_state(generators)):
+        return
+    random.setstate(states[0])
+    if states[1] is not None:
+        sys.modules["numpy.random"].set_state(states[1])
+    for one, state in zip(generators, states[2:], strict=True):
+        if isinstance(one, random.Random):
+            one.setstate(state)
+        elif hasattr(one, "bit_generator"):
+            one.bit_generator.state = state
+        elif state is not None:
+            one.set_state(state)

@@ -1,0 +1,62 @@
+"""Calls of compiled functions that run the function itself, since no program can do at every call what it does."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorgraft.compiled.function import Report, call_of
+from tensorgraft.compiled.places import program_frame, quoted
+
+
+class RunsUncompiled(Exception):
+    """Raised inside a trace: says what the function does, in words that follow its name."""
+
+
+class UncompiledWarning(UserWarning):
+    """A function under `tg.jit` runs as eager code, since it does what a compiled program cannot do at every call."""
+
+
+def warn_uncompiled(name: str, why: str, stacklevel: int) -> None:
+    """Warn once for a signature that it runs as eager code."""
+    frame = program_frame(sys._getframe(1))
+    where = name if frame is None else quoted(frame.f_code.co_filename, frame.f_lineno)
+    warnings.warn(
+        f"{where}: {name} {why}. It runs uncompiled, operator by operator; do that outside, and pass what comes of it,"
+        " for a compiled program",
+        UncompiledWarning,
+        stacklevel=stacklevel,
+    )
+
+
+class Uncompiled:
+    """Calls that run the function itself, in the place of a trace. `run`: how they do that."""
+
+    changes = ()
+
+    class guards:
+        """There is nothing that has to hold."""
+
+        @staticmethod
+        def hold(leaves: Sequence[Any]) -> bool:
+            return True
+
+        @staticmethod
+        def are_there() -> bool:
+            return True
+
+        @staticmethod
+        def broken(leaves: Sequence[Any], names: dict[int, str]) -> str:
+            return "nothing that has a name"
+
+    def __init__(
+        self, fn: Callable[..., Any], report: Report, run: Callable[[Any, Any, Any], Any] | None = None
+    ) -> None:
+        self._fn, self._report, self._run = fn, report, run
+
+    def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
+        self._report.cold += 1
+        args, kwargs = call_of(leaves)
+        return self._fn(*args, **kwargs) if self._run is None else self._run(self._fn, args, kwargs)
