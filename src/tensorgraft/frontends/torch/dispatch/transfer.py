@@ -250,17 +250,27 @@ def set_empty(x: Tensor) -> Tensor:
     return set_storage(x, empty.untyped_storage(), 0, (0,), (1,))
 
 
-def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
-    """A tensor whose elements are zero: no backend here has uninitialised memory."""
+def new_empty(
+    size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: Any, filled: bool = False
+) -> Tensor:
+    """A tensor whose elements are zero: no backend here has uninitialised memory. `filled`: as PyTorch fills memory
+    that nobody has written, where algorithms are to be deterministic."""
     slot = slot_of(device)
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     rows = _rows(size, stride, n)
     if tier(xp) and not xp.is_tracing():  # in a decomposition, zeros of the host would be a constant of the program
         numpy_dtype(dtype)  # raises for dtypes that no backend has
-        zeros = torch.zeros(rows, dtype=dtype, device="cpu")
-        return attach(Storage(None, xp, zeros), slot, dtype, size, stride, n * dtype.itemsize)
-    cell = state.created(Storage(zeros_array(xp, rows, dtype), xp))
+        make = torch.empty if filled else torch.zeros
+        return attach(
+            Storage(None, xp, make(rows, dtype=dtype, device="cpu")), slot, dtype, size, stride, n * dtype.itemsize
+        )
+    if filled:
+        with xp.scope():
+            array = xp.full(rows, _unwritten(dtype), numpy_dtype(dtype))
+    else:
+        array = zeros_array(xp, rows, dtype)
+    cell = state.created(Storage(array, xp))
     return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
 
 
@@ -308,7 +318,7 @@ def empty(
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     else:
         stride = contiguous_strides(shape)
-    return _empty(shape, stride, dtype, device)
+    return new_empty(shape, stride, dtype or torch.get_default_dtype(), device, fills())
 
 
 @direct("empty_strided")
@@ -321,15 +331,7 @@ def empty_strided(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> Tensor:
-    return _empty(tuple(size), tuple(stride), dtype, device)
-
-
-def _empty(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype | None, device: Any) -> Tensor:
-    new = new_empty(shape, stride, dtype or torch.get_default_dtype(), device)
-    if fills() and new.numel():
-        with torch._C._AutoDispatchBelowAutograd():
-            new.fill_(_unwritten(new.dtype))
-    return new
+    return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device, fills())
 
 
 def _unwritten(dtype: torch.dtype) -> float | int:
@@ -371,7 +373,7 @@ def zeros_like(
     new = torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format)
     if new.device.type != TYPE:
         return new.zero_()
-    _zeroed(new)
+    new = _zeroed(new)
     placed.follow(new, x)
     return new
 
@@ -392,8 +394,5 @@ def new_zeros(
 
 
 def _zeroed(new: Tensor) -> Tensor:
-    """A tensor that `empty` made, which is zero but where that fills it."""
-    if fills() and new.numel():
-        with torch._C._AutoDispatchBelowAutograd():
-            new.zero_()
-    return new
+    """Return a tensor that `empty` made, which is zero, or in its place one that is where `empty` fills."""
+    return new_empty(tuple(new.size()), new.stride(), new.dtype, new.device) if fills() else new
