@@ -70,6 +70,7 @@ def same(ours, native):
     return ours[:2] == native[:2] and np.allclose(ours[2], native[2], rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["graft", "jit"])
 @pytest.mark.parametrize("onto", ONTO)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting[0])

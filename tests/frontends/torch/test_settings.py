@@ -133,6 +133,7 @@ def all_of(programs):
     return (lambda x: [fn(x) for fn in together]) if together else None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["eager", "jit"])
 @pytest.mark.parametrize("backend", ["jax", "numpy", "torch", "tensorflow"])
 @pytest.mark.parametrize("name", SETTINGS)
