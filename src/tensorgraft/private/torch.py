@@ -52,7 +52,9 @@ NAMES = Names(
               _construct_storage_from_data_pointer _current_autograd_node _disabled_torch_dispatch_impl
               _disabled_torch_function_impl _dispatch_has_computed_kernel_for_dispatch_key
               _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _dispatch_key_parse
-              _from_dlpack _get_dispatch_stack_at _get_function_stack_at _get_tracing_state _has_storage
+              _from_dlpack _get_deterministic_algorithms
+              _get_deterministic_algorithms_warn_only _get_dispatch_stack_at _get_function_stack_at
+              _get_tracing_state _has_storage
               _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing _jit_get_all_schemas
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg
               _set_throw_on_mutable_data_ptr _swap_tensor_impl _to_dlpack _vmapmode_decrement_nesting
@@ -76,7 +78,8 @@ NAMES = Names(
               _scaled_dot_product_flash_attention_for_cpu_backward _thnn_fused_gru_cell _unsafe_view
               _thnn_fused_lstm_cell copy_
             torch.utils: _cxx_pytree
-            torch.utils._device: DeviceContext _device_constructors
+            torch.distributions.Distribution: _validate_args
+            torch.utils._device: CURRENT_DEVICE DeviceContext _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode _disable_current_modes
             torch.utils._pytree: SUPPORTED_NODES TreeSpec _get_node_type tree_flatten tree_leaves
               tree_map tree_unflatten
@@ -170,7 +173,7 @@ NAMES = Names(
             """,
             """
             torch.Tensor: _backward_hooks _make_subclass
-            torch._C: DisableTorchFunctionSubclass _get_deterministic_algorithms _is_any_autocast_enabled
+            torch._C: DisableTorchFunctionSubclass _is_any_autocast_enabled
               _len_torch_dispatch_stack
             torch._dynamo.eval_frame.OptimizedModule: _call_lazy_check
             torch.utils._pytree: tree_leaves tree_map

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 from jax._src.array import ArrayImpl
+from jax._src.config import default_matmul_precision
 from jax._src.core import eval_trace, top_axis_env, trace_ctx
 from jax._src.dispatch import needs_check_special
 from jax._src.interpreters.pxla import ExecuteReplicated
@@ -44,6 +45,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
     """`run`, a function on the CPU that calls `kept` in `scope`, for many calls with arrays that look the same."""
     calls = 0
     avals: list[Any] | None = None
+    precision: Any = None  # of products, which was compiled in
     execute: Any = None
     handlers: Any = None
     wanted: list[int] | None = None  # of the arguments; None for all
@@ -58,7 +60,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
     kept.forget = forget
 
     def settle(args: tuple[Any, ...]) -> None:
-        nonlocal avals, calls, execute, handlers, looks, wanted, single
+        nonlocal avals, calls, execute, handlers, looks, precision, wanted, single
         if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
             return
         if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
@@ -81,6 +83,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         wanted = None if len(read) == len(args) else read
         handlers, execute = program.out_handler.handlers, program.xla_executable.execute_sharded
         looks = _avals if processes.count() == 1 else _and_where
+        precision = default_matmul_precision.value
         avals = list(map(looks, args))
 
     def call(*args: Any) -> Any:
@@ -95,7 +98,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
             # inside of a trace a call is a part of it, whatever its arguments are
             here = list(map(looks, args))
             top = trace_ctx.trace is eval_trace and trace_ctx.axis_env is top_axis_env
-            if top and here == avals and not needs_check_special():
+            if top and here == avals and precision == default_matmul_precision.value and not needs_check_special():
                 kept.used = True
                 avals = here  # what one call gives and the next one takes has these very objects, compared at once
                 outputs = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)

@@ -12,17 +12,23 @@ from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.backends.jax.products import byte_product
-from tensorgraft.hub import dtypes
+from tensorgraft.hub import dtypes, settings
 
 Array = Any
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
+def _chosen() -> Any:
+    return jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+
+
+settings.register(_chosen, None, lambda: {"jax_default_matmul_precision": _chosen()})
+
+
 def full_precision() -> lax.Precision | None:
     """On GPU and TPU XLA rounds the factors of float32 products, unless told otherwise. The user who wants that says
     so with `jax.default_matmul_precision`."""
-    chosen = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
-    return lax.Precision.HIGHEST if chosen is None else None
+    return lax.Precision.HIGHEST if _chosen() is None else None
 
 
 def _accumulates(dtype: np.dtype, wide: np.dtype) -> bool:

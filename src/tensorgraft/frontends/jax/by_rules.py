@@ -20,6 +20,7 @@ from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import CALLS, resolved
 from tensorgraft.frontends.jax.program import Spec, traced
 from tensorgraft.frontends.jax.staging import early
+from tensorgraft.hub import settings
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
@@ -59,7 +60,7 @@ def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
         return fn(*args, **kwargs)
     specs = tuple([_spec(x) for x in leaves])
     fixed = tuple([x if s is None else None for x, s in zip(leaves, specs, strict=True)])
-    key = (structure, specs, tuple(map(type, fixed)), fixed, jax.config.read("jax_enable_x64"))
+    key = (structure, specs, tuple(map(type, fixed)), fixed, settings.now())
     try:
         program = _known.get(key)
     except TypeError:

@@ -19,6 +19,7 @@ from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
 from tensorgraft.frontends.jax.staging import make_jaxpr, recording
+from tensorgraft.hub import settings
 from tensorgraft.precision import current
 
 Array = Any
@@ -72,7 +73,7 @@ class JaxCall:
         for i in self.numbers:
             marks[i] = type(self.slots[i])
         objects = None if self.objects is None else (self.objects.key, *self.is_node)
-        return self.structure, objects, bool(jax.config.read("jax_enable_x64")), *marks
+        return self.structure, objects, settings.now(), *marks
 
     def has_open_extents(self) -> bool:
         """Of some array a framework that traces does not know the shape yet."""

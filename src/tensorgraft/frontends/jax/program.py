@@ -17,6 +17,7 @@ from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.frontends.jax.settings import Settings, check, checks
 from tensorgraft.frontends.jax.staging import make_jaxpr
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import Region, within
@@ -56,12 +57,14 @@ class JaxprProgram:
         self.fn: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(closed)
         self.specs = [_spec(a) for a in closed.in_avals]
         self._derived: dict[Any, Any] = {}
+        self._settings = Settings()
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         result = self._derived.get(key)
         if result is None:
             try:
-                result = make()
+                with self._settings.restored():
+                    result = make()
             except Exception as error:
                 result = error
             self._derived[key] = result
@@ -179,7 +182,7 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
     """What JAX says of a derivative that it does not have, in our words."""
     try:
         yield
-    except DerivativeError:
+    except (DerivativeError, FloatingPointError):  # the latter of `jax_debug_nans`
         raise
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
@@ -194,14 +197,22 @@ class JaxprPart(CompiledPart):
     def __init__(self, closed: core.ClosedJaxpr, compiled: bool, region: Region | None = None) -> None:
         self.closed, self.region = closed, region
         self._plan = plan(closed)
+        self._settings = Settings()
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
         super().__init__(self._on_words, compiled)
+
+    def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+        results = super().__call__(xp, arrays)
+        if checks():
+            check(xp, results)
+        return results
 
     def _on_words(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         xp, operands = within(xp, self.region), list(arrays)
         for i in self._keyed:
             operands[i] = Keys.of(xp, operands[i])
-        return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *operands)]
+        with self._settings.restored(but="enable_x64"):  # the backend's, which may be JAX
+            return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *operands)]
 
 
 def _put(arrays: Sequence[Any], where: Sequence[int], values: Sequence[Any]) -> list[Any]:

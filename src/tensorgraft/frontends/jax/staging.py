@@ -20,6 +20,7 @@ from jax._src.random import prng
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import JaxprPlan, plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.frontends.jax.settings import settings
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
@@ -40,7 +41,8 @@ def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> core.ClosedJaxpr:
         with early():
             return fn(*arrays)
 
-    return jax.make_jaxpr(known_computed)(*specs)
+    with jax.disable_jit(False):  # it makes Python of loops, which would ask for values here
+        return jax.make_jaxpr(known_computed)(*specs)
 
 
 def early() -> Any:
@@ -153,12 +155,14 @@ def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> 
     try:
         hash(static)
     except TypeError:
-        return _planned.__wrapped__(primitive, avals, static)
-    return _planned(primitive, avals, static)
+        return _planned.__wrapped__(primitive, avals, static, None)
+    return _planned(primitive, avals, static, settings())
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(primitive: Any, avals: tuple[Any, ...], params: tuple[Any, ...]) -> tuple[JaxprPlan, Sequence[Any]] | None:
+def _planned(
+    primitive: Any, avals: tuple[Any, ...], params: tuple[Any, ...], settings: Any
+) -> tuple[JaxprPlan, Sequence[Any]] | None:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     wide = any(a.dtype.itemsize == 8 for a in avals)
     with core.eval_context(), jax.enable_x64(wide or jax.config.jax_enable_x64):  # type: ignore[attr-defined]

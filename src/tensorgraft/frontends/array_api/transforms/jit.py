@@ -35,6 +35,7 @@ from tensorgraft.frontends.array_api.core.checks import stacked
 from tensorgraft.frontends.array_api.core.devices import default, device_of
 from tensorgraft.frontends.array_api.core.traced_numbers import DTYPES, Number, Use, is_input, stand_for
 from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace
+from tensorgraft.hub import settings
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
@@ -61,8 +62,9 @@ class Jitted(TracedFunction):
 
     @staticmethod
     def _add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
-        """Of arrays shapes, dtypes, views and which share memory; everything that is neither array nor number."""
+        """Settings; of arrays shapes, dtypes, views and which share memory; what is neither array nor number."""
         add = keys.append
+        add(settings.now())
         backend: Backend | None = None
         cells: list[int] = []
         for x in leaves:

@@ -16,6 +16,7 @@ from tensorgraft.frontends.jax.calls import JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import JaxprProgram, derivative_of_jax
+from tensorgraft.frontends.jax.settings import Settings
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
@@ -97,6 +98,7 @@ class BridgedProgram:
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
         self._derivatives: dict[tuple[int, ...], BridgedProgram] = {}
+        self._settings = Settings()
         self._run = jax.jit(self._results)
         self._forward = jax.jit(self._with_pullback, static_argnums=0)
         self._backward = jax.jit(lambda pullback, cotangents: pullback(cotangents))
@@ -121,14 +123,15 @@ class BridgedProgram:
         return results, pullback
 
     def results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        return self._run(*arrays)
+        with self._settings.restored():
+            return self._run(*arrays)
 
     def forward(self, wanted: tuple[int, ...], arrays: Sequence[Array]) -> tuple[tuple[Array, ...], Any]:
-        with derivative_of_jax("backward"):
+        with derivative_of_jax("backward"), self._settings.restored():
             return self._forward(wanted, *arrays)
 
     def backward(self, pullback: Any, cotangents: Sequence[Array]) -> tuple[Array, ...]:
-        with derivative_of_jax("backward"):
+        with derivative_of_jax("backward"), self._settings.restored():
             return self._backward(pullback, list(cotangents))
 
     def derivative(self, wanted: tuple[int, ...], count: int) -> BridgedProgram:
@@ -142,7 +145,8 @@ class BridgedProgram:
                 _, pullback = self._with_pullback(wanted, *operands[:count])
                 return pullback(list(operands[count:]))
 
-        self._derivatives[wanted] = BridgedProgram(pulled_back)
+        with self._settings.restored():
+            self._derivatives[wanted] = BridgedProgram(pulled_back)
         return self._derivatives[wanted]
 
 

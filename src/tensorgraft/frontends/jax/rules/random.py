@@ -18,6 +18,7 @@ from tensorgraft.frontends.jax.evaluate import evaluate
 from tensorgraft.frontends.jax.keys import Keys
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules import generators  # noqa: F401  (it registers rules)
+from tensorgraft.frontends.jax.settings import settings
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -149,11 +150,13 @@ def _folded(data: Any, number: Any, impl: Any) -> Any:
 def _on_data(xp: Backend, function: Callable[..., Any], *operands: Array, **params: Any) -> Array:
     """A function of JAX of the data of keys."""
     specs = tuple((xp.shape(x), xp.dtype_of(x)) for x in operands)
-    return evaluate(xp, _traced(function, tuple(params.items()), specs), *operands)[0]
+    return evaluate(xp, _traced(function, tuple(params.items()), specs, settings()), *operands)[0]
 
 
 @functools.lru_cache(maxsize=1024)
-def _traced(function: Callable[..., Any], params: tuple[Any, ...], specs: tuple[Any, ...]) -> core.ClosedJaxpr:
+def _traced(
+    function: Callable[..., Any], params: tuple[Any, ...], specs: tuple[Any, ...], settings: Any
+) -> core.ClosedJaxpr:
     wide = dict(params).get("bit_width") == 64 or any(dtype.itemsize == 8 for _, dtype in specs)
     with jax.enable_x64(wide or jax.config.jax_enable_x64):  # type: ignore[attr-defined]
         return jax.make_jaxpr(functools.partial(function, **dict(params)))(*(jax.ShapeDtypeStruct(*s) for s in specs))

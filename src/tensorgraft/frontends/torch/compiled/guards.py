@@ -28,6 +28,7 @@ from tensorgraft.frontends.torch.core.located import here
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.core.trees import Boxed, call_of
 from tensorgraft.frontends.torch.device import scripted
+from tensorgraft.hub import settings
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage
 
@@ -67,20 +68,17 @@ def leaf_key(leaf: Any) -> Any:
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
-_default_dtype = torch.get_default_dtype
-_deterministic = torch._C._get_deterministic_algorithms
 
 
 def modes() -> tuple[Any, ...]:
-    """Modes of PyTorch: others trace again."""
+    """Modes of PyTorch, and settings of all frameworks: others trace again."""
     cast = _autocast() and torch.is_autocast_enabled(TYPE)
     return (
         _grad(),
         _inference(),
-        _default_dtype(),
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
-        _deterministic(),
+        settings.now(),
         placed.moves,
     )
 

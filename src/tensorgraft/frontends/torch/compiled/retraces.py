@@ -20,12 +20,10 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.places import Place, in_library
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
+from tensorgraft.hub import settings
 
 Tensor = torch.Tensor
-_MODES = (
-    *("grad mode", "inference mode", "default dtype", "autocast", "autocast policy", "deterministic algorithms"),
-    "placements over a mesh",
-)
+_MODES = ("grad mode", "inference mode", "autocast", "autocast policy", "settings", "placements over a mesh")
 _SHOWN = 4  # values of one argument in a message
 _WAYS_OUT = (
     "  a number that changes:  pass it as a tensor on the device",
@@ -50,6 +48,7 @@ class History:
     def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> NamedKey:
         parts: NamedKey = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
         parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
+        parts["settings"] = settings.named()
         for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
             parts[f"variable {name}"] = {"": value if is_plain(value) else _Other(type(value).__name__, id(value))}
         first: dict[int, str] = {}

@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.modes import below_modes, function_mode, suspended, tracing
 from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator, keep
+from tensorgraft.frontends.torch.core.settings import FLOAT32, default_dtype, deterministic, settings
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, stored
 from tensorgraft.frontends.torch.dispatch import checks, fallback
 from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSignature
@@ -120,6 +121,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if backend is None:
                 backend = _backend_of(cells, kwargs)
             key.append(backend)
+            if default_dtype() is not FLOAT32 or deterministic():
+                key.append(settings())
             full = tuple(key)
             known: Any = calls.get(full)
             if known.__class__ is ColdSignature:

@@ -16,6 +16,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.iteration import result_strides
 from tensorgraft.frontends.torch.core.nested import map_nested
 from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.hub import dtypes
 from tensorgraft.storage import Shape, contiguous_strides
@@ -51,7 +52,7 @@ def outline_key(
     the program."""
     spec, sig = operator.spec, operator.signature
     names = spec.dynamic.union(spec.positions) if positions else spec.dynamic
-    parts: list[Any] = [positions]
+    parts: list[Any] = [positions, settings()]
     parts += [_part(a, name in names) for name, a in zip(sig.positional, args, strict=False)]
     for name, a in kwargs.items():
         if name != "generator":

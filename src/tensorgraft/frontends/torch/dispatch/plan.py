@@ -18,13 +18,14 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator, keep
+from tensorgraft.frontends.torch.core.settings import deterministic
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, maker
-from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.frontends.torch.dispatch import checks, rehearsal
 from tensorgraft.frontends.torch.dispatch.outcome import abstract_call
 from tensorgraft.frontends.torch.dispatch.outline import Outline, make_outline, outline_key, pointwise
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.program import make_program
-from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out
+from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out, refuse
 from tensorgraft.frontends.torch.dispatch.results import Result, Structure, describe
 from tensorgraft.hub.backend import Backend
 
@@ -97,6 +98,8 @@ def _make_plan(
         check_overlap(operator, args, kwargs)
         check_out(operator, args, kwargs, everything)
         check_dtypes(operator, args, kwargs, everything)
+        if deterministic() and rehearsal.asks(operator):
+            refuse(operator, args, kwargs, "does not have a deterministic implementation")
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
     ours = [t for t in everything if t.device.type == TYPE]

@@ -11,6 +11,7 @@ import torch
 from tensorgraft.frontends.torch.core import placed, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
+from tensorgraft.frontends.torch.core.settings import fills
 from tensorgraft.frontends.torch.core.tensors import (
     MOST_AXES,
     attach,
@@ -231,7 +232,7 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
         with xp.scope():
             flat = xp.reshape(cell.array, (math.prod(xp.shape(cell.array)),))
             flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
-            grown = xp.pad(flat, 0, [(0, needed - xp.shape(flat)[0], 0)])
+            grown = xp.pad(flat, _unwritten(x.dtype) if fills() else 0, [(0, needed - xp.shape(flat)[0], 0)])
         storage = from_array(xp.own(grown), slot_at(x.device.index)).untyped_storage()
     return set_storage(x, storage, offset, shape, stride)
 
@@ -249,17 +250,27 @@ def set_empty(x: Tensor) -> Tensor:
     return set_storage(x, empty.untyped_storage(), 0, (0,), (1,))
 
 
-def new_empty(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: Any) -> Tensor:
-    """A tensor whose elements are zero: no backend here has uninitialised memory."""
+def new_empty(
+    size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: Any, filled: bool = False
+) -> Tensor:
+    """A tensor whose elements are zero: no backend here has uninitialised memory. `filled`: as PyTorch fills memory
+    that nobody has written, where algorithms are to be deterministic."""
     slot = slot_of(device)
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     rows = _rows(size, stride, n)
     if tier(xp) and not xp.is_tracing():  # in a decomposition, zeros of the host would be a constant of the program
         numpy_dtype(dtype)  # raises for dtypes that no backend has
-        zeros = torch.zeros(rows, dtype=dtype, device="cpu")
-        return attach(Storage(None, xp, zeros), slot, dtype, size, stride, n * dtype.itemsize)
-    cell = state.created(Storage(zeros_array(xp, rows, dtype), xp))
+        make = torch.empty if filled else torch.zeros
+        return attach(
+            Storage(None, xp, make(rows, dtype=dtype, device="cpu")), slot, dtype, size, stride, n * dtype.itemsize
+        )
+    if filled:
+        with xp.scope():
+            array = xp.full(rows, _unwritten(dtype), numpy_dtype(dtype))
+    else:
+        array = zeros_array(xp, rows, dtype)
+    cell = state.created(Storage(array, xp))
     return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
 
 
@@ -307,7 +318,7 @@ def empty(
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     else:
         stride = contiguous_strides(shape)
-    return new_empty(shape, stride, dtype or torch.get_default_dtype(), device)
+    return new_empty(shape, stride, dtype or torch.get_default_dtype(), device, fills())
 
 
 @direct("empty_strided")
@@ -320,7 +331,14 @@ def empty_strided(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> Tensor:
-    return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device)
+    return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device, fills())
+
+
+def _unwritten(dtype: torch.dtype) -> float | int:
+    """What PyTorch fills memory with that nobody has written, where it is to be deterministic."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return math.nan
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max
 
 
 # ---- new tensors of ours are zero: nothing is left to be filled ------------------------------------------------------
@@ -337,7 +355,7 @@ def zeros(
 ) -> Tensor:
     if any(n < 0 for n in size):
         raise RuntimeError("zeros: Dimension size must be non-negative.")
-    return empty(size, dtype=dtype, device=device)
+    return _zeroed(empty(size, dtype=dtype, device=device))
 
 
 @direct("zeros_like")
@@ -355,6 +373,7 @@ def zeros_like(
     new = torch.empty_like(x, dtype=dtype, device=device, memory_format=memory_format)
     if new.device.type != TYPE:
         return new.zero_()
+    new = _zeroed(new)
     placed.follow(new, x)
     return new
 
@@ -371,4 +390,9 @@ def new_zeros(
 ) -> Tensor:
     if layout not in (None, torch.strided) or (device is not None and device.type != TYPE):
         return torch.zeros(size, dtype=dtype or x.dtype, layout=layout, device=device or x.device)
-    return empty(size, dtype=dtype or x.dtype, device=device or x.device)
+    return _zeroed(empty(size, dtype=dtype or x.dtype, device=device or x.device))
+
+
+def _zeroed(new: Tensor) -> Tensor:
+    """Return a tensor that `empty` made, which is zero, or in its place one that is where `empty` fills."""
+    return new_empty(tuple(new.size()), new.stride(), new.dtype, new.device) if fills() else new

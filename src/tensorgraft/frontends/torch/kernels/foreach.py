@@ -15,6 +15,7 @@ import torch
 from torch._prims_common import elementwise_dtypes
 
 from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.spec import PROMOTION, SPECS, Spec, kernel
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
 from tensorgraft.frontends.torch.dispatch.program import as_dtype
@@ -48,7 +49,7 @@ def _kind(xp: Any, v: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...]) -> np.dtype:
+def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...], settings: Any) -> np.dtype:
     operands = [
         kind(1) if isinstance(kind, type) else torch.empty((1,) * kind[1], dtype=FROM_NUMPY[kind[0]], device="meta")
         for kind in kinds
@@ -63,7 +64,7 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
     bound = dict(zip(sig.names, args, strict=False))
     names = base.promote or tuple(n for n in bound if "Tensor" in sig.types[n] or n == "other")
     names = tuple(n for n in names if bound.get(n) is not None)
-    dtype = _promoted(base.promotion, tuple(_kind(xp, bound[n]) for n in names))
+    dtype = _promoted(base.promotion, tuple(_kind(xp, bound[n]) for n in names), settings())
     bound.update({n: as_dtype(xp, bound[n], dtype) for n in names})
     return base.fn(xp, *bound.values(), **kwargs)
 

@@ -16,6 +16,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.layouts import LAYOUTS
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested
+from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.dispatch.asking import to_meta
@@ -65,7 +66,7 @@ _plans: dict[Any, QuantizedPlan] = {}
 def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if func is _aten.index.Tensor:
         args = (args[0], _positions(args[1]))
-    key: list[Any] = [func]
+    key: list[Any] = [func, settings()]
     arrays: list[Tensor] = []
     known = _look(args, key, arrays) and not _modes()
     if kwargs:

@@ -1,0 +1,82 @@
+"""Settings of JAX (`jax.config`, and its context managers): a part of the key of every trace of a JAX function.
+
+They are those by which JAX keeps its own traces, so what it adds to them is in there. Those of a trace are in force
+again when JAX makes a derivative of it, and when the rules of its primitives run, however late that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax._src import config
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub import dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.settings import register
+
+settings = config.trace_context  # of 46 values, 0.2 us
+_ASKED = (  # of those that have context managers
+    *("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision"),
+    *(
+        "threefry_partitionable",
+        "default_prng_impl",
+        "enable_custom_prng",
+        "softmax_custom_jvp",
+        "allow_f16_reductions",
+    ),
+)
+_CONTEXTS = [name for name in _ASKED if hasattr(jax, name)]
+
+
+def _now(name: str) -> Any:
+    return getattr(jax.config, f"jax_{name}")
+
+
+register(settings, settings(), lambda: {f"jax_{name}": _now(name) for name in _CONTEXTS})
+
+
+class Settings:
+    """The settings in force when it is made."""
+
+    def __init__(self) -> None:
+        self._key = settings()
+        self._values = {name: _now(name) for name in _CONTEXTS}
+
+    @contextlib.contextmanager
+    def restored(self, but: str = "") -> Iterator[None]:
+        """Return a context in which they are in force again, `but` one of them."""
+        if settings() == self._key:
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            for name, value in self._values.items():
+                if name != but and _now(name) != value:
+                    stack.enter_context(getattr(jax, name)(value))
+            yield
+
+
+def checks() -> bool:
+    """Return whether results are to be looked at for what `jax_debug_nans` and `jax_debug_infs` do not allow."""
+    return bool(config.debug_nans.value or config.debug_infs.value)
+
+
+def check(xp: Backend, arrays: Sequence[Any]) -> None:
+    """Raise FloatingPointError, as JAX does, where a result has a NaN (`jax_debug_nans`) or an infinity
+    (`jax_debug_infs`), and TracedValueError where it has no value yet."""
+    for setting, is_one, word in ((config.debug_nans, xp.isnan, "nan"), (config.debug_infs, xp.isinf, "inf")):
+        for x in arrays if setting.value else ():
+            if not dtypes.is_inexact(xp.dtype_of(x)):
+                continue
+            if xp.is_traced(x) or xp.in_trace():
+                raise TracedValueError(
+                    f"jax_debug_{word}s is on, and a grafted JAX function is called where {xp.name} traces: its results"
+                    " have no values yet that could be looked at. Call it outside of what traces, or switch the"
+                    " setting off"
+                )
+            with xp.scope():
+                if bool(xp.to_numpy(xp.any(is_one(x)))):
+                    raise FloatingPointError(f"invalid value ({word}) encountered in a grafted JAX function")

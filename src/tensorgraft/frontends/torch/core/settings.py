@@ -1,0 +1,51 @@
+"""Settings of PyTorch that are a part of every key under which something made of an operator, or a function, is kept.
+
+Asking costs 30 ns each, where an operator takes microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _device
+
+from tensorgraft.hub.settings import register
+
+FLOAT32 = torch.float32
+default_dtype = torch.get_default_dtype
+deterministic = torch._C._get_deterministic_algorithms
+_only_warns = torch._C._get_deterministic_algorithms_warn_only
+
+
+def settings() -> tuple[Any, ...]:
+    """Return what an operator looks up beside its arguments."""
+    return default_dtype(), deterministic() and (_only_warns(), fills())
+
+
+def fills() -> bool:
+    """Return whether memory that nobody has written yet is to be filled (`torch.utils.deterministic`)."""
+    return deterministic() and torch.utils.deterministic.fill_uninitialized_memory
+
+
+def _of_functions() -> tuple[Any, ...]:
+    """Return what PyTorch's own functions in Python look up, too, before they come to operators."""
+    return (
+        *settings(),
+        _device.CURRENT_DEVICE,
+        torch.backends.mha.get_fastpath_enabled(),
+        torch.distributions.Distribution._validate_args,
+        torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled(),
+    )
+
+
+_NAMES = (
+    "default dtype",
+    "deterministic algorithms",
+    "default device",
+    "fast path of attention",
+    "validate_args",
+    "detect_anomaly",
+)
+_DEFAULTS = (FLOAT32, False, None, True, __debug__, False)
+register(_of_functions, _DEFAULTS, lambda: dict(zip(_NAMES, _of_functions(), strict=True)))

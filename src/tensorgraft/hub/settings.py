@@ -1,0 +1,46 @@
+"""Settings of the whole process that change what a function computes: inputs of everything that keeps a trace of one.
+
+Front ends and backends say what they know of their framework, by `register`. A function of one may call those of
+another, so whoever keeps a trace keeps it by all of them (`now`). They are asked for at each call, and not watched
+where they are set: there are many ways to set them, context managers and C++ among them. `docs/settings.md` lists them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Hashable
+from typing import Any
+
+_keys: list[tuple[Callable[[], Hashable], Hashable]] = []
+_names: list[Callable[[], dict[str, Any]]] = []
+
+
+def register(key: Callable[[], Hashable], default: Hashable, names: Callable[[], dict[str, Any]]) -> None:
+    """Add settings of a framework. `key` gives their values, at each call; `names` says the same by name, for messages.
+    What equals `default` leaves no trace in a key: a framework that is imported later makes no other key."""
+    _keys.append((key, default))
+    _names.append(names)
+
+
+def now() -> tuple[Hashable, ...]:
+    """Return the settings in force, as a part of a key."""
+    return tuple([value for key, default in _keys if (value := key()) != default])
+
+
+def named() -> dict[str, Any]:
+    """Return the settings in force by name."""
+    return {name: value for names in _names for name, value in names().items()}
+
+
+_OF_KERAS = ("float32", 1e-7, "channels_last")  # where nobody has set others
+
+
+def _keras() -> Hashable:
+    """Return what operations of Keras look up. What layers look up when they are made is theirs from then on."""
+    config = getattr(sys.modules.get("keras"), "config", None)
+    if config is None or not hasattr(config, "image_data_format"):  # it is being imported
+        return _OF_KERAS
+    return config.floatx(), config.epsilon(), config.image_data_format()
+
+
+register(_keras, _OF_KERAS, lambda: {"floatx, epsilon, image_data_format of Keras": _keras()})
