@@ -29,6 +29,7 @@ class _Thread(threading.local):
     computed: dict[Any, list[Any]]  # what the host has computed for that call (`host.HostStep`)
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None
+    decomposing: bool = False  # one of PyTorch's decompositions is running as a kernel
     resized: bool = False  # room was made in `out=` tensors after PyTorch had taken the call: nothing refuses it now
 
     def __init__(self) -> None:
