@@ -23,7 +23,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.headers import header, imported
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_to_cpu, set_storage
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
@@ -387,6 +387,8 @@ def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
         return lambda out: kind([make(x) for make, x in zip(makers, out, strict=True)])
     if not isinstance(out, Tensor):
         return lambda out: out
+    if out.layout is not torch.strided:  # a sparse gradient of the CPU's kernel: its indices and values move
+        return lambda host: host.to(slot.device)
     if out.is_conj():
         torch._C._set_conj(out, False)
         make_conjugates = _maker(out, slot, taken)
@@ -397,6 +399,7 @@ def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
             return conjugated(make_conjugates(host))
 
         return conjugates
+    numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
     if out.untyped_storage().data_ptr() in taken or not _fills(out):
         return lambda host: copied(slot, host)
     like = header(slot.index, out.dtype, tuple(out.shape), out.stride())
