@@ -194,6 +194,33 @@ def test_other_targets(network, onto):
     assert written.report.ok, str(written.report)
 
 
+class Padded(nn.Module):
+    def forward(self, x):
+        wide = F.pad(x, (2, 1), mode="reflect") + F.pad(x, (1, 2), mode="replicate")
+        plane = F.pad(x, (1, 2, 0, 1), mode="reflect").sum(-1) + F.pad(x, (5, 0, 0, 1), mode="replicate").sum(-1)
+        solid = F.pad(x[None], (1, 2, 0, 1, 1, 0), mode="reflect"), F.pad(x[None], (0, 4, 2, 0, 1, 1), mode="replicate")
+        return wide, plane, *solid, F.pad(x, (-1, 3), mode="reflect"), F.pad(x, (2, -3), mode="replicate")
+
+
+@pytest.mark.parametrize("onto", ["jax", "numpy", "tensorflow", "torch", "array_api"])
+def test_padding_is_said_in_words(onto):
+    written = source(Padded(), torch.arange(60.0).reshape(2, 5, 6).sin(), onto=onto)
+    assert written.report.ok, str(written.report)
+    assert "CONSTANT" not in written.text and not written.weights
+    assert onto == "array_api" or written.text.lower().count("reflect") >= 4
+
+
+class Spectrum(nn.Module):
+    def forward(self, x):
+        return torch.stft(x, 64, 16, window=torch.hann_window(64), return_complex=True).abs()
+
+
+def test_the_padding_of_a_spectrum_is_no_table():
+    written = source(Spectrum(), torch.arange(4000.0).sin()[None], onto="jax")
+    assert written.report.ok, str(written.report)
+    assert 'mode="reflect"' in written.text and not written.weights
+
+
 def test_axes_behind_an_ellipsis_count():
     class Parts(nn.Module):
         def forward(self, x):

@@ -77,6 +77,12 @@ def _pool(d: Draw) -> tuple[Any, ...]:
     return x, tuple(d.int(2, 3) for _ in range(n)), tuple(d.int(1, 3) for _ in range(n)), pads
 
 
+def _pads(d: Draw, most: int) -> tuple[Any, ...]:
+    n = d.int(1, 3)
+    x = d.array((*d.shape(1, 2, smallest=1), *(d.int(4, 6) for _ in range(n))))
+    return x, tuple((d.int(0, most), d.int(1, most)) for _ in range(n))
+
+
 def _losses(d: Draw) -> tuple[Any, ...]:
     n, c, rest = d.int(2, 4), d.int(2, 4), d.shape(0, 1, smallest=1)
     labels = d.indices(c, (n, *rest))
@@ -161,6 +167,8 @@ def _resized(d: Draw) -> tuple[Any, ...]:
 CASES: dict[str, Operands] = {
     "getitem": _getitem,
     "flatten": lambda d: (x := d.array(d.shape(2, smallest=1)), d.int(0, x.ndim - 2), -1),
+    "pad_reflect": lambda d: _pads(d, 3),
+    "pad_edge": lambda d: _pads(d, 6),
     "repeat": lambda d: (x := d.array(d.shape(2, smallest=1)), d.int(2, 3), d.int(0, x.ndim - 1)),
     "index": _indexed,
     "index_update": _index_updated("set"),

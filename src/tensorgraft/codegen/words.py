@@ -130,6 +130,39 @@ def arange(xp: Any, start: float, stop: float, step: float, dtype: np.dtype) -> 
     return xp.astype(xp.add(xp.multiply(at, step), start), dtype)
 
 
+@word
+def pad_reflect(xp: Any, x: Array, pads: Pads) -> Array:
+    """`x` with (before, after) more elements along each of its last axes, of which there are up to three, after one or
+    two others: the elements inside of the first and the last one, mirrored."""
+
+    def around(x: Array, axis: int, low: int, high: int) -> tuple[Array, Array]:
+        n = xp.shape(x)[axis]
+        before, after = xp.take_slice(x, axis, 1, low + 1), xp.take_slice(x, axis, n - 1 - high, n - 1)
+        return xp.flip(before, (axis,)), xp.flip(after, (axis,))
+
+    return _padded(xp, x, pads, around)
+
+
+@word
+def pad_edge(xp: Any, x: Array, pads: Pads) -> Array:
+    """As `pad_reflect`, with the first and the last element again and again."""
+
+    def around(x: Array, axis: int, low: int, high: int) -> tuple[Array, Array]:
+        n = xp.shape(x)[axis]
+        first, last = xp.take_slice(x, axis, 0, 1), xp.take_slice(x, axis, n - 1, n)
+        return repeat(xp, first, low, axis), repeat(xp, last, high, axis)
+
+    return _padded(xp, x, pads, around)
+
+
+def _padded(xp: Any, x: Array, pads: Pads, around: Callable[..., tuple[Array, Array]]) -> Array:
+    for axis, (low, high) in enumerate(pads, xp.ndim(x) - len(pads)):
+        before, after = around(x, axis, low, high)
+        parts = [*([before] if low else []), x, *([after] if high else [])]
+        x = xp.concat(parts, axis=axis) if len(parts) > 1 else x
+    return x
+
+
 # ---- products --------------------------------------------------------------------------------------------------------
 
 

@@ -84,6 +84,14 @@ class Template:
                     self._functions.append(x)
                 queue.extend(_inside(x))
 
+    def emptied(self) -> Template:
+        """Return the same template without its arrays, which it would keep alive."""
+        holes = [object() for _ in self.arrays]
+        empty, old = set(map(id, holes)), set(map(id, self.old))
+        made = Template(self.make(holes), lambda x: id(x) in empty, lambda x: id(x) in old)
+        made.arrays = holes  # in their order
+        return made
+
     def make(self, arrays: Sequence[Any], old: Sequence[Any] | None = None) -> Any:
         """Return a copy with other arrays in it. `old`: what stands for `self.old` at this call."""
         memo: dict[int, Any] = dict(zip(map(id, self.arrays), arrays, strict=True))
@@ -104,6 +112,46 @@ class Template:
                 "  its arrays:   return or keep these, in tuples, lists or dictionaries\n"
                 "  make it:      outside of the compiled function"
             ) from error
+
+
+class Objects:
+    """The objects among the leaves of a result, whose arrays are further leaves."""
+
+    def __init__(self, count: int, templates: dict[int, tuple[Template, int]]) -> None:
+        self.count, self._templates = count, templates
+
+    @classmethod
+    def apart(
+        cls, leaves: Sequence[Any], is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]
+    ) -> tuple[Objects, list[Any]]:
+        """Return the objects of a trace, and its leaves with None for each object and the arrays in these behind.
+
+        Arguments:
+            leaves: of the trace.
+            is_array, is_old: as of `Template`.
+        """
+        out: list[Any] = []
+        arrays: list[Any] = []
+        templates: dict[int, tuple[Template, int]] = {}
+        for i, x in enumerate(leaves):
+            if is_array(x) or is_plain(x) or is_old(x):
+                out.append(x)
+                continue
+            template = Template(x, is_array, is_old)
+            templates[i] = template.emptied(), len(template.arrays)
+            arrays += template.arrays
+            out.append(None)
+        return cls(len(out), templates), out + arrays
+
+    def __len__(self) -> int:
+        return len(self._templates)
+
+    def placed(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the leaves of a call, with new objects, of those and the arrays that come after them."""
+        out, arrays = list(leaves[: self.count]), iter(leaves[self.count :])
+        for i, (template, n) in self._templates.items():
+            out[i] = template.make([next(arrays) for _ in range(n)])
+        return out
 
 
 def _inside(x: Any) -> Iterator[Any]:

@@ -1,6 +1,9 @@
 """What a compiled function compares of its calls: nothing that was constant in a trace may change unseen, however often
 the same call was made before."""
 
+import types
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -218,3 +221,50 @@ def test_a_compiled_function_inside_of_another_ends_nothing_of_it(device):
         assert [a.tolist() for a in outer(x)] == [[5, 6], [first + 6, first + 8], [first + 1, first + 2]]
         table[0], seen[0] = 0, 0
         assert x.tolist() == [first, 0, first + 2]
+
+
+@dataclass
+class Pair:
+    first: object
+    parts: list
+
+
+class Slotted:
+    __slots__ = ("y",)
+
+    def __init__(self, y):
+        self.y = y
+
+
+class Named(dict):
+    pass
+
+
+OBJECTS = {
+    "dataclass": (lambda y: Pair(y, [y + 1]), lambda o: o.first),
+    "namespace": (lambda y: types.SimpleNamespace(y=y), lambda o: o.y),
+    "slots": (Slotted, lambda o: o.y),
+    "dictionary": (lambda y: Named(y=y), lambda o: o["y"]),
+    "function": (lambda y: lambda: y, lambda o: o()),
+    "nested": (lambda y: [y, {"k": Named(z=Pair(y, []))}], lambda o: o[1]["k"]["z"].first),
+}
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch", "tensorflow"])
+def test_results_that_are_objects_are_made_anew(kind, backend):
+    make, look = OBJECTS[kind]
+    f = tg.jit(lambda x, factor: make(x * factor))
+    first, second = f(array([1, 2], backend), 2.0), f(array([3, 4], backend), 5.0)
+    assert type(first) is type(second) and first is not second
+    assert look(first).tolist() == [2, 4] and look(second).tolist() == [15, 20]
+    if kind == "dataclass":
+        assert second.parts[0].tolist() == [16, 21] and second.parts is not first.parts
+    if kind == "nested":
+        assert second[0] is look(second)
+
+
+def test_objects_from_outside_are_handed_out_as_they_are():
+    kept = types.SimpleNamespace(n=3)
+    f = tg.jit(lambda x: (x + 1, kept))
+    assert f(array([1.0]))[1] is kept and f(array([2.0]))[1] is kept

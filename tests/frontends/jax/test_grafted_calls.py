@@ -1,9 +1,12 @@
 """Calls of grafted JAX functions: numbers, values that are asked for, derivatives that are missing, what is kept."""
 
 import copy
+import functools
 import pickle
 import subprocess
 import sys
+import types
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from jax import lax
+from jax.experimental.ode import odeint
 
 import tensorgraft as tg
 from tensorgraft.transforms import filter_eval_shape
@@ -192,23 +196,126 @@ class Total:
         return self.value
 
 
+KEPT: dict[str, Any] = {}
+
+
 def test_arrays_that_are_traced_are_not_kept():
-    holder, kept = Holder(), []
+    holder, space, kept = Holder(), types.SimpleNamespace(), []
 
     def to_attribute(x):
         holder.last = x + 1
-        return x
+
+    def to_object_in_attribute(x):
+        holder.part = Holder()
+        holder.part.last = x
+
+    def to_namespace(x):
+        space.parts = (x,)
+
+    def to_class(x):
+        Holder.shared = x
 
     def to_list(x):
         kept.append(x * 2)
-        return x
 
-    for f, where in ((to_attribute, "last of a Holder"), (to_list, "in a variable of")):
-        with pytest.raises(tg.TracedValueError, match=f"keeps an array that is only being traced.*{where}"):
+    def to_global(x):
+        KEPT["last"] = {"parts": [x]}
+
+    def to_closure(x):
+        holder.function = lambda: x
+
+    def to_jitted(x):
+        holder.jitted = jax.jit(lambda v: x * v)
+        holder.jitted(x)
+
+    def to_partial(x):
+        kept.append(functools.partial(jnp.add, x))
+
+    def to_default(x):
+        def f(a=x):
+            return a
+
+        KEPT["f"] = f
+
+    for f, where in (
+        (to_attribute, "last of a Holder"),
+        (to_object_in_attribute, "last of a Holder"),
+        (to_namespace, "in a SimpleNamespace"),
+        (to_class, "Holder.shared"),
+        (to_list, "in a variable of"),
+        (to_global, "KEPT"),
+        (to_closure, "in a variable of to_closure.<locals>.<lambda>"),
+        (to_jitted, "in a variable of to_jitted.<locals>.<lambda>"),
+        (to_partial, "in a variable of"),
+        (to_default, "in a default of to_default.<locals>.f"),
+    ):
+        with pytest.raises(tg.TracedValueError, match=f"{f.__name__} keeps an array .* being traced.*{where}"):
             tg.graft(f, onto="numpy")(ONES)
+        vars(holder).clear(), vars(space).clear(), kept.clear(), KEPT.clear()
+        Holder.shared = None
     for f, args in ((lambda t, x: t(x), (Total(ONES), ONES)), (Total(jnp.ones(4)), (ONES,))):
         with pytest.raises(tg.TracedValueError, match="writes an argument, a Total"):
             tg.graft(f, onto="numpy")(*args)
+
+
+def test_arrays_that_are_traced_are_not_among_results_in_objects():
+    def in_object(x):
+        result = Holder()
+        result.last = [x]
+        return result
+
+    for f, where in (
+        (in_object, "last of a Holder"),
+        (lambda x: types.SimpleNamespace(y=x), "SimpleNamespace.y"),
+        (lambda x: lambda: x, "a variable of"),
+        (lambda x: functools.partial(jnp.add, x), "a partial among the results"),
+    ):
+        with pytest.raises(tg.TracedValueError, match=f"keeps an array that is only being traced.*{where}"):
+            tg.graft(f, onto="numpy")(ONES)
+
+
+by_function = jax.jit(lambda f, x: f(x), static_argnums=0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def solved(f, x):
+    return f(x)
+
+
+solved.defvjp(lambda f, x: (f(x), x), lambda f, x, g: jax.vjp(f, x)[1](g))
+
+
+def converted(a):
+    f, constants = jax.closure_convert(lambda v: a @ v, ONES)
+    return f(ONES, *constants)
+
+
+def rooted(a):
+    def newton(f, x):
+        return lax.fori_loop(0, 20, lambda _, x: x - f(x) / (2 * x), x)
+
+    return lax.custom_root(lambda x: x * x - a[0, 0], 1.0, newton, lambda g, y: y / g(1.0))
+
+
+@pytest.mark.parametrize("onto", ["numpy", "torch", "tensorflow"])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: by_function(lambda v: a @ v, ONES),
+        lambda a: by_function(functools.partial(lambda m, v: m @ v, a), ONES),
+        lambda a: jax.checkpoint(lambda f, x: f(x), static_argnums=0)(lambda v: a @ v, ONES),
+        lambda a: solved(lambda v: a @ v, ONES),
+        lambda a: jax.grad(lambda x: solved(lambda v: a @ v, x).sum())(a[0]),
+        lambda a: lax.scan(lambda c, _: (by_function(lambda v: a @ v, c), None), ONES, None, length=3)[0],
+        lambda a: lax.custom_linear_solve(lambda v: a @ v, ONES, lambda _, b: jnp.linalg.solve(a, b), symmetric=True),
+        lambda a: odeint(lambda y, _: -a @ y, ONES, jnp.linspace(0.0, 1.0, 3)),
+        converted,
+        rooted,
+    ],
+)  # fmt: skip
+def test_what_jax_alone_keeps_is_not_kept(f, onto):
+    a = np.eye(4, dtype=np.float32) + 0.1
+    np.testing.assert_allclose(tg.graft(f, onto=onto)(a), jax.jit(f)(a), rtol=1e-5, atol=1e-6)
 
 
 def test_state_of_equinox_is_an_argument():

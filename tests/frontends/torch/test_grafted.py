@@ -1,8 +1,10 @@
 """Modules as pure JAX functions: values, derivatives, buffers and random numbers against PyTorch."""
 
 import copy
+import types
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -219,3 +221,90 @@ def test_what_a_module_makes_of_nothing_is_an_array_of_the_framework():
         assert not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
         for leaf, value in zip(leaves, expected, strict=True):
             np.testing.assert_array_equal(np.asarray(leaf), value)
+
+
+DERIVATIVES = {  # whose formulas in PyTorch choose by a value, where nothing says that they are traced
+    "max": lambda x: x.max(),
+    "min": lambda x: x.min(),
+    "median": lambda x: x.median() + x.nanmedian(),
+    "prod": lambda x: x.prod() + x.prod(0).sum(),
+    "cumprod": lambda x: x.cumprod(0).sum() + x.cummax(0).values.sum(),
+    "aminmax": lambda x: torch.stack(x.aminmax()).sum() + x.amax(),
+    "norm": lambda x: x.norm(p=float("inf")) + torch.linalg.vector_norm(x, 3) + x.renorm(2, 0, 1.0).sum(),
+    "kthvalue": lambda x: x.kthvalue(2, 0).values.sum() + x.mode(0).values.sum() + x.quantile(0.3),
+    "det": lambda x: torch.linalg.det(x) + torch.linalg.slogdet(x)[1] + x.logsumexp(0).sum(),
+}
+
+
+class _Of(nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x):
+        return self.f(x)
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_derivatives_ask_for_no_values(name):
+    module = _Of(DERIVATIVES[name])
+    x = torch.tensor([[1.0, 2.0, 2.0], [4.0, 0.0, 1.0], [3.0, 5.0, 7.0]], requires_grad=True)
+    module(x).backward()
+    apply, params, buffers = tg.graft(module, onto="jax")
+    close(jax.jit(jax.grad(lambda x: apply(params, buffers, x)[0]))(x.detach().numpy()), x.grad)
+    leaf = x.detach().to(tg.device("jax")).requires_grad_()
+    tg.jit(module)(leaf).backward()
+    close(leaf.grad.cpu(), x.grad)
+
+
+def test_symbolic_extents_are_refused_by_name():
+    apply, params, buffers = tg.graft(nn.Linear(3, 2), onto="jax")
+    spec = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, 3"), jnp.float32)
+    with pytest.raises(ValueError, match=r"an argument of Linear has the shape \(b, 3\).*shapes that are known"):
+        jax.export.export(jax.jit(lambda x: apply(params, buffers, x)[0]))(spec)
+
+
+def test_results_that_are_parameters_or_each_other_have_derivatives():
+    class Module(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return y, y, self.bias
+
+    apply, params, buffers = tg.graft(Module(2, 2), onto="jax")
+
+    def loss(params):
+        _, y, bias = apply(params, buffers, np.ones((1, 2), np.float32))[0]
+        return y.sum() + 3 * bias.sum()
+
+    slopes = jax.grad(loss)(params)
+    np.testing.assert_allclose(slopes["bias"], [4, 4])
+    np.testing.assert_allclose(slopes["weight"], np.ones((2, 2)))
+
+
+class _Named(dict):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "look"),
+    [
+        (lambda y: types.SimpleNamespace(y=y), lambda o: o.y),
+        (lambda y: _Named(y=y), lambda o: o["y"]),
+        (lambda y: [{"k": types.SimpleNamespace(parts=[y])}, 3], lambda o: o[0]["k"].parts[0]),
+        (lambda y: lambda: y, lambda o: o()),
+        (lambda y: torch.distributions.Normal(y, torch.ones(2), validate_args=False), lambda o: o.loc),
+    ],
+)
+def test_results_that_are_objects_are_made_anew(make, look):
+    class Module(nn.Linear):
+        def forward(self, x):
+            return make(super().forward(x))
+
+    module, x = Module(2, 2), np.ones((1, 2), np.float32)
+    apply, params, buffers = tg.graft(module, onto="jax")
+    first, second = apply(params, buffers, x)[0], apply(params, buffers, 2 * x)[0]
+    for result, argument in ((first, x), (second, 2 * x)):
+        assert isinstance(look(result), jax.Array)
+        close(look(result), look(module(torch.from_numpy(argument))))
+    slope = jax.grad(lambda params: look(apply(params, buffers, x)[0]).sum())(params)
+    np.testing.assert_allclose(slope["bias"], [1, 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -335,6 +336,7 @@ def test_exported_programs():
 
 RELOAD = """
 import sys
+import types
 import numpy as np, tensorflow as tf
 
 given = np.load("arrays.npz")
@@ -415,3 +417,31 @@ def test_errors():
         tg.graft(nn.Linear(3, 2), onto="caffe")
     with pytest.raises(ValueError, match="the backend tensorflow has 1 device here"):
         tg.graft(nn.Linear(3, 2), onto="tensorflow:7")
+
+
+@pytest.mark.parametrize("name", ["max", "median", "prod", "cumprod"])
+def test_derivatives_ask_for_no_values(name):
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return getattr(x, name)(*([0] if name == "cumprod" else [])).sum()
+
+    x = torch.tensor([1.0, 3.0, 3.0, 0.0], requires_grad=True)
+    Module()(x).backward()
+    variable, module = tf.Variable(x.detach().numpy()), tg.graft(Module(), onto="tensorflow")
+    with tf.GradientTape() as tape:
+        y = module(variable)
+    np.testing.assert_allclose(tape.gradient(y, variable), x.grad, rtol=1e-6)
+
+
+def test_results_that_are_objects_are_made_anew():
+    class Module(torch.nn.Linear):
+        def forward(self, x):
+            return types.SimpleNamespace(y=super().forward(x))
+
+    m = tg.graft(Module(2, 2), onto="tensorflow")
+    with tf.GradientTape() as tape:
+        first = m(tf.ones((1, 2)))
+        total = tf.reduce_sum(first.y)
+    second = m(2 * tf.ones((1, 2)))
+    assert first is not second and tf.is_tensor(first.y) and not np.allclose(first.y, second.y)
+    assert [g.numpy().tolist() for g in tape.gradient(total, m.trainable_variables)] == [[[1, 1], [1, 1]], [1, 1]]

@@ -25,6 +25,7 @@ _CHOICES = (
 class DeferredJax(Deferred):
     name = "jax"
     compiles = True
+    grafted_as = "function"
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from tensorgraft.backends.torch.recorder import Module, Recorder, StandIn, now
 
 Array = Any
 Tensor = torch.Tensor
-_clone = torch.ops.aten.clone.default
+_clone, _full = torch.ops.aten.clone.default, torch.ops.aten.full.default
 _higher_order = torch.ops.higher_order
 
 
@@ -76,6 +76,20 @@ def _nodes(outer: Recorder, tensors: Sequence[Tensor]) -> tuple[fx.Node, ...]:
     return tuple([outer.lift(x)[0] for x in tensors])
 
 
+def _apart(outer: Recorder, tensors: Sequence[Tensor]) -> list[fx.Node]:
+    """Return nodes for tensors of which no two share memory (a matrix and its transpose): PyTorch's loops refuse these,
+    so that the second one is copied, once, before the loop."""
+    nodes, storages = [], set()
+    for x in tensors:
+        node, fake = outer.lift(x)
+        memory = fake.untyped_storage()._cdata
+        if memory in storages:
+            node, _ = outer.lift(_own(outer, x))
+        storages.add(memory)
+        nodes.append(node)
+    return nodes
+
+
 def cond(predicate: Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
     outer = now.recorder
     assert outer is not None
@@ -101,7 +115,7 @@ def while_loop(condition: Callable[[Any], Tensor], body: Callable[[Any], Any], i
     _check("while_loop", tree, step.tree, first, step.results)
     outside = _union(goes_on, step)
     modules = (outer.attach(goes_on.module(outside, one=True)), outer.attach(step.module(outside)))
-    args = (*modules, _nodes(outer, first), _nodes(outer, outside))
+    args = (*modules, _nodes(outer, first), tuple(_apart(outer, outside)))
     return optree.tree_unflatten(tree, _emit(outer, _higher_order.while_loop, step, args))
 
 
@@ -120,25 +134,29 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
     x_leaves, x_tree = optree.tree_flatten(xs)
     first = [_own(outer, x) for x in leaves]
     rows = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
-    k = len(first)
+    # Inductor fails on a loop with a single result, which may be this carry, or y of a loop without one
+    more = [outer.call(_full, ((), 0), {"dtype": torch.int32, "device": rows[0].device})] if len(first) < 2 else []
+    carried, k = [*first, *more], len(first) + len(more)
     trees: list[Any] = []
 
     def step(*args: Tensor) -> list[Tensor]:
-        carry, y = body(optree.tree_unflatten(tree, args[:k]), optree.tree_unflatten(x_tree, args[k:]))
+        carry, y = body(optree.tree_unflatten(tree, args[: len(first)]), optree.tree_unflatten(x_tree, args[k:]))
         carry_leaves, after = optree.tree_flatten(carry)
         y_leaves, y_tree = optree.tree_flatten(y)
         trees[:] = [after, y_tree]
-        return [*carry_leaves, *y_leaves]
+        return [*carry_leaves, *args[len(first) : k], *y_leaves]
 
-    part = Branch(outer, step, [*first, *[_own(outer, x[0]) for x in rows]])
+    part = Branch(outer, step, [*carried, *[_own(outer, x[0]) for x in rows]])
     _check("scan", tree, trees[0], first, part.results)
     outside = _union(part)
-    args = (outer.attach(part.module(outside)), list(_nodes(outer, first)), list(_nodes(outer, rows)))
-    node = outer.graph.call_function(_higher_order.scan, (*args, _nodes(outer, outside)))
+    inputs = _apart(outer, [*carried, *rows, *outside])
+    n = k + len(rows)
+    args = (outer.attach(part.module(outside)), inputs[:k], inputs[k:n], tuple(inputs[n:]))
+    node = outer.graph.call_function(_higher_order.scan, args)
     length = x_leaves[0].shape[0]
     with outer.mode:
         carry = [torch.empty_like(fake) for fake in part.fakes[:k]]
         ys = [fake.new_empty((length, *fake.shape)) for fake in part.fakes[k:]]
     results = outer.results([*carry, *ys], node)
     stacked = [torch.flip(y, (0,)) if reverse else y for y in results[k:]]
-    return optree.tree_unflatten(tree, results[:k]), optree.tree_unflatten(trees[1], stacked)
+    return optree.tree_unflatten(tree, results[: len(first)]), optree.tree_unflatten(trees[1], stacked)

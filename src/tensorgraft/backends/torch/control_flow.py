@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map
 
 from tensorgraft.backends.torch import branches
 from tensorgraft.backends.torch.recorder import StandIn, now
+from tensorgraft.hub import dtypes
 
 Array = Any
 _UNROLLED = 8  # steps of a recorded scan that are cheaper one after the other than as a loop
@@ -79,6 +80,9 @@ class TorchControlFlow:
             step = optree.tree_map(lambda x: x.new_zeros(x.shape[1:]), xs)
             ys = body(init, step)[1]
             return init, optree.tree_map(lambda y: y.new_zeros((0, *y.shape)), ys)
+        if length > _UNROLLED and not optree.tree_leaves(xs):  # PyTorch's operator goes along the rows of something
+            rows = self.full((length, 1), 0, dtypes.int32)
+            return self.scan(lambda carry, _: body(carry, xs), init, rows, length=length, reverse=reverse)
         if torch.compiler.is_dynamo_compiling() and length > _UNROLLED:  # whose operator asks Dynamo for the body
             return torch._higher_order_ops.scan(_fresh(body), init, xs, reverse=reverse)
         if now.recorder is not None and length > _UNROLLED:

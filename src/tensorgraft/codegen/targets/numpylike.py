@@ -136,6 +136,8 @@ def words(module: str) -> dict[str, Rule]:
     return {
         **rules.infix(),
         **{name: np_(template) for name, template in {**_TEMPLATES, **BINARY}.items()},
+        "pad_reflect": rules.pad(np_("np.pad(x, widths, mode='reflect')")),
+        "pad_edge": rules.pad(np_("np.pad(x, widths, mode='edge')")),
         "max": extreme("max", dtypes.lowest),
         "min": extreme("min", dtypes.highest),
         "full": full,

@@ -87,6 +87,15 @@ def spread(template: str) -> Rule:
     return rule
 
 
+def pad(template: str) -> Rule:
+    """A template with `widths`, (before, after) for each axis; `pads` are those of the last ones."""
+
+    def rule(w: Writing, x: Var, pads: Any) -> ast.expr:
+        return w.fill(template, x=x, widths=(*((0, 0) for _ in range(x.ndim - len(pads))), *map(tuple, pads)))
+
+    return rule
+
+
 def minus(number: Any, *others: Any) -> Any:
     """The difference of sizes, at every size of the program."""
     n = max((len(x.values) for x in (number, *others) if hasattr(x, "values")), default=1)

@@ -696,6 +696,7 @@ WORDS: dict[str, Rule] = {
     "unstack": "tf.unstack(x, axis=axis)",
     "roll": "tf.roll(x, shift, axis)",
     "repeat": "tf.repeat(x, times, axis=axis)",
+    "pad_reflect": rules.pad("tf.pad(x, widths, mode='REFLECT')"),
     "tile": lambda w, x, repeats: w.fill("tf.tile(x, repeats)", x=x, repeats=tuple(repeats)) if x.ndim else w(x),
     "tril": _tri("tril"),
     "triu": _tri("triu"),

@@ -262,6 +262,14 @@ def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     return w.fill("F.pad(x, widths, value=value)", x=x, widths=widths, value=None if value == 0 else value)
 
 
+def _pad_by(mode: str) -> Rule:
+    def rule(w: Writing, x: Var, pads: Any) -> ast.expr:
+        widths = tuple(p for pair in reversed(pads) for p in pair)
+        return w.fill(f"F.pad(x, widths, mode='{mode}')", x=x, widths=widths)
+
+    return rule
+
+
 def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast.expr:
     index = rules.region(x, update, start, step)
     changed = [i for i in index if isinstance(i, slice) and i != slice(None)]
@@ -739,6 +747,8 @@ WORDS: dict[str, Rule] = {
     "unstack": "x.unbind(dim=axis)",
     "roll": "torch.roll(x, shift, axis)",
     "repeat": "x.repeat_interleave(times, dim=axis)",
+    "pad_reflect": _pad_by("reflect"),
+    "pad_edge": _pad_by("replicate"),
     "tile": rules.spread("x.repeat(repeats)"),
     "tril": _tri("tril"),
     "triu": _tri("triu"),

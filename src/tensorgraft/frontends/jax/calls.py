@@ -141,11 +141,12 @@ class JaxTrace:
                 numbers = [i for i in self.inputs if i in call.numbers]
                 raise looks.Failed(error, numbers, self.inputs, recording()) from error
 
-        with writes.among_new_objects():
+        with writes.among_new_objects() as older:
             self.closed = stage(flat, specs)
-            left = writes.left(trace[0])
+            left, made = writes.left(trace[0], older)
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
-        for x, holder in writes.kept(left):
+        returned = [self.structure, *(r.value for r in (*self.results, *self.state) if r.kind == "value")]
+        for x, holder in writes.kept(left, made, returned) if left else ():
             number = seen[0].get(id(x))
             if number is None:
                 writes.refuse_keeping(x, holder, fn)

@@ -11,7 +11,7 @@ import site
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ from tensorgraft.frontends.jax.objects import is_object
 
 _LIBRARIES = tuple(site.getsitepackages())
 _CONTAINERS = (dict, list, tuple, collections.OrderedDict, collections.defaultdict, type(None))
+_CONTAINERS_OF_ANY = (list, tuple, set, dict, collections.deque)
+_FARTHEST = 12  # steps from an array to who keeps it
 
 
 @contextlib.contextmanager
@@ -72,28 +74,32 @@ def refuse_new_state(fn: Callable[..., Any]) -> None:
 
 
 @contextlib.contextmanager
-def among_new_objects() -> Iterator[None]:
-    """The garbage collector looks at what is made in here only: at all that there is it takes as long as a trace."""
+def among_new_objects() -> Iterator[frozenset[int]]:
+    """Let the garbage collector look at what is made in here only: at all that there is it takes as long as a trace.
+    Give the identities of older objects that it looks at nevertheless."""
     if gc.get_freeze_count():  # somebody's
-        yield
+        yield frozenset(map(id, gc.get_objects()))
         return
     gc.freeze()
     try:
-        yield
+        yield frozenset()
     finally:
         gc.unfreeze()
 
 
-def left(trace: weakref.ref[Any]) -> list[Any]:
-    """The arrays of a trace that has ended that are still there. Inside of `among_new_objects`."""
+def left(trace: weakref.ref[Any], older: frozenset[int]) -> tuple[list[Any], frozenset[int]]:
+    """Return the arrays of a trace that has ended that are still there, and the identities of all objects that are new.
+    Inside of `among_new_objects`, which gave `older`."""
     if trace() is None:
-        return []
+        return [], frozenset()
     gc.collect()
     ended = trace()
     if ended is None:
-        return []
+        return [], frozenset()
+    there = gc.get_objects()
     # by the type: an object's `__class__` may run code of its own
-    return [x for x in gc.get_objects() if issubclass(type(x), Tracer) and x._trace is ended]
+    arrays = [x for x in there if issubclass(type(x), Tracer) and x._trace is ended]
+    return arrays, frozenset(map(id, there)) - older
 
 
 def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
@@ -106,37 +112,69 @@ def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
     )
 
 
-def kept(tracers: list[Any]) -> list[tuple[Any, str]]:
-    """Those of arrays that the program keeps, and where: in an attribute, in a variable of a module or of a closure,
-    also in containers in these. Who refers to something is asked for all at once: that looks at every object there is.
+@contextlib.contextmanager
+def _all_seen() -> Iterator[None]:
+    """Let the garbage collector list what somebody keeps from it."""
+    if not gc.get_freeze_count():
+        yield
+        return
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.freeze()
+
+
+@_all_seen()
+def kept(tracers: list[Any], made: frozenset[int], results: Sequence[Any]) -> list[tuple[Any, str]]:
+    """Return those of the arrays of a trace that the program keeps, and where.
+
+    What was made while the function was traced keeps nothing by itself: a closure that JAX has in a cache of its own is
+    out of the program's reach. So the ways up from an array end in an object that was there before, in an attribute or
+    a variable of it, or in one of the `results`. Who refers to something is asked for all at once: that looks at every
+    object there is.
+
+    Arguments:
+        tracers: arrays of the trace.
+        made: the identities of the objects that are new.
+        results: what the function returns beside arrays.
     """
-    if not tracers:
-        return []
     held: dict[int, tuple[Any, str]] = {}
-    of = {id(x): x for x in tracers}  # the array that each object of a level is or has in it
+    returned = set(map(id, results))
+    of = {id(x): (x, "") for x in tracers}  # for each object of a level an array in it, and the nearest name for where
     level: list[Any] = list(tracers)
     seen = set(of)
-    for _ in range(5):
+    for _ in range(_FARTHEST):
         referrers = gc.get_referrers(*level)
         here = set(map(id, level))
-        seen.update((id(level), id(referrers), id(tracers)))
+        seen.update((id(level), id(referrers), id(tracers), id(results)))
         outer: list[Any] = []
         for referrer in referrers:
             if id(referrer) in seen or isinstance(referrer, types.FrameType | types.TracebackType):
                 continue
             seen.add(id(referrer))
-            inside = [x for x in gc.get_referents(referrer) if id(x) in here]
-            place = next(((x, place) for x in inside if (place := _place(referrer, x)) is not None), None)
-            if place is not None:
-                x, where = place
-                held.setdefault(id(of[id(x)]), (of[id(x)], where))
-            elif inside and isinstance(referrer, list | tuple | set | dict | collections.deque):
+            inside = next((y for y in gc.get_referents(referrer) if id(y) in here), None)
+            if inside is None:
+                continue
+            x, near = of[id(inside)]
+            place = _place(referrer, inside)
+            is_new = id(referrer) in made
+            of[id(referrer)] = x, near or place or ""
+            if id(referrer) in returned or (place is not None and not is_new):
+                held.setdefault(
+                    id(x), (x, of[id(referrer)][1] or f"in a {type(referrer).__qualname__} among the results")
+                )
+            elif isinstance(referrer, _CONTAINERS_OF_ANY) or (is_new and not _is_of_traces(referrer)):
                 outer.append(referrer)
-                of[id(referrer)] = of[id(inside[0])]
         if not outer:
             break
         level = outer
     return list(held.values())
+
+
+def _is_of_traces(x: Any) -> bool:
+    """What JAX notes of a trace, which no program holds."""
+    return type(x).__module__.startswith(("jax._src.core", "jax._src.interpreters"))
 
 
 def _place(referrer: Any, x: Any) -> str | None:
@@ -156,6 +194,8 @@ def _place(referrer: Any, x: Any) -> str | None:
     slots = [n for c in type(referrer).__mro__ for n in getattr(c, "__slots__", ())]
     names = (name for name in (*getattr(referrer, "__dict__", ()), *slots) if getattr(referrer, name, None) is x)
     name = next(names, None)
+    if name is None and getattr(referrer, "__dict__", None) is x:  # that had been empty, and counts as new
+        return f"in a {type(referrer).__qualname__}"
     return None if name is None else f"in {name} of a {type(referrer).__qualname__}"
 
 
@@ -169,6 +209,8 @@ def _function_around(cell: types.CellType) -> str | None:
 def _owner(namespace: dict[Any, Any]) -> str | None:
     """Whose attributes a dictionary has, if that is the program's."""
     for referrer in gc.get_referrers(namespace):
+        if isinstance(referrer, type):  # whose `__dict__` is a view of it
+            return None if _is_library(referrer.__module__) else referrer.__qualname__
         if getattr(referrer, "__dict__", None) is not namespace:
             continue
         if isinstance(referrer, types.ModuleType):

@@ -262,6 +262,25 @@ for _name, _method in {
     KERNELS[_name] = _resize(_name, _method)
 
 
+def _pad(word: str) -> Kernel:
+    def fn(xp: Any, x: Array, padding: Sequence[int]) -> Array:
+        pairs = [(padding[k], padding[k + 1]) for k in reversed(range(0, len(padding), 2))]  # the last axis is first
+        pads = tuple((max(low, 0), max(high, 0)) for low, high in pairs)
+        if any(map(any, pads)):
+            x = xp.word(word, x, pads)
+        for axis, (low, high) in enumerate(pairs, xp.ndim(x) - len(pairs)):
+            if low < 0 or high < 0:  # which are cut off, and stand in the mirror before
+                x = xp.take_slice(x, axis, max(-low, 0), xp.shape(x)[axis] - max(-high, 0))
+        return x
+
+    return fn
+
+
+for _d in (1, 2, 3):
+    KERNELS[f"reflection_pad{_d}d"] = _pad("pad_reflect")
+    KERNELS[f"replication_pad{_d}d"] = _pad("pad_edge")
+
+
 # ---- arrays ----------------------------------------------------------------------------------------------------------
 
 

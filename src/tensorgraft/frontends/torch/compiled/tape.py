@@ -26,6 +26,7 @@ from tensorgraft.frontends.torch.compiled.host import Gone, Live
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
 from tensorgraft.hub.backend import Backend
@@ -283,8 +284,9 @@ class Tape:
             )
 
         try:
-            # of a result outside autograd retains what comes from there
-            return [*slopes(self.leaves), *(slope for t in self.retained for slope in slopes([t], t))]
+            with OwnMode():  # in which PyTorch's derivatives ask for no values
+                # of a result outside autograd retains what comes from there
+                return [*slopes(self.leaves), *(slope for t in self.retained for slope in slopes([t], t))]
         finally:
             for table, entries in hidden:
                 table.update(entries)

@@ -23,7 +23,13 @@ tracing = torch._C._is_tracing
 
 
 class OwnMode(TorchDispatchMode):
-    """A dispatch mode of a compiled function's own, for which operators stay whole: nobody watches what they do."""
+    """A dispatch mode of a compiled function's own, for which operators stay whole: nobody watches what they do.
+
+    While one is on, PyTorch's derivatives ask for no values: they choose the formulas that tracers can follow.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

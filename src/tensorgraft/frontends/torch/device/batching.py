@@ -1,7 +1,8 @@
-"""Rules of vmap that PyTorch's own cannot do for a device of Python's.
+"""Rules of vmap that PyTorch lacks, or that its own cannot do for a device of Python's.
 
 Its rules for `linspace` and `logspace` between a batched tensor and a number make a "wrapped number" of the latter on
 the device of the former, and no such tensor can be given to Python. Here the number becomes a plain tensor first.
+For `linear_backward`, which no other device calls, it has none, and would go row by row.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch.library import Library
 
 from tensorgraft import warned
+from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 
 _library = Library("aten", "IMPL")
 # what PyTorch makes of a number
@@ -25,6 +27,7 @@ def install() -> None:
             for number, which in enumerate(("Scalar_Tensor", "Tensor_Scalar")):
                 op = getattr(packet, which)
                 _library.impl(op.name(), _between_tensors(packet.Tensor_Tensor, number), "FuncTorchBatched")
+        _library.impl("linear_backward", linear_backward, "FuncTorchBatched")
 
 
 def _between_tensors(op: Callable[..., Any], number: int) -> Callable[..., Any]:

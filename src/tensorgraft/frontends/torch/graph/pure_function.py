@@ -15,6 +15,7 @@ from torch.func import functional_call
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from tensorgraft.compiled.objects import Objects, noting_new
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.compiled.host import on_host
@@ -96,11 +97,11 @@ class PureFunction:
         if isinstance(a, np.ndarray):
             return a.shape, a.dtype
         shape = self.xp.shape(a)
-        if shape is None or None in shape:
+        if shape is None or not all(isinstance(n, int | np.integer) for n in shape):
             raise ValueError(
-                f"an argument of {type(self.module).__name__} has the shape {'unknown' if shape is None else shape}:"
-                " a module of PyTorch is traced for shapes that are known. Give them (input_signature, TensorSpec,"
-                " drop_remainder=True)."
+                f"an argument of {type(self.module).__name__} has the shape {_shown(shape)}: a module of PyTorch is"
+                " traced for shapes that are known. Give numbers (input_signature, TensorSpec, drop_remainder=True;"
+                " for jax.export, one program for each size)."
             )
         return tuple(shape), self.xp.dtype_of(a)
 
@@ -125,7 +126,8 @@ class PureSignature:
         flat = list(run.flat)
         for i, array in zip(run.where, outputs[:n], strict=True):
             flat[i] = array
-        return plain(tree_unflatten(flat, run.structure)), dict(zip(run.written, outputs[n:], strict=True))
+        results = plain(tree_unflatten(run.objects.placed(flat), run.structure))
+        return results, dict(zip(run.written, outputs[n:], strict=True))
 
     def _primal(self, *arrays: Array) -> list[Array]:
         with torch.no_grad():
@@ -152,7 +154,7 @@ class PureSignature:
             with active(capture), _reparametrize_module(self.owner.module, run.state):
                 slot = slot_of_backend(xp)
                 gradients = run.tape.walk(capture, converted, [from_array(a, slot) for a in dy])
-                arrays = [None if g is None else to_array(g) for g in gradients]
+                arrays = [None if g is None else to_array(g) for g in gradients[: len(run.ends)]]
         finally:
             capture.restore()
         for end, gradient in zip(run.ends, arrays, strict=True):
@@ -167,7 +169,8 @@ class PureRun:
 
     given_dtypes: list[np.dtype]  # of the arguments
     structure: TreeSpec  # of the results
-    flat: list[Any]  # the results, None for tensors
+    objects: Objects  # among the results
+    flat: list[Any]  # the results and what is in these objects, None for tensors
     where: list[int]  # of the tensors among them
     written: list[str]  # the buffers that are results, too, after these
     tape: Tape | None
@@ -218,12 +221,20 @@ def _run(
     args, kwargs = tree_unflatten(leaves, call.structure)
 
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
-    flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
+    with noting_new() as is_new:
+        flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
+        objects, flat = Objects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
+    met: set[int] = set()
+    for i, o in enumerate(flat):  # a result that is a parameter, or another result, has a derivative of its own
+        if isinstance(o, Tensor) and o.requires_grad and (o.is_leaf or id(o) in met):
+            flat[i] = o.view_as(o)
+        met.add(id(o))
     written = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
     where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
-    places, tape = record(flat, [None] * len(flat), first_node, capture) if taped else ([], None)
+    nothing = [None] * len(flat)
+    places, tape = record(flat, nothing, nothing, first_node, capture) if taped else ([], None)
     results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in written]
     # cotangents are given for results that have a derivative, in order
     smooth = [k for k, a in enumerate(results) if dtypes.is_inexact(xp.dtype_of(a))]
@@ -234,6 +245,7 @@ def _run(
     run = PureRun(
         given_dtypes=[xp.dtype_of(a) for a in arrays],
         structure=structure,
+        objects=objects,
         flat=[None if i in set(where) else o for i, o in enumerate(flat)],
         where=where,
         written=written,
@@ -255,6 +267,10 @@ def plain(o: Any) -> Any:
     if isinstance(o, tuple) and hasattr(o, "_fields"):
         return type(o)(*map(plain, o))
     return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
+
+
+def _shown(shape: Sequence[Any] | None) -> str:
+    return "unknown" if shape is None else f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
 def _is_hashable(x: Any) -> bool:
