@@ -24,7 +24,8 @@ def noting_new() -> Iterator[Callable[[Any], bool]]:
 
     Objects from before are put where the garbage collector does not list them (`gc.freeze`)."""
     frozen = gc.get_freeze_count() > 0  # somebody else has done so, and would find theirs there no more
-    before = {id(one) for one in gc.get_objects()} if frozen else frozenset[int]()
+    older = gc.get_objects() if frozen else []  # which live on: a new object would else have the identity of a dead one
+    before = set(map(id, older))
     new: set[int] = set()
     old: set[int] = set()
 

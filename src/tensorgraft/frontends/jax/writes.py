@@ -78,7 +78,9 @@ def among_new_objects() -> Iterator[frozenset[int]]:
     """Let the garbage collector look at what is made in here only: at all that there is it takes as long as a trace.
     Give the identities of older objects that it looks at nevertheless."""
     if gc.get_freeze_count():  # somebody's
-        yield frozenset(map(id, gc.get_objects()))
+        older = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
+        yield frozenset(map(id, older))
+        del older
         return
     gc.freeze()
     try:
