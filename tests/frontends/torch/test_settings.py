@@ -105,8 +105,8 @@ SETTINGS = {
     ),
     "default device": (
         lambda device: put(torch.set_default_device, device, None),
-        {"kind": lambda x: torch.ones(2) * (torch.ones(2).device.type == x.device.type)},
         {},
+        {"kind": lambda x: torch.ones(2) * (torch.ones(2).device.type == x.device.type)},
     ),
 }
 
@@ -167,13 +167,13 @@ def test_empty_memory_is_no_write():
 
 def test_a_compiled_function_of_a_grafted_one_goes_by_the_settings_of_both():
     jax = pytest.importorskip("jax")
-    draw = tg.graft(lambda x: x + jax.random.uniform(jax.random.key(0), (4,)), onto="torch")
+    draw = tg.graft(lambda x: x + jax.random.uniform(jax.random.key(0), (4,), "float32"), onto="torch")
     for backend in ("jax", "numpy"):
         device = tg.device(backend)
         run = tg.jit(lambda x: draw(x) * 1)
         for partitionable in (True, False, True):
             with jax.threefry_partitionable(partitionable):
-                native = torch.from_numpy(jax.device_get(jax.random.uniform(jax.random.key(0), (4,))).copy())
+                native = torch.from_numpy(jax.device_get(jax.random.uniform(jax.random.key(0), (4,), "float32")).copy())
                 assert torch.equal(run(torch.zeros(4, device=device)).cpu(), native)
 
 
