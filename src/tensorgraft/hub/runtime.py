@@ -189,7 +189,8 @@ class Runtime:
 
     def lend(self, x: Array, /) -> Any | None:
         """Where there is a cold tier: an object with `__dlpack__` over the host's memory in which `x` lies, row-major
-        and computed, which nobody may write. None for what is traced or lies elsewhere."""
+        and computed, which nobody may write, or a host array where DLPack lacks the dtype. None for what is traced or
+        lies elsewhere."""
         return None
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:

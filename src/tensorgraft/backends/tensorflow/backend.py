@@ -148,7 +148,9 @@ class TensorFlowBackend(
         # in a trace an array that has a value stands for those of later calls; a tape sees what TensorFlow computes
         if type(x) is not EagerTensor or not self._for_cpu or not tf.executing_eagerly():
             return None
-        return None if may_be_recorded() and order_of([x]) else x
+        if may_be_recorded() and order_of([x]):
+            return None
+        return x._numpy() if dtype_of(x) in FLOAT8_AS_FLOAT32 else x  # which TensorFlow's DLPack has not
 
     def adopt(self, x: np.ndarray, /) -> Array:
         with tf.init_scope(), self.scope():

@@ -21,6 +21,7 @@ from tensorgraft.backends.torch.precision import (
     from_bits,
     ordered,
     pair,
+    rounded,
     torch_dtype,
     widened,
 )
@@ -155,7 +156,7 @@ def _binary(name: str, fn: Fn) -> Callable[..., Any]:
             return fn(ordered(x), ordered(y))
         else:
             return unsigned.BINARY[name](x, y)
-        return out if name in _TRUTHS else from_bits(out, dtype) if dtype in UNSIGNED else out.to(dtype)
+        return out if name in _TRUTHS else from_bits(out, dtype) if dtype in UNSIGNED else rounded(out, dtype)
 
     return method
 
@@ -190,14 +191,14 @@ def convert(x: Tensor, dtype: torch.dtype) -> Tensor:
     if source.is_complex and not dtype.is_complex:
         return x != 0 if dtype == torch.bool else convert(torch.real(x), dtype)
     if source in FLOAT8 or (dtype in FLOAT8 and source != torch.float32):
-        return x.to(torch.float32).to(dtype) if source in FLOAT8 else convert(x, torch.float32).to(dtype)
+        return convert(x.to(torch.float32), dtype) if source in FLOAT8 else rounded(convert(x, torch.float32), dtype)
     if source in UNSIGNED:
         return unsigned.convert(x, dtype)
     if source.is_floating_point and dtype in INTEGERS:
         return _truncated(x, dtype)
     if dtype in UNSIGNED:
         return x.to(SIGNED[dtype]).view(dtype)
-    return x.to(dtype)
+    return rounded(x, dtype)
 
 
 def _truncated(x: Tensor, dtype: torch.dtype) -> Tensor:

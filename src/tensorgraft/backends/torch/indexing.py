@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
-from tensorgraft.backends.torch.precision import SIGNED, as_bits, from_bits, from_ordered, ordered, widen
+from tensorgraft.backends.torch.precision import SIGNED, as_bits, from_bits, from_ordered, ordered, rounded, widen
 from tensorgraft.errors import TracedValueError
 
 Array = Any
@@ -91,7 +91,7 @@ class TorchIndexing:
         if mode == "add":
             if dtype in SIGNED:
                 return torch.index_put(as_bits(x), at, as_bits(updates), accumulate=True).view(dtype)
-            return torch.index_put(widen(x), at, widen(updates), accumulate=True).to(dtype)
+            return rounded(torch.index_put(widen(x), at, widen(updates), accumulate=True), dtype)
         lead = torch.broadcast_shapes(*(i.shape for i in at))
         updates = updates.expand((*lead, *x.shape[len(at) :]))
         if mode == "multiply":

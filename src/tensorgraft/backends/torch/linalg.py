@@ -11,7 +11,7 @@ import torch
 
 from tensorgraft.backends.torch.elementwise import convert
 from tensorgraft.backends.torch.operators import int8_matmul
-from tensorgraft.backends.torch.precision import INTEGERS, NARROW, SIGNED, arange, as_bits, torch_dtype
+from tensorgraft.backends.torch.precision import INTEGERS, NARROW, SIGNED, arange, as_bits, rounded, torch_dtype
 
 Array = Any
 Tensor = torch.Tensor
@@ -41,7 +41,7 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
             piece = torch.matmul(left, right).to(torch.int64) << (16 * (i + j))
             total = piece if total is None else total + piece
     assert total is not None
-    return total.to(dtype)
+    return rounded(total, dtype)
 
 
 def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
@@ -59,7 +59,7 @@ def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
         return torch.matmul(a, b) if a.device.type == "cpu" else integer_product(a, b)
     fast = a.device.type != "cpu" or (dtype == torch.bfloat16 and _FAST_BFLOAT16)
     if dtype in NARROW and not (fast and a.dtype == b.dtype == dtype and dtype.itemsize == 2):
-        return torch.matmul(a.to(torch.float32), b.to(torch.float32)).to(dtype)
+        return rounded(torch.matmul(a.to(torch.float32), b.to(torch.float32)), dtype)
     return torch.matmul(convert(a, dtype), convert(b, dtype))
 
 

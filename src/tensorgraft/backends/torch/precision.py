@@ -8,6 +8,7 @@ size (`as_bits`). Unsigned integers are computed with as signed ones: sums, prod
 from __future__ import annotations
 
 import cmath
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -98,12 +99,23 @@ def widen(x: Tensor) -> Tensor:
     return x.to(torch.float32) if x.dtype in NARROW else x
 
 
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` in a narrower dtype. What float8_e4m3fn does not reach is NaN there, as in the hub; in PyTorch it is 448."""
+    if dtype == torch.float8_e4m3fn:
+        x = x.to(torch.float32)
+        x = torch.where(torch.abs(x) > _BEYOND_E4M3, math.nan, x)
+    return x.to(dtype)
+
+
+_BEYOND_E4M3 = 464.0  # halfway between 448 and what would come next, and still rounded to the even one
+
+
 def widened(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`fn` of one operand, computed in float32 and rounded once where the operand is narrower."""
 
     def apply(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if x.dtype in NARROW:
-            return fn(x.to(torch.float32), *args, **kwargs).to(x.dtype)
+            return rounded(fn(x.to(torch.float32), *args, **kwargs), x.dtype)
         return fn(x, *args, **kwargs)
 
     return apply
@@ -137,7 +149,7 @@ def filled(shape: tuple[int, ...], value: Any, dtype: torch.dtype, device: torch
     """A new array of one Python scalar."""
     value = scalar(value, dtype)
     if dtype in FLOAT8:
-        return full(shape, value, dtype=torch.float32, device=device).to(dtype)
+        return rounded(full(shape, value, dtype=torch.float32, device=device), dtype)
     if dtype.is_complex and not cmath.isfinite(value):  # in a program of FX its text is not Python's
         parts = (full(shape, part, dtype=dtype.to_real(), device=device) for part in (value.real, value.imag))
         return torch.complex(*parts)

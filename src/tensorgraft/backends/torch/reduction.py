@@ -17,6 +17,7 @@ from tensorgraft.backends.torch.precision import (
     filled,
     from_ordered,
     ordered,
+    rounded,
     widen,
     widened,
 )
@@ -108,7 +109,7 @@ def _accumulated(fn: Callable[..., Tensor]) -> Callable[..., Any]:
         if dtype in SIGNED:
             return fn(as_bits(x), axis, dtype=SIGNED[dtype]).view(dtype)
         if dtype in NARROW:
-            return fn(x.to(torch.float32), axis).to(dtype)
+            return rounded(fn(x.to(torch.float32), axis), dtype)
         if dtype == torch.bool:
             return fn(x, axis, dtype=torch.int64).to(dtype)
         return fn(x, axis, dtype=dtype)

@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec
 from tensorgraft.frontends.torch.core.tensors import CPU_KEY
-from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, transfer
+from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, program, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.outcome import copied_out, resized_though_refused
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
@@ -160,7 +160,7 @@ def _define_own() -> None:
     for key in ("Meta", "CPU"):
         own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), key)
         own.impl("assign", lambda x, source: x.copy_(source), key)
-    transfer.kernels["convert"] = entry(Operator(convert, Spec(lambda xp, x, dtype: xp.astype(x, dtype))))
+    transfer.kernels["convert"] = entry(Operator(convert, Spec(program.convert)))
     own.impl("convert", transfer.kernels["convert"], KEY)
     transfer.kernels["assign"] = entry(Operator(assign, Spec(lambda xp, source: source), "out"))
     own.impl("assign", transfer.kernels["assign"], KEY)

@@ -110,7 +110,8 @@ class Elementwise:
     def astype(self, x: Array, dtype: np.dtype, /) -> Array:
         """`x` converted. Floating to integer truncates and, like a C cast on x86, wraps in integers narrower than
         32 bits; NaN, infinities and values beyond int64 are unspecified. Complex to real drops the imaginary part;
-        to bool: not equal to zero. `x` itself where it has the dtype already.
+        to bool: not equal to zero. What float8_e4m3fn, which has no infinity, does not reach (beyond 464) is NaN there,
+        as in JAX and TensorFlow; PyTorch's front end saturates before. `x` itself where it has the dtype already.
         """
         raise NotImplementedError
 

@@ -23,7 +23,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.headers import header, imported
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_to_cpu, set_storage
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
@@ -397,6 +397,7 @@ def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
             return conjugated(make_conjugates(host))
 
         return conjugates
+    numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
     if out.untyped_storage().data_ptr() in taken or not _fills(out):
         return lambda host: copied(slot, host)
     like = header(slot.index, out.dtype, tuple(out.shape), out.stride())

@@ -64,6 +64,8 @@ def memory(cell: Storage) -> Tensor:
     lent = cell.backend.lend(array)
     if lent is None:
         raise NotLent
+    if lent.__class__ is np.ndarray:
+        return numpy_to_cpu(lent)
     try:
         return _import(lent.__dlpack__()).contiguous()  # XLA knows other layouts, too
     except (BufferError, TypeError, RuntimeError):  # a dtype that DLPack, or one of the two, has not

@@ -137,7 +137,7 @@ def make_program(
                 if value is not None and turn < (1 if order is None else len(order)):
                     if rounded is not None and geometry.dtype != rounded:
                         value = xp.astype(value, rounded)
-                    value = xp.astype(value, geometry.dtype)
+                    value = convert(xp, value, geometry.dtype)
                     if xp.shape(value) != geometry.shape:
                         value = xp.broadcast_to(value, geometry.shape)
                     if several and mutable:  # a write may be repeated
@@ -186,7 +186,7 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
 
         def read(xp: Backend, reaches: Sequence[Reach], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
             array = reaches[at].read(xp, arrays[at], arrays)
-            return array if dtypes[at] == other and not xp.compound else xp.astype(array, other)
+            return array if dtypes[at] == other and not xp.compound else convert(xp, array, other)
 
         return read
     if isinstance(a, torch.dtype):
@@ -234,11 +234,27 @@ def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
     constant that a compiler sees (an exponent of 3 is two products), where a host array is an input."""
     if v.__class__ is float and dtype in _EXACT and not _MOST < abs(v) < math.inf:
         return xp.full((), v, dtype)
-    if isinstance(v, int | float | complex):
-        return xp.full((), np.asarray(v).astype(dtype).item(), dtype)
-    if isinstance(v, np.ndarray):
-        return xp.asarray(v.astype(dtype))
-    return xp.astype(v, dtype)
+    if isinstance(v, int | float | complex | np.ndarray):
+        host = np.asarray(v)
+        if dtype == dtypes.float8_e4m3fn:
+            host = np.clip(host.real.astype(np.float32), -_MOST_OF_E4M3, _MOST_OF_E4M3)
+        host = host.astype(dtype)
+        return xp.asarray(host) if isinstance(v, np.ndarray) else xp.full((), host.item(), dtype)
+    return convert(xp, v, dtype)
+
+
+_MOST_OF_E4M3 = float(dtypes.finfo(dtypes.float8_e4m3fn).max)
+
+
+def convert(xp: Backend, x: Array, dtype: np.dtype) -> Array:
+    """`x` converted as PyTorch converts: of all dtypes float8_e4m3fn alone saturates, at 448, infinity included, where
+    the hub, JAX and TensorFlow give NaN beyond 464. NaN stays NaN."""
+    source = xp.dtype_of(x)
+    if dtype != dtypes.float8_e4m3fn or source in (dtype, dtypes.bool_):
+        return xp.astype(x, dtype)
+    real = xp.real(x) if dtypes.is_complex(source) else x
+    wide = real if xp.dtype_of(real) == dtypes.float64 else xp.astype(real, dtypes.float32)
+    return xp.astype(xp.clip(wide, -_MOST_OF_E4M3, _MOST_OF_E4M3), dtype)
 
 
 def _key(xp: Backend, words: Any) -> Array:
@@ -283,7 +299,7 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
         moves = order != tuple(range(len(size))) and math.prod(size) > 1
 
     def layer(array: Array) -> Array:
-        array = xp.astype(array, to)
+        array = convert(xp, array, to)
         if conjugate:
             array = xp.conj(array)
         if xp.shape(array) != size:

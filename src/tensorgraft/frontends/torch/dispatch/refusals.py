@@ -67,8 +67,8 @@ def check_numbers(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
     numbers = [v for v in given if v.__class__ is float or v.__class__ is int]
     for a in given:
         tensors = (a,) if isinstance(a, Tensor) else tensors_in(a, {}) if isinstance(a, list | tuple) else ()
-        for low, high in [_LIMITS[t.dtype] for t in tensors]:
-            if any(not low <= v <= high and (low.__class__ is int or math.isfinite(v)) for v in numbers):
+        for low, high, bare in [(*_LIMITS[t.dtype], t.dtype in _WITHOUT_INFINITY) for t in tensors]:
+            if any(not low <= v <= high and (low.__class__ is int or math.isfinite(v) or bare) for v in numbers):
                 refuse(operator, args, kwargs, "without overflow", "Overflow when")
                 return
 
@@ -83,6 +83,7 @@ class _Limits(dict[torch.dtype, tuple[float, float]]):
 
 
 _LIMITS = _Limits()
+_WITHOUT_INFINITY = frozenset({torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz})
 
 
 ABOUT_DTYPES = (

@@ -29,7 +29,8 @@ def _full_fits(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, 
     if dtype is None and isinstance(fill_value, float):
         dtype = torch.get_default_dtype()
     if dtype is not None and dtype.is_floating_point and isinstance(fill_value, int | float):
-        if torch.finfo(dtype).max < abs(fill_value) < math.inf:
+        unbounded = math.isinf(fill_value) and math.isinf(dtypes.lowest(numpy_dtype(dtype)))
+        if torch.finfo(dtype).max < abs(fill_value) and not unbounded:
             raise RuntimeError(f"value cannot be converted to type {dtype} without overflow")
     elif dtype is not None and isinstance(fill_value, int | float | complex) and dtype is not torch.bool:
         check_fits(fill_value, numpy_dtype(dtype))
@@ -48,7 +49,7 @@ def _fill(xp: Any, x: Array, value: Any) -> Array:
 
 @kernel("fill.Tensor")
 def _fill_tensor(xp: Any, x: Array, value: Array) -> Array:
-    return xp.broadcast_to(xp.astype(value, xp.dtype_of(x)), xp.shape(x))
+    return xp.broadcast_to(number(xp, value, xp.dtype_of(x)), xp.shape(x))
 
 
 @kernel("zero")
