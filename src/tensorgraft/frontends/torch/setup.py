@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core import schema, state
 from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec
-from tensorgraft.frontends.torch.core.tensors import CPU_KEY
+from tensorgraft.frontends.torch.core.tensors import CPU_KEY, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, program, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.outcome import copied_out, resized_though_refused
@@ -167,9 +167,11 @@ def _define_own() -> None:
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:
-    redispatch = op.redispatch
+    redispatch, typed = op.redispatch, op is torch.ops.aten.view.dtype
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
+        if typed:
+            numpy_dtype(args[1])  # raises for dtypes that no backend has
         return redispatch(CPU_KEY, *args, **kwargs)
 
     def in_place(*args: Any, **kwargs: Any) -> Any:

@@ -30,6 +30,7 @@ class _Thread(threading.local):
     # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
     in_place_of_the_cpu: Callable[..., Any] | None = None
     unraised: bool | None = None  # the truth that lets a check in PyTorch's C++ pass, while a trace is in it
+    decomposing: bool = False  # one of PyTorch's decompositions is running as a kernel
     resized: bool = False  # room was made in `out=` tensors after PyTorch had taken the call: nothing refuses it now
 
     def __init__(self) -> None:

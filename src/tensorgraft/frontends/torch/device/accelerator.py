@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.utils._device
 
-from tensorgraft.frontends.torch.core import devices
+from tensorgraft.frontends.torch.core import devices, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_named
 from tensorgraft.frontends.torch.device import cuda_api, file_locations, script_files, scripted
 from tensorgraft.frontends.torch_entry import patching, safetensors_files
@@ -233,7 +233,13 @@ def _translate_moves(patches: Patches, visible: Visible) -> None:
 
 
 def _is_cuda(original: Any) -> property:
-    return property(lambda self: self.device.type == TYPE or original.__get__(self), doc=original.__doc__)
+    """The attribute, which is true on the device; not in PyTorch's decompositions, whose results are to be those of
+    its meta functions (`log_sigmoid_forward` of CUDA tensors has no buffer)."""
+
+    def is_cuda(self: Any) -> bool:
+        return (self.device.type == TYPE and not state.now.decomposing) or original.__get__(self)
+
+    return property(is_cuda, doc=original.__doc__)
 
 
 def _translate_contexts(patches: Patches, visible: Visible) -> None:

@@ -387,6 +387,8 @@ def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
         return lambda out: kind([make(x) for make, x in zip(makers, out, strict=True)])
     if not isinstance(out, Tensor):
         return lambda out: out
+    if out.layout is not torch.strided:  # a sparse gradient of the CPU's kernel: its indices and values move
+        return lambda host: host.to(slot.device)
     if out.is_conj():
         torch._C._set_conj(out, False)
         make_conjugates = _maker(out, slot, taken)

@@ -46,11 +46,13 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
     def descending() -> Iterator[None]:
         """Some decompositions come down to the operator itself: the CPU computes that one."""
         entered.depth = getattr(entered, "depth", 0) + 1
+        before, state.now.decomposing = state.now.decomposing, True
         try:
             if entered.depth > 3:
                 raise NotImplementedError(f"PyTorch's decomposition of {op.name()} comes down to itself")
             yield
         finally:
+            state.now.decomposing = before
             entered.depth -= 1
 
     def fn(xp: Backend, *args: Any, **kwargs: Any) -> Any:

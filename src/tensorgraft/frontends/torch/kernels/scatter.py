@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.bounds import Refusal, out_of_bounds, within
-from tensorgraft.frontends.torch.kernels.common import at_least_1d, number
+from tensorgraft.frontends.torch.kernels.common import at_least_1d, number, wide
 from tensorgraft.hub import dtypes
 
 Array = Any
@@ -19,6 +19,7 @@ MODES = {"add": "add", "multiply": "multiply", "sum": "add", "mean": "add", "pro
     "amax": "max",
     "amin": "min",
 }
+_ACCUMULATED = frozenset({"add", "multiply"})
 
 
 def _identity(reduce: str, dtype: np.dtype) -> Any:
@@ -66,8 +67,11 @@ def _scatter(xp: Any, x: Array, dim: int, index: Array, src: Array, mode: str) -
     index, axis = _along(xp, x, index, dim)
     if xp.ndim(x) and not xp.ndim(index):
         index = xp.reshape(index, (1,))
-    src = _corner(xp, src, xp.shape(index))
-    return xp.put_along_axis(x, index, xp.astype(src, xp.dtype_of(x)), axis, mode=mode)
+    dtype = xp.dtype_of(x)
+    src = xp.astype(_corner(xp, src, xp.shape(index)), dtype)
+    if mode in _ACCUMULATED:  # in float32 where that is wider, as on the CPU
+        x, src = wide(xp, x), wide(xp, src)
+    return xp.astype(xp.put_along_axis(x, index, src, axis, mode=mode), dtype)
 
 
 def _check_dtype(xp: Any, x: Array, src: Array) -> None:
@@ -202,7 +206,10 @@ def _index_add(xp: Any, x: Array, dim: int, index: Array, source: Array, alpha: 
     if xp.ndim(x) > 1 and not xp.size(x):  # the CPU looks at no index
         return x
     refuse = out_of_bounds(RuntimeError, axis, n) if xp.ndim(x) > 1 else _in_self
-    return _put_rows(xp, x, dim, index, source, "add", refuse)
+    dtype = xp.dtype_of(x)
+    if xp.ndim(x) > 1 and axis in (0, xp.ndim(x) - 1) and xp.dtype_of(index) == dtypes.int64:
+        x, source = wide(xp, x), wide(xp, source)  # the CPU calls scatter_add then, else it rounds every sum
+    return xp.astype(_put_rows(xp, x, dim, index, source, "add", refuse), dtype)
 
 
 @kernel("index_copy")

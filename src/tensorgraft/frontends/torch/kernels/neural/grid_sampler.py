@@ -68,8 +68,23 @@ def _cubic(xp: Any, t: Array, offset: int) -> Array:
     return xp.multiply(xp.subtract(xp.multiply(inner, d), 4), a)
 
 
-def _taps(xp: Any, g: Array, n: int, mode: int, padding: int, align_corners: bool) -> list[Tap]:
-    """What the grid coordinates `g` (-1 ... 1) read along an axis of extent n."""
+_NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, outside of every image
+_MOST = 2.0**31 - 2
+
+
+def _found(xp: Any, x: Array, n: int, padding: int, align_corners: bool, lost: float) -> Array:
+    """Places in a volume: NaN is `lost`, and so what is far away where nothing is padded."""
+    padded = _padded(xp, x, n, padding, align_corners)
+    if padding == ZEROS:
+        return xp.where(xp.less_equal(xp.abs(x), _MOST), padded, xp.full_like(x, _NOWHERE))
+    unplaced = xp.isnan(x) if padding == BORDER else xp.logical_not(xp.isfinite(x))
+    return xp.where(unplaced, xp.full_like(x, lost), padded)
+
+
+def _taps(
+    xp: Any, g: Array, n: int, mode: int, padding: int, align_corners: bool, lost: float | None = None
+) -> list[Tap]:
+    """What the grid coordinates `g` (-1 ... 1) read along an axis of extent n, which of a volume has `lost`."""
     by = (n - 1) / 2 if align_corners else n / 2
     x = xp.multiply(xp.add(g, 1), by) if align_corners else xp.subtract(xp.multiply(xp.add(g, 1), by), 0.5)
     if mode == CUBIC:
@@ -77,7 +92,7 @@ def _taps(xp: Any, g: Array, n: int, mode: int, padding: int, align_corners: boo
         t = xp.subtract(x, floor)
         places = {k: xp.round(_padded(xp, xp.add(floor, k), n, padding, align_corners)) for k in range(-1, 3)}
         return [_tap(xp, at, _cubic(xp, t, k), n) for k, at in places.items()]
-    x = _padded(xp, x, n, padding, align_corners)
+    x = _padded(xp, x, n, padding, align_corners) if lost is None else _found(xp, x, n, padding, align_corners, lost)
     if mode == NEAREST:
         return [_tap(xp, xp.round(x), xp.ones_like(x), n)]
     floor = xp.floor(x)
@@ -86,14 +101,19 @@ def _taps(xp: Any, g: Array, n: int, mode: int, padding: int, align_corners: boo
 
 
 @kernel("grid_sampler_2d", "grid_sampler_3d")
-def _grid_sampler(xp: Any, x: Array, grid: Array, mode: int, padding: int, align_corners: bool) -> Array:
+def _grid_sampler(
+    xp: Any, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, backward: bool = False
+) -> Array:
+    """NaN and infinity are read as CPU PyTorch's kernels read them: of images a weight is NaN, whose pixels are zeros
+    outside; in volumes they are places (another one in the backward pass)."""
     n, c, *spatial = xp.shape(x)
     d, out = len(spatial), xp.shape(grid)[1:-1]
     places = xp.reshape(wide(xp, grid), (n, math.prod(out), d))
     axes = []
     for k, extent in enumerate(spatial):  # the last coordinate is the first axis
         g = xp.squeeze(xp.take_slice(places, 2, d - 1 - k, d - k), 2)
-        axes.append(_taps(xp, g, extent, mode, padding, align_corners))
+        lost = None if d == 2 else _NOWHERE if backward else extent - 1.0
+        axes.append(_taps(xp, g, extent, mode, padding, align_corners, lost))
     pixels = xp.permute_dims(xp.reshape(wide(xp, x), (n, c, math.prod(spatial))), (0, 2, 1))
     rows, total = xp.reshape(xp.iota(n, dtypes.int64), (n, 1)), None
     for taps in itertools.product(*axes):
@@ -101,8 +121,9 @@ def _grid_sampler(xp: Any, x: Array, grid: Array, mode: int, padding: int, align
         for extent, tap in zip(spatial[1:], taps[1:], strict=True):
             place, weight = xp.add(xp.multiply(place, extent), tap.place), xp.multiply(weight, tap.weight)
             inside = xp.logical_and(inside, tap.inside)
-        part = xp.multiply(xp.gather(pixels, (rows, place)), xp.expand_dims(weight, 2))
+        part = xp.gather(pixels, (rows, place))
         part = xp.where(xp.expand_dims(inside, 2), part, xp.zeros_like(part))
+        part = xp.multiply(part, xp.expand_dims(weight, 2))
         total = part if total is None else xp.add(total, part)
     return xp.reshape(xp.permute_dims(total, (0, 2, 1)), (n, c, *out))
 
@@ -115,7 +136,7 @@ def _grid_sampler_backward(
 
     def sampled(inner: Any, *some: Array) -> Array:
         both = [some[asked.index(k)] if k in asked else inner.lifted(operands[k]) for k in (0, 1)]
-        return _grid_sampler(inner, *both, mode, padding, align_corners)
+        return _grid_sampler(inner, *both, mode, padding, align_corners, True)
 
     slopes = gradients(xp, sampled, [operands[k] for k in asked], wide(xp, grad)) if asked else ()
     return tuple(slopes[asked.index(k)] if k in asked else None for k in (0, 1))
