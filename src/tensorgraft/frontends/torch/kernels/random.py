@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes as disable_current_modes
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import require
@@ -47,12 +49,16 @@ def _refuse(condition: bool, message: str) -> None:
         raise RuntimeError(message)
 
 
+_modes = torch._C._len_torch_dispatch_stack
+
+
 def _as_cpu(name: str) -> Callable[..., None]:
     """What raises and warns as the CPU does of these numbers: it looks at them where there is nothing to draw, too."""
 
     def check(x: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("generator", None)
-        getattr(torch.empty(0, dtype=x.dtype, device="cpu"), name)(*args, **kwargs)
+        with disable_current_modes() if _modes() else contextlib.nullcontext():  # a trace watches the CPU
+            getattr(torch.empty(0, dtype=x.dtype, device="cpu"), name)(*args, **kwargs)
 
     return check
 
