@@ -120,8 +120,10 @@ class NumpyBackend(
 
     def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
         size = x.dtype.itemsize
-        if not isinstance(x, np.ndarray) or not (x.flags.writeable and x.flags.aligned) or any(
-            n % size for n in x.strides
+        if (
+            not isinstance(x, np.ndarray)
+            or not (x.flags.writeable and x.flags.aligned)
+            or any(n % size for n in x.strides)
         ):
             return None
         strides = tuple(n // size for n in x.strides)
