@@ -28,7 +28,7 @@ def default_check() -> Check:
     chosen: Any = os.environ.get("TENSORGRAFT_JIT_CHECK", "never")
     if chosen not in ("second", "always", "never"):
         raise ValueError(f"TENSORGRAFT_JIT_CHECK is {chosen!r}: it is to be second, always or never")
-    return chosen  # type: ignore[no-any-return]
+    return chosen
 
 
 class Record:
@@ -56,9 +56,9 @@ class Record:
                 return f"an operation was {_short(a)} in its first trace and is {_short(b)} in another{where}"
         if len(self._lines) != len(other._lines):
             return f"its traces have {len(self._lines)} and {len(other._lines)} operations"
-        for a, b in zip(self._constants, other._constants, strict=False):
-            if a is not None and b is not None and not _equal(a, b):
-                was, now = _short(str(a.tolist())), _short(str(b.tolist()))
+        for x, y in zip(self._constants, other._constants, strict=False):
+            if x is not None and y is not None and not _equal(x, y):
+                was, now = _short(str(x.tolist())), _short(str(y.tolist()))
                 return f"a constant was {was} in its first trace and is {now} in another"
         if len(self._constants) != len(other._constants):
             return "its traces take different arrays from outside"
@@ -77,7 +77,7 @@ class CheckedTrace:
         known: list[Any],
         check: Callable[[Sequence[Any]], str | None],
         always: bool,
-        uncompiled: Callable[[list[Any], Sequence[Any], str], Any],
+        uncompiled: Callable[[list[Any], Any, str], Any],
     ) -> None:
         self._trace, self._known, self._check, self._always = trace, known, check, always
         self._uncompiled = uncompiled

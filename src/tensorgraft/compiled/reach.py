@@ -122,7 +122,7 @@ def walk(
         if held is None and modules and _is_module(value):
             held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
         elif held is None and modules and is_of_program(value) and isinstance(getattr(value, "__dict__", None), dict):
-            held = _of_tables(name, value, (vars(value),))
+            held = _of_tables(name, value, (value.__dict__,))
         if held is not None and len(held.before) > MOST:
             continue
         yield name, value, held

@@ -89,11 +89,12 @@ def jit(
     if own is not None:
         return own
     compiler = functools.partial(Jit, guard_values=guard_values, compile=compile, check=check)
-    if not _is_torch_module(fn):
+    module: Any = fn
+    if not _is_torch_module(module):
         return compiler(fn)
     from tensorgraft.frontends.torch.compiled.module import compiled_module
 
-    return compiled_module(fn, compiler)
+    return compiled_module(module, compiler)
 
 
 class Jit:

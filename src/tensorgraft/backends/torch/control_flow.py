@@ -81,7 +81,7 @@ class TorchControlFlow:
             ys = body(init, step)[1]
             return init, optree.tree_map(lambda y: y.new_zeros((0, *y.shape)), ys)
         if length > _UNROLLED and not optree.tree_leaves(xs):  # PyTorch's operator goes along the rows of something
-            rows = self.full((length, 1), 0, dtypes.int32)
+            rows: Any = self.full((length, 1), 0, dtypes.int32)  # type: ignore[attr-defined]
             return self.scan(lambda carry, _: body(carry, xs), init, rows, length=length, reverse=reverse)
         if torch.compiler.is_dynamo_compiling() and length > _UNROLLED:  # whose operator asks Dynamo for the body
             return torch._higher_order_ops.scan(_fresh(body), init, xs, reverse=reverse)

@@ -313,6 +313,11 @@ TABLE: list[Patch] = [
         until="PyTorch has Python devices in its list of compatible tensors",
     ),
     Patch(
+        "torch.utils.swap_tensors",
+        "device.conversion.swapping",
+        "compiled functions know their tensors by identity, and have to look at them again",
+    ),
+    Patch(
         "torch._has_compatible_shallow_copy_type",
         "device.conversion.compatible",
         "`Module.to` assigns `param.data`, as it does for CUDA",

@@ -94,7 +94,7 @@ class ArrayCapture:
             return
         if self.before is not None:
             self.before.reading(cell)
-        inner: Backend | None = self.inner
+        inner: Any = self.inner
         array = None
         if self.holds(cell):
             inner = cell.backend

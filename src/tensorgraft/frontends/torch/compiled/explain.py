@@ -18,6 +18,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
 from tensorgraft.compiled.reach import Named, arguments, objects_behind
+from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.home import home_of
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
@@ -122,7 +124,10 @@ class _Probe(Compiled):
 
     def trace(self, backend: Backend, leaves: list[Any], structure: Any, on_device: bool) -> None:
         try:
-            traced = self._trace(backend, leaves, structure, on_device)
+            try:
+                traced = self._trace(backend, leaves, structure, on_device)
+            except RunsUncompiled as why:
+                raise TracedValueError(f"{self.report.name} {why}, so that tg.jit runs it uncompiled") from None
         finally:
             if hasattr(self, "capture"):
                 self.capture.undos.clear()  # inputs are named by the state that the optimizers now have

@@ -233,7 +233,7 @@ def _finding(table: Table, key: Any) -> Callable[[Sequence[Any]], Storage]:
 
 
 def _finding_tensor(table: Table, key: Any) -> Callable[[Sequence[Any]], Tensor]:
-    return lambda leaves: _entry(table, key, call_of(leaves))  # type: ignore[no-any-return]
+    return lambda leaves: _entry(table, key, call_of(leaves))
 
 
 def _key_or_none(value: Any) -> Any:
@@ -260,8 +260,7 @@ class Captured:
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
         self._polled = [t for t in self._tensors if not isinstance(t, Parameter)]
         self._requires_grad = [t.requires_grad for t in self._polled]
-        self._storages = storages_of(self._polled)
-        self._looks = [leaf_key(t) for t in self._tensors]
+        self._looks = [_look(t) for t in self._tensors]
         self._seen = state.looks
         self._slots = slots
         self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
@@ -274,13 +273,10 @@ class Captured:
         return bool(self._polled or self._slots.places or self._compares or self._tensors)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        if self._polled:
-            if list(map(_requires_grad_of, self._polled)) != self._requires_grad:
-                return False
-            if storages_of(self._polled) != self._storages:
-                return False
+        if self._polled and list(map(_requires_grad_of, self._polled)) != self._requires_grad:
+            return False
         if state.looks != self._seen:
-            if [leaf_key(t) for t in self._tensors] != self._looks:
+            if [_look(t) for t in self._tensors] != self._looks:
                 return False
             self._seen = state.looks
         if self._compares:
@@ -302,17 +298,19 @@ class Captured:
         for t, required in zip(self._polled, self._requires_grad, strict=True):
             if t.requires_grad is not required:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
-        for t, storage in zip(self._polled, self._storages, strict=True):
-            if t.untyped_storage() is not storage:
-                return f"{names.get(id(t), 'a tensor')} has another storage (its .data was set)"
         for t, look in zip(self._tensors, self._looks, strict=True):
-            if leaf_key(t) != look:
-                return f"{names.get(id(t), 'a tensor')} has another shape, dtype or strides"
+            if _look(t) != look:
+                return f"{names.get(id(t), 'a tensor')} has another storage, shape, dtype or strides"
         if self._slots.places and not self._slots_hold(leaves):
             return "a tensor that the function replaces is another kind of tensor now"
         if self._compares and not self.hold(leaves):
             return "an argument shares memory with a tensor that the function reaches, or does so no more"
         return None
+
+
+def _look(t: Tensor) -> Any:
+    """Return what tells that a tensor has another storage or geometry."""
+    return id(cell_of(t)), leaf_key(t)
 
 
 class _Others:

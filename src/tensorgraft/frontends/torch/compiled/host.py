@@ -91,7 +91,7 @@ class GradientOfOutside(Live):
 
     def __call__(self) -> Tensor:
         gradient: Any = self._leaf.grad
-        return gradient  # type: ignore[no-any-return]
+        return gradient
 
 
 class Gone(Live):

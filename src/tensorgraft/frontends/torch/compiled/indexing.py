@@ -68,7 +68,7 @@ class TracedCalls(TorchFunctionMode):
         """Return the part of `x` that indices choose, as a view."""
         row = _index(x, indices)
         self._rows.append(_Row(row, x, indices))
-        return row  # type: ignore[no-any-return]
+        return row
 
 
 class _Row:
@@ -302,14 +302,14 @@ def _averaged(forward: Any) -> Any:
     def averaged(self: Any, x: Tensor) -> Tensor:
         count = self.num_batches_tracked
         if self.momentum is not None or not (self.training and self.track_running_stats) or count is None:
-            return forward(self, x)  # type: ignore[no-any-return]
+            return forward(self, x)
         if x.device.type != TYPE or count.device.type != TYPE:
-            return forward(self, x)  # type: ignore[no-any-return]
+            return forward(self, x)
         self._check_input_dim(x)
         count.add_(1)
         kept = self.running_mean, self.running_var
         batch = [torch.zeros_like(t) for t in kept]
-        out = F.batch_norm(x, *batch, self.weight, self.bias, True, 1.0, self.eps)
+        out = F.batch_norm(x, batch[0], batch[1], self.weight, self.bias, True, 1.0, self.eps)
         with torch.no_grad():
             part = 1 / count.double()
             for t, new in zip(kept, batch, strict=True):

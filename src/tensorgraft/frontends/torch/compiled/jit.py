@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,44 +18,39 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
-from tensorgraft.compiled.agreement import Check, CheckedTrace, Record
+from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
-from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import in_library, roots
-from tensorgraft.compiled.side_effects import Change, Reachable
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
+from tensorgraft.frontends.torch.compiled.assembly import assemble
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards import (
-    Captured,
-    Guards,
-    Modules,
     Rebound,
-    getter_of,
     leaf_key,
     modes,
 )
 from tensorgraft.frontends.torch.compiled.home import has_lazy_modules, home_of
-from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, calling, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import Tape, looks, record
-from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
+from tensorgraft.frontends.torch.compiled.tape import looks, record
+from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.attributes import Attributes, Reads, noting
-from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
+from tensorgraft.frontends.torch.core.attributes import Reads, noting
+from tensorgraft.frontends.torch.core.codes import apart
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import here, refused
-from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import (
@@ -67,7 +61,7 @@ from tensorgraft.frontends.torch.core.trees import (
     flatten_call,
     flatten_results,
 )
-from tensorgraft.frontends.torch.core.values import ROUNDS, ValueGuards, Values, too_many
+from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import When
@@ -439,6 +433,9 @@ class Compiled(TracedFunction):
         self.report.trace_seconds += time.perf_counter() - start
         return trace, []
 
+    def _assemble(self, capture: Capture, *found: Any) -> Trace:
+        return assemble(self.check, self._reached.now(), capture, *found)
+
     def _refuse_moved(self, capture: Capture, arguments: Sequence[Tensor], cut: dict[int, int]) -> None:
         """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
         every later call would not do. An argument is given it at each call, unless it has come with a history."""
@@ -455,196 +452,12 @@ class Compiled(TracedFunction):
                     ("its shape", "return the new tensor, or pass the old one as an argument without history"),
                 )
 
-    def _assemble(
-        self,
-        capture: Capture,
-        program: Any,
-        seen: dict[str, Any],
-        leaves: list[Any],
-        ours: list[tuple[int, Tensor]],
-        schedule: Schedule,
-        stepped: list[Stepped],
-    ) -> Trace:
-        argument_of: dict[int, int] = seen["cells"]
-        place = {id(t): i for i, t in ours}
-
-        world, changes = capture.world, seen["changes"]
-        assert world is not None
-        touched = {id(t.cell) for t in capture.touched}
-        find_of: dict[int, Callable[[Sequence[Any]], Storage]] = {}  # storages in places that calls look into anew
-        for leaf in capture.leaves.values():
-            if leaf.before is None or leaf.before.device.type != TYPE:
-                continue
-            if leaf.reset and id(cell_of(leaf.before)) in touched:  # it was read before it was dropped
-                leaf.reset = False
-            if not leaf.reset:
-                find_of[id(cell_of(leaf.before))] = _gradient_of(getter_of(leaf.tensor, place))
-        slots: Rebound = seen["slots"]
-        find_of |= slots.finds
-
-        def source(cell: Storage) -> Source:
-            """How to find at a later call what this storage was at the traced one."""
-            if isinstance(cell, QuantizedPart):
-                i = argument_of.get(id(cell.owner))
-                return Source(cell) if i is None else Source(find=_part_of(i, cell))
-            i, find = argument_of.get(id(cell)), find_of.get(id(cell))
-            if i is not None:
-                return Source(argument=i)
-            return Source(cell) if find is None else Source(find=find)
-
-        sources: dict[int, Source] = {id(t.stand_in): source(t.cell) for t in capture.touched}
-        positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
-        fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
-        donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
-
-        survivors: list[Storage] = seen["survivors"]
-        number: dict[int, int] = {}  # where the arrays of each begin
-        outputs = 0
-        for c in survivors:
-            number[id(c)] = outputs
-            outputs += count(kind_of(c))
-        claimed: set[int] = set()
-        results = []
-        for o, identical, look in itertools.zip_longest(seen["flat"], seen["identical"], seen["looks"]):
-            if identical is not None:
-                results.append(Result(argument=identical))
-            elif (first := seen["again"][len(results)]) != len(results):
-                results.append(Result(again=first))
-            elif look is not None:
-                results.append(Result(look=look))
-            elif isinstance(o, Tensor) and o.device.type == TYPE:
-                cell = cell_of(o)
-                if id(cell) in number:
-                    claimed.add(number[id(cell)])
-                    results.append(Result(survivor=number[id(cell)], metadata=Metadata.whole(o)))
-                elif id(cell) in argument_of:
-                    results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.whole(o)))
-                else:
-                    results.append(Result(value=o))
-            elif on_host(o):
-                results.append(Result(host=seen["host"].result(o)))
-            else:
-                results.append(Result(value=o))
-
-        before: list[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]] = []
-        gradients = []
-        for leaf, after in seen["slopes"]:
-            get_leaf = getter_of(leaf.tensor, place)
-            if not leaf.reset:
-                before.append((get_leaf, leaf.before))
-            if after is None and (leaf.reset or leaf.before is not None):
-                gradients.append(Gradient(get_leaf, None, None))
-            elif after is not None and after is not leaf.before:
-                k = number.get(id(cell_of(after)))
-                if k is not None:
-                    claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=leaf.reset))
-                else:  # a tensor from outside
-                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, place)))
-        reads: Reads = seen["reads"]
-        surroundings: Surroundings = seen["surroundings"]
-        surroundings.settle(world, changes, slots.slot)
-        written = {id(c.table.of) for c in changes if world.only_written(c.table)}
-        guards = Guards(
-            Modules([*capture.modules.values(), *reads.modules()], slots.rebound),
-            Attributes(reads, changes, written, slots.slot),
-            stepped,
-            before,
-            seen["host"].guards,
-            surroundings,
-            Captured(world, leaves, touched, slots, bool(seen["written"])),
-        )
-
-        tape: Tape | None = seen["tape"]
-        if tape is not None:
-            inside = {a: k for a, k in positions.items() if a in seen["usable"]}
-            tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
-        # drop this frame's hold on what only results and gradients refer to
-        kept = [
-            (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
-        ]
-        inputs = ProgramInputs(
-            [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured],
-            donated,
-            capture.backend,
-            _cell_of,
-            calling,
-        )
-        if capture.values is not None and capture.values.answers:
-            guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
-        record = None
-        if self.check != "never":
-            constants = [a for a in program.captured if id(a) not in sources and id(a) not in fed]
-            record = Record(capture.backend, program, constants, _rest(results, gradients, changes, seen["template"]))
-        return Trace(
-            record=record,
-            backend=capture.backend,
-            run=policy.counting(program.compile(donated), seen["notes"]),
-            inputs=inputs,
-            donated=donated,
-            written=Storages([source(t.cell) for t in seen["written"]], _cell_of),
-            kept=kept,
-            results=results,
-            moved=seen["moved"],
-            required=seen["required"],
-            structure=seen["structure"],
-            gradients=gradients,
-            draws=capture.advances(),
-            schedule=schedule,
-            guards=guards,
-            held=self._reached.now(),
-            grad_mode=None if seen["grad_mode"] is torch.is_grad_enabled() else seen["grad_mode"],
-            template=seen["template"],
-            finds=[] if seen["template"] is None else [world.finds.get(id(x)) for x in seen["template"].old],
-            changes=changes,
-            tape=tape,
-            roots=seen["roots"],
-            ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
-        )
-
-
-def _cell_of(t: Tensor) -> Storage:
-    """`cell_of` an argument whose key is made."""
-    return t.untyped_storage().cell  # type: ignore[attr-defined]
-
-
-def _part_of(i: int, part: QuantizedPart) -> Callable[[Sequence[Any]], Storage]:
-    """Of a quantised argument."""
-    return lambda leaves: QuantizedPart(cell_of(leaves[i]), part.number, part.kind)
-
-
-def _array_of(sources: dict[int, Source], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:
-    if key in fed:
-        return lambda leaves: fed[key].take()
-    storage = Storages([sources[key]], cell_of)
-    return lambda leaves: storage(leaves)[0].array
-
 
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end
 
 
-def _rest(
-    results: Sequence[Result], gradients: Sequence[Gradient], changes: Sequence[Change], template: Template | None
-) -> list[str]:
-    """Put into words what becomes of what a program gives."""
-    lines = [
-        f"result {k}: {x.survivor, x.argument, x.again, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
-        for k, x in enumerate(results)
-    ]
-    lines += [f"gradient {k}: {x.survivor, x.metadata}" for k, x in enumerate(gradients)]
-    for change in changes:
-        if change.counts is None:
-            new = [v if is_plain(v) else type(v) for v in change.new]
-            lines.append(f"{change.table.name}: {change.keys if change.order is None else change.order} {new}")
-    return lines
-
-
 def _is_tensor(x: Any) -> bool:
     return isinstance(x, Tensor)
-
-
-def _gradient_of(get_leaf: Callable[[Sequence[Any]], Tensor]) -> Callable[[Sequence[Any]], Storage]:
-    return lambda leaves: cell_of(get_leaf(leaves).grad)  # type: ignore[arg-type]
 
 
 def _raised_by_the_program(error: Exception) -> bool:

@@ -37,7 +37,7 @@ class CompiledModule(OptimizedModule):
         except AttributeError:
             if name != "report":
                 raise
-            return self._forward.report
+            return self._forward.report  # type: ignore[attr-defined]
 
 
 _AROUND = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_compiled_call_impl")

@@ -92,7 +92,7 @@ class MaskedSelection(torch.Tensor):
             x.copy_(torch.where(self.where, self.whole, x))
 
     @property
-    def where(self) -> Tensor:
+    def where(self) -> Tensor:  # type: ignore[override]
         """Return the mask, with an axis for each of `whole`."""
         with torch._C.DisableTorchFunctionSubclass():
             return self.mask.reshape(*self.mask.shape, *(1,) * len(self.rest))

@@ -170,7 +170,7 @@ class Tape:
                 if id(one) in places:
                     places[id(one)].retain_grad()
             out[0].grad_fn.retained = [weakref.ref(places.get(id(one), one)) for one in self.retained]
-        return out  # type: ignore[no-any-return]
+        return out
 
     # ---- backward -------------------------------------------------------------------------------------------------
 
@@ -332,8 +332,8 @@ def _slopes(
     backend = cell_of(_given(gradients)[0]).backend
     if torch.is_grad_enabled():
         ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
-        return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends)  # type: ignore[no-any-return]
-    return ctx.tape.gradients(residuals, gradients, backend, batched)  # type: ignore[no-any-return]
+        return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends)
+    return ctx.tape.gradients(residuals, gradients, backend, batched)
 
 
 def _batched_slopes(
@@ -358,7 +358,7 @@ def _batched_slopes(
             row = [g[k] if isinstance(g, tuple) else g for g in apart]
             nested = max(map(_level, _given(row)))
             rows.append(_slopes(ctx, residuals, row) if nested < 0 else _batched_slopes(ctx, residuals, row, nested))
-        whole = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]  # type: ignore[arg-type]
+        whole = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
     return [None if t is None else _wrapped(t, level) for t in whole]
 
 
@@ -367,27 +367,27 @@ _LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grad
 
 def _level(t: Tensor) -> int:
     """Return the level of the `vmap` that has batched a tensor, -1 for none."""
-    return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)  # type: ignore[no-any-return]
+    return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)
 
 
 def _unwrapped(t: Tensor, level: int) -> Tensor:
     """Return the tensor behind a batched one, the batch in front."""
     if level == _LEGACY:
-        return torch._remove_batch_dim(t, _legacy_level(), 0, 0)  # type: ignore[attr-defined,no-any-return]
-    return _functorch.get_unwrapped(t).movedim(_functorch.maybe_get_bdim(t), 0)  # type: ignore[no-any-return]
+        return torch._remove_batch_dim(t, _legacy_level(), 0, 0)
+    return _functorch.get_unwrapped(t).movedim(_functorch.maybe_get_bdim(t), 0)
 
 
 def _wrapped(t: Tensor, level: int) -> Tensor:
     if level == _LEGACY:
-        return torch._add_batch_dim(t, 0, _legacy_level())  # type: ignore[attr-defined,no-any-return]
-    return _functorch._add_batch_dim(t, 0, level)  # type: ignore[no-any-return]
+        return torch._add_batch_dim(t, 0, _legacy_level())
+    return _functorch._add_batch_dim(t, 0, level)
 
 
 def _legacy_level() -> int:
     try:
-        return torch._C._vmapmode_increment_nesting() - 1  # type: ignore[attr-defined,no-any-return]
+        return torch._C._vmapmode_increment_nesting() - 1
     finally:
-        torch._C._vmapmode_decrement_nesting()  # type: ignore[attr-defined]
+        torch._C._vmapmode_decrement_nesting()
 
 
 def _given(cotangents: Sequence[Any]) -> list[Any]:

@@ -149,15 +149,14 @@ class Trace:
                 if required:  # results have it in their history
                     leaves[i].requires_grad_()
             try:
-                made = self._made(leaves, arrays, outputs)
+                slopes, flat, built = self._made(leaves, arrays, outputs)
             except BaseException:
-                made = [], [], None
+                slopes, flat, built = [], [], None
                 with contextlib.suppress(Exception):
-                    made = self._made(leaves, arrays, outputs)
-                self._commit(leaves, outputs, *made, first)
+                    slopes, flat, built = self._made(leaves, arrays, outputs)
+                self._commit(leaves, outputs, slopes, flat, built, first)
                 raise
-            flat, built = made[1:]
-            self._commit(leaves, outputs, *made, first)
+            self._commit(leaves, outputs, slopes, flat, built, first)
         if built is not None:
             return built[0]
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
@@ -192,8 +191,8 @@ class Trace:
         if self.grad_mode is not None:
             torch.set_grad_enabled(self.grad_mode)
         if built is not None:
-            call = call_of(leaves)
-            located = [change.table.located(call) for change in self.changes]
+            arguments = call_of(leaves)
+            located = [change.table.located(arguments) for change in self.changes]
             for change, of, new in zip(self.changes, located, built[1], strict=True):
                 change.apply(of, new)
         if not first:

@@ -58,7 +58,7 @@ class Reads:
         if type(value) in (int, float) and is_counted_up(at.f_code, at.f_lasti):
             self._counted.add((id(owner), name))
             return
-        own = getattr(owner, "__dict__", ())
+        own: Any = getattr(owner, "__dict__", ())
         if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
             self.note_absent(owner, name)
             return
@@ -85,7 +85,7 @@ class Reads:
 
     def _before(self, owner: Any, name: str, value: Any) -> Any:
         """Return what an attribute was before the trace."""
-        own = getattr(owner, "__dict__", None)
+        own: Any = getattr(owner, "__dict__", None)
         table = None if own is None else self._world.tables.get(id(own))
         return value if table is None or name not in own else table.before.get(name)
 

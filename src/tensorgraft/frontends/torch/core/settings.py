@@ -25,7 +25,7 @@ def settings() -> tuple[Any, ...]:
 
 def fills() -> bool:
     """Return whether memory that nobody has written yet is to be filled (`torch.utils.deterministic`)."""
-    return deterministic() and torch.utils.deterministic.fill_uninitialized_memory
+    return deterministic() and bool(torch.utils.deterministic.fill_uninitialized_memory)  # type: ignore[attr-defined]
 
 
 def _of_functions() -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ PyTorch's own assignment allows that between the CPU and CUDA, not between the C
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -157,6 +158,17 @@ def data(inherited: Any) -> property:
         exchange(self, value)
 
     return property(inherited.__get__, assign, doc=inherited.__doc__)
+
+
+def swapping(original: Callable[..., None]) -> Callable[..., None]:
+    """`torch.utils.swap_tensors`: compiled functions look at their tensors again."""
+
+    @functools.wraps(original)
+    def swap_tensors(*args: Any, **kwargs: Any) -> None:
+        state.looks_changed()
+        original(*args, **kwargs)
+
+    return swap_tensors
 
 
 def compatible(original: Callable[..., bool]) -> Callable[..., bool]:

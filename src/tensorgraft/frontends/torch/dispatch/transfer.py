@@ -351,16 +351,6 @@ for _name in ("kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"):
     direct(_name)(_kaiser_window)
 
 
-def _kaiser_window(*args: Any, device: torch.device | None = None, **options: Any) -> Tensor:
-    """The CPU's, moved: PyTorch's kernel for it cannot be registered from Python."""
-    options["pin_memory"] = None
-    return from_cpu(torch.kaiser_window(*args, **options, device="cpu"), slot_of(device))
-
-
-for _name in ("kaiser_window", "kaiser_window.periodic", "kaiser_window.beta"):
-    direct(_name)(_kaiser_window)
-
-
 # ---- new tensors of ours are zero: nothing is left to be filled ------------------------------------------------------
 
 
