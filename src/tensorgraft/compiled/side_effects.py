@@ -160,7 +160,7 @@ def _put(of: Any, key: Any, value: Any) -> None:
 
 def _drop(of: Any, key: Any) -> None:
     if isinstance(of, dict):
-        (OrderedDict if isinstance(of, OrderedDict) else dict).__delitem__(of, key)
+        (OrderedDict if isinstance(of, OrderedDict) else dict).pop(of, key, None)  # the function may do so, too
     else:
         of.drop(key)
 

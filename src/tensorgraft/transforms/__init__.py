@@ -2,6 +2,7 @@
 
 from tensorgraft.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
 from tensorgraft.compiled.explanation import Explanation
+from tensorgraft.compiled.uncompiled import UncompiledWarning
 from tensorgraft.transforms.abstract import AbstractClassVar, AbstractVar
 from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop
 from tensorgraft.transforms.custom import custom_vjp
@@ -35,6 +36,7 @@ __all__ = [
     "Module",
     "Partial",
     "ShapeDtype",
+    "UncompiledWarning",
     "apply_updates",
     "assert_max_traces",
     "combine",

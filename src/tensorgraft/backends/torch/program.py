@@ -106,7 +106,7 @@ class TorchProgram:
 
 def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]]:
     if compiler() == "none" or not any(node.op == "call_function" for node in module.graph.nodes):
-        return module
+        return module.forward  # hooks that the program has put on all modules are not for this one
     import torch._inductor.config
     from torch._inductor.compile_fx import compile_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

@@ -331,7 +331,10 @@ _GLOBAL_HOOKS = [
 
 
 def _global_hooks() -> list[Any]:
-    return [hook for table in _GLOBAL_HOOKS if table for hook in table.values()]
+    return [hook for table in _GLOBAL_HOOKS for hook in table.values()] if any(_GLOBAL_HOOKS) else _NO_HOOKS
+
+
+_NO_HOOKS: list[Any] = []
 
 
 class Modules:
@@ -364,7 +367,8 @@ class Modules:
         self._hooks = _global_hooks()
         # a `forward` of its own makes one entry more; one that the function itself adds may come
         self._own = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
-        self._lengths = [len(d) for d, _ in self._own]
+        self._dicts = [d for d, _ in self._own]
+        self._lengths = list(map(len, self._dicts))
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
@@ -375,11 +379,13 @@ class Modules:
         self._storages = storages_of(self._ours)
 
     def hold(self) -> bool:
+        if not self._modules:
+            return True
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
         if [d.get("training") for d in self._training] != self._modes or _global_hooks() != self._hooks:
             return False
-        lengths = [len(d) for d, _ in self._own]
+        lengths = list(map(len, self._dicts))
         if lengths != self._lengths:
             if any(d.get("forward") is not own for d, own in self._own):
                 return False

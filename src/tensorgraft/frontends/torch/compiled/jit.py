@@ -39,7 +39,7 @@ from tensorgraft.frontends.torch.compiled.home import has_lazy_modules, home_of
 from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
-from tensorgraft.frontends.torch.compiled.optimizers import Stepped, optimizers_traced
+from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
@@ -330,12 +330,15 @@ class Compiled(TracedFunction):
                 stack.enter_context(traced_calls(capture))
                 first_node = torch.autograd._get_sequence_nr()
                 world.is_new = stack.enter_context(noting_new())
-                before = modes()
+                before, groups = modes(), Groups(world.seen.values())
                 with noting(reads, *owners), torch.set_grad_enabled(torch.is_grad_enabled()):
                     out = self.fn(*args, **kwargs)
                     seen["grad_mode"] = torch.is_grad_enabled()
                 if modes() != before:
                     raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
+                if groups.changed() and not (schedule.before or schedule.after):
+                    groups.restore()
+                    raise RunsUncompiled("changes the hyper-parameters of an optimizer")
                 seen["changes"] = changes = world.changes(reads.counted)
                 if world.drew():
                     raise RunsUncompiled("draws random numbers of Python or NumPy")

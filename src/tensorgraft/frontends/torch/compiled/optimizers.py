@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import is_, itemgetter
 from typing import Any
@@ -217,6 +217,31 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
         restore()
         for handle in handles:
             handle.remove()
+
+
+class Groups:
+    """The groups of optimizers among objects, with the hyper-parameters that they have."""
+
+    def __init__(self, objects: Iterable[Any]) -> None:
+        optimizers = [o for o in objects if isinstance(o, Optimizer)]
+        self._before = [(o.param_groups, [(group, dict(group)) for group in o.param_groups]) for o in optimizers]
+
+    def changed(self) -> bool:
+        """Say whether a group was added, or has another hyper-parameter."""
+        for groups, before in self._before:
+            if len(groups) != len(before):
+                return True
+            for group, values in before:
+                if group.keys() != values.keys() or not all(map(is_, group.values(), values.values())):
+                    return True
+        return False
+
+    def restore(self) -> None:
+        for groups, before in self._before:
+            groups[:] = [group for group, _ in before]
+            for group, values in before:
+                group.clear()
+                group.update(values)
 
 
 def _counts(entries: Any) -> dict[str, Any]:

@@ -516,8 +516,8 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                         for saved in _intact(node, name):
                             saved.register_hooks(*tape.hooks())
                 except RuntimeError as error:
-                    if "freed" in str(error):  # by a backward pass inside
-                        return None
+                    if "freed" in str(error):
+                        return _used_up(roots, before, error)
                     tape.spoilt = error
     for ref in capture.checkpoints:
         if (frame := ref()) is not None:
@@ -526,6 +526,16 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                     with _disable_current_modes():
                         saved.register_hooks(*tape.hooks())
     return tape
+
+
+def _used_up(roots: list[Tensor], before: Tape | None, error: RuntimeError) -> Tape | None:
+    """Return the tape of results whose graph a backward pass inside has used up: they require gradients, and another
+    backward pass raises PyTorch's error. Nothing is kept for it."""
+    tape = Tape(roots, before)
+    variables = (getattr(node, "variable", None) for node in nodes(roots))
+    tape.leaves = [t for t in variables if t is not None][:1]
+    tape.spoilt = error
+    return tape if tape.leaves else None
 
 
 def _intact(node: Any, name: str) -> list[Any]:

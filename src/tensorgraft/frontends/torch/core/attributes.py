@@ -225,11 +225,13 @@ class Attributes:
                 self._held += [kept[name] for name in names]
 
     def hold(self) -> bool:
+        if not self._names and not self._absent:
+            return True
         try:
             now = [get(owner) for get, owner in self._groups]
         except AttributeError:
             return False
-        if any(_has(owner, name) for owner, name in self._absent):
+        if self._absent and any(_has(owner, name) for owner, name in self._absent):
             return False
         if all(map(is_, chain.from_iterable(now), self._held)):
             return True

@@ -1,0 +1,634 @@
+"""What a compiled function changes of Python's objects, and what changes around it between two calls: as without
+`tg.jit`, on every backend. A case is a function of a device and of what compiles; it returns tensors."""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import os
+import random
+import time
+import types
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tensorgraft as tg
+
+pytestmark = pytest.mark.sampled
+CASES = {}
+
+
+def case(fn):
+    CASES[fn.__name__] = fn
+    return fn
+
+
+def full(value, device):
+    return torch.full((2,), float(value)).to(device)
+
+
+def number(value):
+    return torch.tensor(float(value))
+
+
+# ---- side effects ----------------------------------------------------------------------------------------------------
+
+
+@case
+def list_that_grows(device, jit):
+    seen = []
+
+    def f(x):
+        seen.append(1)
+        return x * len(seen)
+
+    f = jit(f)
+    return [f(full(1, device)) for _ in range(4)]
+
+
+@case
+def list_of_losses(device, jit):
+    losses = []
+
+    def f(x):
+        losses.append((x * 2).sum())
+        return x + 1
+
+    f = jit(f)
+    return [f(full(i, device)) for i in range(4)] + losses
+
+
+@case
+def cache_of_tensors(device, jit):
+    cache = []
+
+    def f(x):
+        cache.append(x * 2)
+        return torch.cat(cache)
+
+    f = jit(f)
+    return [f(full(i, device)) for i in range(3)] + cache
+
+
+@case
+def list_argument(device, jit):
+    def f(x, cache):
+        cache.append(x)
+        return torch.cat(cache).sum()
+
+    f, cache = jit(f), []
+    return [f(full(i, device), cache) for i in range(4)] + cache
+
+
+@case
+def deque_that_is_popped(device, jit):
+    queue = collections.deque(full(i, device) for i in range(4))
+    f = jit(lambda q: q.pop() * q.pop())
+    return [f(queue), number(len(queue)), f(queue), number(len(queue))]
+
+
+@case
+def dictionary_argument(device, jit):
+    def f(a):
+        a["c"] = a["a"] + a.pop("b")
+        return a
+
+    f, out = jit(f), []
+    for i in range(3):
+        given = {"a": full(i, device), "b": full(2, device)}
+        got = f(given)
+        out += [number(got is given), got["c"], number(list(given) == ["a", "c"])]
+    return out
+
+
+@case
+def dictionary_that_is_given_back(device, jit):
+    given, f = {"a": full(1, device)}, jit(lambda a: a)
+    return [number(f(given) is given) for _ in range(3)]
+
+
+@case
+def default_dictionary(device, jit):
+    table, p = collections.defaultdict(set), torch.ones(2).to(device).requires_grad_()
+
+    def f(x):
+        table["a"] = x + 1
+        table[p] = 123
+        table["c"] = x * 2
+        return table["b"], table
+
+    f, out = jit(f), []
+    for i in range(3):
+        _, got = f(full(i, device))
+        out += [got["c"] + 0, table["a"] * 1, number(got is table)]
+    return out
+
+
+@case
+def counters(device, jit):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.read = 0, 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.read += 1
+            return x * self.read
+
+    net, table = Net(), {"n": 0}
+
+    def g(x):
+        table["n"] += 1
+        return x * 2
+
+    f, g = jit(net), jit(g)
+    out = [v for _ in range(4) for v in (f(full(1, device)), g(full(1, device)))]
+    return [*out, number(net.calls), number(net.read), number(table["n"])]
+
+
+@case
+def variables_of_functions_around(device, jit):
+    number_, tensor = 1.0, torch.ones(3).to(device)
+
+    def inside():
+        def inner():
+            nonlocal number_, tensor
+            x = tensor + 1
+            number_ += 1
+            tensor += 10
+            return torch.tensor(number_), tensor.clone(), x + tensor
+
+        return inner()
+
+    f = jit(lambda: inside())
+    return [t for _ in range(3) for t in f()] + [number(number_)]
+
+
+@case
+def state_of_an_object(device, jit):
+    class State:
+        def __init__(self):
+            self.h, self.n, self.log = full(0, device), 0, []
+
+        def step(self, x):
+            old = self.h
+            self.h = torch.tanh(self.h * 0.5 + x)
+            self.n += 1
+            self.log.append(self.h.sum())
+            return old, self.h
+
+    state = State()
+    f = jit(state.step)
+    out = [t for i in range(5) for t in f(full(i / 10, device))]
+    return [*out, number(state.n), state.h, *state.log]
+
+
+@case
+def state_in_a_dictionary(device, jit):
+    state = {"h": full(0, device)}
+
+    def f(x):
+        state["h"] = state["h"] * 0.5 + x
+        return state["h"] * 1
+
+    f = jit(f)
+    out = [f(full(i, device)) for i in range(4)] + [state["h"].clone()]
+    state["h"] = full(10, device)
+    return [*out, f(full(1, device))]
+
+
+@case
+def state_in_a_list(device, jit):
+    state = [full(0, device), full(1, device)]
+
+    def f(x):
+        state[0], state[1] = state[1], state[0] + x
+        return state[0] * 1
+
+    f = jit(f)
+    return [f(full(i, device)) for i in range(5)] + state
+
+
+@case
+def state_with_a_history(device, jit):
+    w, kept = torch.ones(2).to(device).requires_grad_(), []
+
+    def f(x):
+        kept.append(w * x)
+        return x + 1
+
+    f, out = jit(f), []
+    for i in range(3):
+        w.grad = None
+        f(full(i, device))
+        kept[-1].sum().backward()
+        out.append(w.grad.clone())
+    return out
+
+
+@case
+def hook_that_fills_a_dictionary(device, jit):
+    net, seen = nn.Sequential(nn.Linear(2, 2)).to(device), {}
+    net[0].register_forward_hook(lambda m, args, out: seen.__setitem__("a", out))
+    f = jit(net)
+    out = [f(full(1, device))]
+    seen.clear()
+    return [*out, f(full(2, device)), seen["a"]]
+
+
+@case
+def hyper_parameters_inside(device, jit):
+    w = torch.ones(2).to(device).requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+
+    def f(x):
+        optimizer.param_groups[0]["lr"] *= 0.5
+        return x * 2
+
+    f = jit(f)
+    return [t for _ in range(3) for t in (f(full(1, device)), number(optimizer.param_groups[0]["lr"]))]
+
+
+@case
+def grad_mode_that_is_left(device, jit):
+    def f(x):
+        torch.set_grad_enabled(False)
+        return x * 2
+
+    f, out = jit(f), []
+    for _ in range(3):
+        with torch.enable_grad():
+            out += [f(full(1, device)), number(torch.is_grad_enabled())]
+    return out
+
+
+# ---- what is not the same at each call -------------------------------------------------------------------------------
+
+
+@case
+def random_numbers(device, jit):
+    f = jit(lambda x: x * random.random() + np.random.rand())
+    random.seed(0)
+    np.random.seed(0)
+    return [f(full(1, device)) for _ in range(3)]
+
+
+@case
+def random_generators(device, jit):
+    own, of_numpy = random.Random(3), np.random.default_rng(3)
+    f = jit(lambda x: x * own.random() + of_numpy.random())
+    return [f(full(1, device)) for _ in range(3)]
+
+
+@case
+def iterators(device, jit):
+    tensors, numbers, count = iter([full(i, device) for i in range(5)]), (i * 1.0 for i in range(9)), itertools.count()
+    f = jit(lambda x: next(tensors) * next(numbers) + x * next(count))
+    return [f(full(1, device)) for _ in range(4)]
+
+
+@case
+def clock(device, jit):
+    f = jit(lambda x: x * 0 + time.perf_counter())
+    values = [f(full(1, device).double())[0].item() for _ in range(3)]
+    return [number(values[0] < values[1] < values[2])]
+
+
+@case
+def environment(device, jit):
+    f, out = jit(lambda x: x * float(os.environ.get("TENSORGRAFT_A_TEST", "1"))), []
+    try:
+        for i in range(3):
+            os.environ["TENSORGRAFT_A_TEST"] = str(i)
+            out.append(f(full(1, device)))
+    finally:
+        del os.environ["TENSORGRAFT_A_TEST"]
+    return [*out, f(full(1, device))]
+
+
+# ---- what changes between two calls ----------------------------------------------------------------------------------
+
+
+@case
+def attributes_of_classes_and_modules(device, jit):
+    class Config:
+        scale = 2.0
+
+    config = types.ModuleType("config")
+    config.scale = 2.0
+    f, out = jit(lambda x: x * Config.scale * config.scale), []
+    for scale in (2.0, 3.0, 5.0):
+        Config.scale, config.scale = scale, scale + 1
+        out.append(f(full(1, device)))
+    return out
+
+
+@case
+def attribute_that_was_absent(device, jit):
+    class Config:
+        pass
+
+    config = Config()
+    f = jit(lambda x, c: x + 7 if getattr(c, "more", False) else x + 5)
+    out = [f(full(1, device), config)]
+    config.more = True
+    out.append(f(full(1, device), config))
+    del config.more
+    return [*out, f(full(1, device), config)]
+
+
+@case
+def methods_that_are_replaced(device, jit):
+    class Net(nn.Module):
+        def helper(self, x):
+            return x * 2
+
+        def forward(self, x):
+            return self.helper(x)
+
+    net = Net()
+    f = jit(net)
+    out = [f(full(1, device))]
+    Net.helper = lambda self, x: x * 5
+    out.append(f(full(1, device)))
+    net.helper = lambda x: x * 7
+    out.append(f(full(1, device)))
+    return out
+
+
+@case
+def forward_that_is_replaced(device, jit):
+    net = nn.Linear(2, 2).to(device)
+    f = jit(lambda x: net(x))
+    out = [f(full(1, device))]
+    net.forward = lambda x: x * 2
+    return [*out, f(full(1, device))]
+
+
+@case
+def hook_of_all_modules(device, jit):
+    net = nn.Linear(2, 2).to(device)
+    f = jit(lambda x: net(x))
+    out = [f(full(1, device))]
+    handle = nn.modules.module.register_module_forward_hook(lambda m, args, out: out * 3)
+    try:
+        out.append(f(full(1, device)))
+    finally:
+        handle.remove()
+    return [*out, f(full(1, device))]
+
+
+@case
+def captured_tensors_that_look_elsewhere(device, jit):
+    c = torch.arange(6.0).reshape(2, 3).to(device)
+    f = jit(lambda: c.sum(0))
+    out = [f()]
+    c.t_()
+    out.append(f())
+    c.data = torch.ones(4, 2).to(device)
+    out.append(f())
+    c.resize_(2, 2)
+    out.append(f())
+    c.set_(torch.ones(3, 4).to(device))
+    out.append(f())
+    torch.utils.swap_tensors(c, torch.zeros(5, 2).to(device))
+    return [*out, f()]
+
+
+@case
+def captured_tensors_that_are_arguments(device, jit):
+    w = full(1, device)
+    f = jit(lambda x: x + w * 10)
+    out = [f(w), f(full(0, device)), f(w)]
+    v = full(1, device)
+    g = jit(lambda x: x.add_(1) + v)
+    return [*out, g(full(0, device)), g(v), v.clone(), g(full(0, device))]
+
+
+@case
+def requires_grad_of_captured_tensors(device, jit):
+    w = full(2, device).requires_grad_()
+    f, out = jit(lambda x: x * w), []
+    for required in (True, False, True):
+        w.requires_grad_(required)
+        out.append(number(f(full(1, device)).requires_grad))
+    return out
+
+
+# ---- gradients -------------------------------------------------------------------------------------------------------
+
+
+@case
+def optimizers_compiled_by_themselves(device, jit):
+    w = torch.ones(3).to(device).requires_grad_()
+    optimizer = torch.optim.Adam([w], 0.1)
+    step, clip = jit(lambda: optimizer.step()), jit(lambda: nn.utils.clip_grad_norm_([w], 1.0))
+    clear, out = jit(lambda: optimizer.zero_grad()), []
+    for i in range(4):
+        (w * (i + 1.0)).sum().backward()
+        clip()
+        step()
+        out += [w.grad.clone(), w.detach().clone()]
+        clear()
+        out.append(number(w.grad is None))
+    return out
+
+
+@case
+def accumulated_gradients(device, jit):
+    w = torch.ones(3).to(device).requires_grad_()
+    optimizer = torch.optim.SGD([w], 0.01)
+
+    def micro(x, last):
+        loss = (w * x).pow(2).sum()
+        loss.backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    f = jit(micro)
+    return [f(torch.arange(3.0).to(device) + i, i % 2 == 0) for i in range(1, 7)]
+
+
+@case
+def gradients_that_are_set(device, jit):
+    w = torch.ones(2).to(device).requires_grad_()
+
+    def f(x):
+        before = torch.zeros_like(w) if w.grad is None else w.grad * 2
+        w.grad = x * 3
+        return before
+
+    f, out = jit(f), []
+    for i in range(3):
+        out += [f(full(i, device)), w.grad.clone()]
+    w.grad = None
+    return [*out, f(full(5, device)), w.grad.clone()]
+
+
+# ---- results and arguments -------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Result:
+    y: torch.Tensor
+    rest: list = dataclasses.field(default_factory=list)
+
+
+class Holder:
+    __slots__ = ("a", "parts")
+
+    def __init__(self, a):
+        self.a, self.parts = a, {"twice": a * 2, "name": "holder"}
+
+
+class Table(dict):
+    pass
+
+
+@case
+def objects_as_results(device, jit):
+    w = torch.ones(2).to(device).requires_grad_()
+    f = jit(lambda x: (Result(x * w, [x + 1]), Holder(x), Table(y=x * 2), types.SimpleNamespace(z=[x * 4])))
+    first, second = f(full(1, device)), f(full(2, device))
+    out = []
+    for result, holder, table, space in (first, second):
+        out += [result.y, result.rest[0], holder.a, holder.parts["twice"], table["y"], space.z[0]]
+        out.append(number(type(result) is Result and type(table) is Table))
+    second[0].y.sum().backward()
+    return [*out, w.grad.clone(), number(first[1].parts is not second[1].parts)]
+
+
+@case
+def distributions_as_results(device, jit):
+    f = jit(lambda x: torch.distributions.Normal(x, x.abs() + 1))
+    results = [f(full(i, device)) for i in range(3)]
+    return [r.mean for r in results] + [r.scale for r in results]
+
+
+@case
+def objects_as_arguments(device, jit):
+    class Batch:
+        def __init__(self, x):
+            self.x, self.seen = x, 0
+
+    def f(batch):
+        batch.seen += 1
+        batch.y = batch.x * 2
+        return batch.y + 1
+
+    f, out = jit(f), []
+    for i in range(4):
+        batch = Batch(full(i, device))
+        out += [f(batch), batch.y, number(batch.seen)]
+    g = jit(lambda r, t, a: r.y * t["x"] + torch.as_tensor(a).to(device))
+    for i in range(3):
+        out.append(g(Result(full(i, device)), Table(x=full(2, device)), np.full(2, float(i), np.float32)))
+    return out
+
+
+@case
+def partial_functions_as_arguments(device, jit):
+    y = full(3, device)
+    f = jit(lambda f, g, x: f(x) * g(x))
+    return [f(functools.partial(torch.mul, y), functools.partial(torch.add, y), full(i, device)) for i in range(3)]
+
+
+@case
+def sizes_as_results(device, jit):
+    f = jit(lambda x: (x.size() + x.size(), x * 2))
+    (size, y), _ = f(full(1, device)), f(full(1, device))
+    return [number(type(size) is torch.Size), y]
+
+
+@case
+def lazy_modules(device, jit):
+    net = nn.LazyLinear(3).to(device)
+    f = jit(lambda x: net(x))
+    return [number(f(torch.ones(2, 4).to(device)).shape[1]) for _ in range(3)]
+
+
+@case
+def exception_of_the_program(device, jit):
+    s = torch.zeros(2).to(device)
+
+    def f(x, bad):
+        s.add_(1)
+        if bad:
+            raise ValueError("no")
+        return s + x
+
+    f = jit(f)
+    out = [f(full(0, device), False)]
+    with pytest.raises(ValueError, match="no"):
+        f(full(0, device), True)
+    return [*out, f(full(0, device), False), s]
+
+
+@pytest.mark.parametrize("check", ["never", "second"])
+@pytest.mark.parametrize("backend", tg.backends())
+@pytest.mark.parametrize("name", CASES)
+def test_as_without_jit(name, backend, check):
+    def values(device, jit):
+        torch.manual_seed(0)
+        return [t.detach().cpu() for t in CASES[name](device, jit)]
+
+    expected = values(torch.device("cpu"), lambda f: f)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tg.transforms.UncompiledWarning)
+        given = values(tg.device(backend), functools.partial(tg.jit, check=check))
+    assert len(given) == len(expected)
+    for a, b in zip(given, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_what_runs_uncompiled_says_so():
+    x = torch.ones(2, device=tg.device("jax"))
+    f = tg.jit(lambda x: x * random.random())
+    with pytest.warns(tg.transforms.UncompiledWarning, match=r"test_side_effects\.py:\d+: .* draws random numbers"):
+        f(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(x)
+
+
+@pytest.mark.parametrize("check", ["second", "always"])
+@pytest.mark.parametrize("backend", [name for name in tg.backends() if name != "numpy"])
+def test_a_second_trace_has_to_agree(backend, check):
+    import builtins
+
+    builtins.tensorgraft_hidden = [0.0]  # names of builtins are not looked at
+    try:
+
+        def f(x):
+            tensorgraft_hidden[0] += 1  # noqa: F821
+            return x * tensorgraft_hidden[0]  # noqa: F821
+
+        run, x = tg.jit(f, check=check), torch.ones(2, device=tg.device(backend))
+        run(x)
+        with pytest.warns(tg.transforms.UncompiledWarning, match="is not the same at each call: an operation was"):
+            assert run(x)[0] == tensorgraft_hidden[0]  # noqa: F821
+        assert [run(x)[0].item() for _ in range(2)] == [4.0, 5.0]
+    finally:
+        del builtins.tensorgraft_hidden
+    agreeing = tg.jit(lambda x: (x * 2).sin(), check=check)
+    assert len({agreeing(x)[0].item() for _ in range(3)}) == 1 and agreeing.report.traces == 1
+
+
+def test_objects_that_cannot_be_copied_are_refused_at_the_first_call():
+    class Single:
+        def __init__(self, x):
+            self.x = x
+
+        def __deepcopy__(self, memo):
+            raise TypeError("there is one of it")
+
+    x = torch.ones(2, device=tg.device("jax"))
+    with pytest.raises(tg.TracedValueError, match="that cannot be copied"):
+        tg.jit(lambda x: Single(x * 2))(x)
