@@ -10,13 +10,13 @@ from dataclasses import asdict
 from ecosystem import functions, scripts, suites
 from ecosystem.outcome import OUT, Outcome, write
 from ecosystem.page import PAGE, page
+from ecosystem.sources import Unavailable
 
 ONTO = {
     "torch": ("jax", "numpy"),
     "jax": ("torch", "tensorflow", "numpy"),
     "arrays": ("jax", "torch", "tensorflow", "numpy"),
 }
-EVERY = {"jax": 40, "numpy": 4}  # one test of so many: compiling for each is what takes the time on JAX
 
 
 def programs(areas: list[str], on: list[str] | None, only: str) -> int:
@@ -48,9 +48,14 @@ def _reported(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
 def run_suites(names: list[str], on: list[str] | None, every: int | None, seconds: float) -> int:
     failed = 0
     for name in names:
-        for backend in on or EVERY:
-            suites.on_backend(suites.SUITES[name], backend, every or EVERY[backend], seconds)
-            result = suites.result(suites.SUITES[name], backend)
+        suite = suites.SUITES[name]
+        for backend in on or suite.on:
+            try:
+                suites.on_backend(suite, backend, every or suite.every * suite.on.get(backend, 1), seconds)
+            except Unavailable as error:
+                print(f"skipped {name} on {backend}: {error}")
+                continue
+            result = suites.result(suite, backend)
             (OUT / f"result-{name}-{backend}.json").write_text(json.dumps(asdict(result), default=sorted))
             print(result)
             for test, message in result.unexplained.items():

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 OUT = Path(__file__).parents[1] / "out" / "ecosystem"
+REASONS = Path(__file__).with_name("reasons.toml")
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,25 @@ how much more the process had at its peak. On JAX eager operations are tiered, a
 | --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |
 """
 
+NOT_PASSED = "\n\nThose that do not pass, and why:\n\n"
+JUDGES = """## Tests of the frameworks themselves
+
+The frameworks' own tests, with this library in the place of what they try: PyTorch's tests that take a device, on a
+backend's; its tests of `torch.compile` with `tg.jit`; JAX's, of which each compiled function is also grafted onto
+another framework; tf2jax's of operators, with `tg.graft` as the converter. None is kept here: they are fetched from
+Debian's source package, from wheels, and JAX's, which no package has, from the checkout that `ECOSYSTEM_JAX` names.
+*refused* is an error of this library, *wrong* another value, effect or error than the test expects, *crash* any other
+exception. Where there are tens of thousands, one of so many is run, natively, too. *time* is CPU seconds of the tests
+over those of the native run.
+
+| tests | pass natively | on | run | right | | refused | wrong | crash | time |
+| --- | --: | --- | --: | --: | --: | --: | --: | --: | --: |
+"""
+APART = "\nTests of something else, which are not run:\n\n"
+
 
 def page() -> str:
-    return HEAD + "\n".join([*(_programs(area) for area in AREAS), _suites()])
+    return HEAD + "\n".join([*(_programs(area) for area in AREAS), _suites(), _judges()])
 
 
 def _programs(area: str) -> str:
@@ -85,8 +102,7 @@ def _about(area: str, name: str) -> str:
 
 def _suites() -> str:
     lines, notes = [], []
-    for file in sorted(OUT.glob("result-*.json")):
-        r: dict[str, Any] = json.loads(file.read_text())
+    for r in _results(judge=False):
         share = f"{100 * r['passed'] / max(r['run'], 1):.1f} %"
         tests = f"{r['seconds'] / max(r['native_seconds'], 1e-9):.1f} | {r['seconds']:.1f} s"
         process = f"{r['whole'] / r['native_whole']:.1f} | {r['whole']:.1f} s"
@@ -95,10 +111,36 @@ def _suites() -> str:
             f"| {r['suite']} | {r['natively']} | {r['backend']} | {r['run']} | {r['passed']} | {share} | {tests}"
             f" | {process} | {memory} |"
         )
-        notes += [f"- {r['suite']} on {r['backend']}, {n}: {reason}" for reason, n in r["reasons"].items()]
-        notes += [f"- {r['suite']} on {r['backend']}: `{name}`, not explained" for name in r["unexplained"]]
-        if r["fallbacks"]:
-            notes.append(
-                f"- {r['suite']} on {r['backend']}: on the CPU for want of a kernel: {', '.join(r['fallbacks'])}"
-            )
-    return SUITES + "\n".join(lines) + "\n\nThose that do not pass, and why:\n\n" + ("\n".join(notes) or "None.") + "\n"
+        notes += _notes(r)
+    return SUITES + "\n".join(lines) + NOT_PASSED + ("\n".join(notes) or "None.") + "\n"
+
+
+def _judges() -> str:
+    lines, notes, apart = [], [], []
+    for r in _results(judge=True):
+        share = f"{100 * r['passed'] / max(r['run'], 1):.1f} %"
+        kinds = " | ".join(str(r["kinds"].get(kind, 0)) for kind in ("refused", "wrong", "crash"))
+        lines.append(
+            f"| {r['suite']} | {r['natively']} | {r['backend']} | {r['run']} | {r['passed']} | {share} | {kinds}"
+            f" | {r['seconds'] / max(r['native_seconds'], 1e-9):.1f} |"
+        )
+        notes += _notes(r)
+        apart += [f"- {r['suite']} on {r['backend']}, {n}: {reason}" for reason, n in r["apart"].items()]
+    what = JUDGES + "\n".join(lines) + NOT_PASSED + ("\n".join(notes) or "None.") + "\n"
+    return what + (APART + "\n".join(apart) + "\n" if apart else "")
+
+
+def _results(judge: bool) -> Iterator[dict[str, Any]]:
+    for file in sorted(OUT.glob("result-*.json")):
+        result = json.loads(file.read_text())
+        if result["judge"] == judge:
+            yield result
+
+
+def _notes(r: dict[str, Any]) -> list[str]:
+    start = f"- {r['suite']} on {r['backend']}"
+    notes = [f"{start}, {n}: {reason}" for reason, n in r["reasons"].items()]
+    notes += [f"{start}: `{name}`, not explained" for name in r["unexplained"]]
+    if r["fallbacks"]:
+        notes.append(f"{start}: on the CPU for want of a kernel: {', '.join(r['fallbacks'])}")
+    return notes

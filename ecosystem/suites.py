@@ -10,42 +10,50 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ecosystem.outcome import OUT
+from ecosystem import sources
+from ecosystem.outcome import OUT, REASONS
 
 HERE = Path(__file__).parent
 _RSS = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `ru_maxrss`
-REASONS = HERE / "reasons.toml"  # [suite] "regular expression of id or message" = "reason"
+ON = {"jax": 40, "numpy": 4}  # one test of so many: compiling for each is what takes the time on JAX
 
 
 @dataclass(frozen=True)
 class Suite:
     name: str
     version: str
-    paths: tuple[str, ...]  # in the source distribution, or in the installed package
-    sdist: bool = True
+    paths: tuple[str, ...]  # in the folder of its files
+    source: sources.Source = sources.sdist
+    package: str = ""  # where that is not its name
+    judge: str = ""  # the module of `ecosystem.judges` that puts this library in its place; without, `tensorgraft run`
+    on: Mapping[str, int] = field(default_factory=lambda: ON)  # backends, and one test of so many
+    every: int = 1  # one test of so many, natively too
     select: str = ""  # a regular expression of the names of tests
     options: tuple[str, ...] = ()  # of pytest
     needs: tuple[str, ...] = ()  # packages beside those that are installed, without what they need themselves
     environment: dict[str, str] = field(default_factory=dict)  # {device}: what the suite is to use
 
 
+def _files(pattern: str, names: str) -> tuple[str, ...]:
+    return tuple(pattern.format(name) for name in names.split())
+
+
+# Without the settings of the projects' own CI, and without files that need what is not here.
+_ALONE = ("--noconftest", "-c", os.devnull, "--continue-on-collection-errors")
 SUITES = {
     s.name: s
     for s in (
         Suite(
             "timm",
             "1.0.31",
-            tuple(f"tests/test_{t}.py" for t in
-                  ("layers", "layers_pool", "layers_drop", "layers_pos_embed", "optim", "models", "utils", "prune")),
+            _files("tests/test_{}.py", "layers layers_pool layers_drop layers_pos_embed optim models utils prune"),
             # the smallest of each family: the others are more of the same layers
             select=r"test_(layers|optim|utils|prune)\w*\.py"
             r"|\[(\d+-)?(test_\w+|resnet10t|vit_tiny_patch16_224|levit_128s|ghostnet_050)(\]|-)",
@@ -54,35 +62,100 @@ SUITES = {
         ),
         Suite("gpytorch", "1.15.2", ("test",)),
         Suite("linear_operator", "0.6.1", ("test",)),
-        Suite("torchmetrics", "1.9.0", ("functional",), sdist=False, options=("--doctest-modules",)),
+        Suite("torchmetrics", "1.9.0", ("functional",), sources.installed, options=("--doctest-modules",)),
+        Suite(
+            "torchao",
+            "0.18.0",
+            ("test",),
+            sources.wheel,
+            on={"jax": 1, "numpy": 1},
+            every=4,
+            options=_ALONE,
+        ),
+        Suite(
+            "keras",
+            "3.15.1",
+            # of layers all but those of preprocessing, which need another reader of data
+            (
+                "src/ops",
+                *_files(
+                    "src/layers/{}",
+                    "activations attention convolutional core merging normalization"
+                    " pooling regularization reshaping rnn",
+                ),
+            ),
+            sources.installed,
+            on={"jax": 1, "numpy": 1},
+            every=20,
+            options=(*_ALONE, "-p", "ecosystem.judges.keras"),
+            environment={"KERAS_BACKEND": "torch"},
+        ),
+        Suite(
+            "pytorch",
+            "2.6.0",
+            _files(
+                "test/test_{}.py",
+                "autograd binary_ufuncs complex dlpack foreach indexing reductions scatter_gather_ops"
+                " segment_reductions shape_ops sort_and_select spectral_ops tensor_creation_ops type_promotion"
+                " unary_ufuncs view_ops",
+            )
+            + _files("test/nn/test_{}.py", "convolution dropout embedding pooling"),
+            sources.debian,
+            judge="pytorch",
+            on={"jax": 1, "numpy": 1},
+            every=40,
+            select="CPU::",
+            options=_ALONE,
+        ),
+        Suite(
+            "torch_compile",
+            "2.6.0",
+            _files("test/dynamo/test_{}.py", "functions modules misc"),
+            sources.debian,
+            package="pytorch",
+            judge="torch_compile",
+            on={"jax": 1, "numpy": 3, "torch": 3},
+            options=_ALONE,
+        ),
+        Suite(
+            "jax",
+            "0.10.2",
+            _files(
+                "tests/{}_test.py",
+                "fft lax lax_numpy lax_numpy_einsum lax_numpy_indexing lax_numpy_operators lax_numpy_reducers"
+                " lax_numpy_setops lax_numpy_ufuncs lax_scipy lax_scipy_special_functions linalg nn",
+            ),
+            sources.checkout,
+            judge="jax",
+            on={"torch": 1, "numpy": 1},
+            every=20,
+            options=_ALONE,
+            environment={"JAX_NUM_GENERATED_CASES": "3"},
+        ),
+        Suite(
+            "tf2jax",
+            "0.3.8",
+            _files("tf2jax/_src/{}_test.py", "linalg_ops ops"),
+            sources.wheel,
+            judge="tf2jax",
+            on={"jax": 1},
+            options=_ALONE,
+            needs=("chex==0.1.92", "dm-tree==0.1.10", "toolz==1.2.0"),
+        ),
     )
-}  # fmt: skip
+}
 
 
 def folder(suite: Suite) -> Path:
-    """Where its tests are; a source distribution is fetched first."""
-    if not suite.sdist:
-        spec = find_spec(suite.name)
-        assert spec is not None and spec.origin is not None, f"{suite.name} is not installed"
-        return Path(spec.origin).parent
-    home = OUT / "suites"
-    target = home / f"{suite.name}-{suite.version}"
-    if not target.is_dir():
-        home.mkdir(parents=True, exist_ok=True)
-        _pip("download", "--no-deps", "--no-binary", ":all:", "-d", str(home), f"{suite.name}=={suite.version}")
-        with tarfile.open(target.with_name(target.name + ".tar.gz")) as archive:
-            archive.extractall(home, filter="data")
+    """Return where its tests are; they are fetched first. Raises `sources.Unavailable`."""
+    home = suite.source(suite.package or suite.name, suite.version)
     if suite.needs and not _site(suite).is_dir():
-        _pip("install", "--no-deps", "--target", str(_site(suite)), *suite.needs)
-    return target
+        sources.pip("install", "--no-deps", "--target", str(_site(suite)), *suite.needs)
+    return home
 
 
 def _site(suite: Suite) -> Path:
-    return OUT / "suites" / f"site-{suite.name}"
-
-
-def _pip(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True)
+    return sources.HOME / f"site-{suite.name}"
 
 
 def run(
@@ -92,6 +165,8 @@ def run(
     every: int = 1,
     seconds: float = 1e9,
     name: str | None = None,
+    offset: int = 0,
+    select: str | None = None,
 ) -> Path:
     """Run its tests on `backend` (None: natively), those in the file `ids`; returns the file (`name`) with a line for
     each. Beside it lies what the process took (`.process.json`): its CPU seconds, and the most memory that it had."""
@@ -100,13 +175,19 @@ def run(
     out = OUT / f"suite-{suite.name}-{name or backend or 'native'}.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.unlink(missing_ok=True)
-    ours = () if backend is None else ("-c", "from tensorgraft.cli import main; main()", "run", "--on", backend)
+    ours: tuple[str, ...] = ()
+    there: tuple[str, ...] = ("-p", f"ecosystem.judges.{suite.judge}") if suite.judge else ()
+    if backend is not None and suite.judge:
+        there += ("--suite-on", backend, "--suite-apart", suite.name)
+    elif backend is not None:
+        ours = ("-c", "from tensorgraft.cli import main; main()", "run", "--on", backend)
+        there = ("--suite-device", device)
     command = [
         *(sys.executable, "-W", "ignore", *ours, "-m", "pytest", "-q", "--no-header", "--tb=no"),
-        *("-p", "no:cacheprovider", "-p", "ecosystem.plugin", "-W", "ignore"),
-        *("--suite-out", str(out), "--suite-every", str(every)),
-        *("--suite-seconds", str(seconds), "--suite-select", suite.select, "--rootdir", str(home), *suite.options),
-        *(() if backend is None else ("--suite-device", device)),
+        *("-p", "no:cacheprovider", "-p", "ecosystem.plugin", *there, "-W", "ignore"),
+        *("--suite-out", str(out), "--suite-every", str(every), "--suite-offset", str(offset)),
+        *("--suite-seconds", str(seconds), "--suite-select", suite.select if select is None else select),
+        *("--rootdir", str(home), *suite.options),
         *(() if ids is None else ("--suite-ids", str(ids))),
         *(str(home / p) for p in suite.paths),
     ]  # fmt: skip
@@ -117,7 +198,9 @@ def run(
     whole.unlink(missing_ok=True)
     peak.unlink(missing_ok=True)
     process = subprocess.Popen(
-        command, cwd=home if suite.sdist else OUT, env={**os.environ, "PYTHONPATH": path, **environment}
+        command,
+        cwd=OUT if suite.source is sources.installed else home,
+        env={**os.environ, "PYTHONPATH": path, **environment},
     )
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -140,11 +223,11 @@ def on_backend(suite: Suite, backend: str, every: int, seconds: float) -> Path:
     """What passes natively, on `backend`; then the same tests natively, for what both take."""
     native = OUT / f"suite-{suite.name}-native.jsonl"
     if not native.exists():
-        run(suite, None)
+        run(suite, None, every=suite.every)
     ids = OUT / f"suite-{suite.name}-ids.txt"
     ids.write_text("\n".join(passed(native)))
     out = run(suite, backend, ids, every, seconds)
-    ids.write_text("\n".join(read(out)))
+    ids.write_text("\n".join(name for name, row in read(out).items() if row["outcome"] != "apart"))
     run(suite, None, ids, name=f"beside-{backend}")
     return out
 
@@ -167,6 +250,9 @@ class Result:
     reasons: dict[str, int]
     unexplained: dict[str, str]  # name -> message
     fallbacks: set[str]
+    judge: bool = False
+    kinds: dict[str, int] = field(default_factory=dict)  # of what failed: refused, wrong, crash
+    apart: dict[str, int] = field(default_factory=dict)  # by the reason
 
     def __str__(self) -> str:
         return (
@@ -176,15 +262,12 @@ class Result:
         )
 
 
-def result(suite: Suite, backend: str) -> Result:
-    beside = f"beside-{backend}"
-    every, native, ours = (read(OUT / f"suite-{suite.name}-{b}.jsonl") for b in ("native", beside, backend))
-    there, here = (json.loads((OUT / f"suite-{suite.name}-{b}.process.json").read_text()) for b in (beside, backend))
+def explained(suite: Suite, rows: Mapping[str, Mapping[str, Any]]) -> tuple[Counter[str], dict[str, str]]:
+    """Count the reasons of the tests that failed; return those without one, too, with their messages."""
     known = tomllib.loads(REASONS.read_text()).get(suite.name, {})
     reasons: Counter[str] = Counter()
     unexplained = {}
-    counted = {k: v for k, v in ours.items() if v["outcome"] != "skipped"}
-    for name, row in counted.items():
+    for name, row in rows.items():
         if row["outcome"] == "failed":
             text = f"{name}\n{row['message']}"
             reason = next((r for pattern, r in known.items() if re.search(pattern, text)), None)
@@ -192,12 +275,24 @@ def result(suite: Suite, backend: str) -> Result:
                 unexplained[name] = row["message"]
             else:
                 reasons[reason] += 1
+    return reasons, unexplained
+
+
+def result(suite: Suite, backend: str) -> Result:
+    beside = f"beside-{backend}"
+    every, native, ours = (read(OUT / f"suite-{suite.name}-{b}.jsonl") for b in ("native", beside, backend))
+    there, here = (json.loads((OUT / f"suite-{suite.name}-{b}.process.json").read_text()) for b in (beside, backend))
+    counted = {k: v for k, v in ours.items() if v["outcome"] not in ("skipped", "apart")}
+    reasons, unexplained = explained(suite, counted)
     return Result(
         suite=f"{suite.name} {suite.version}",
         backend=backend,
         natively=sum(r["outcome"] == "passed" for r in every.values()),
         run=len(counted),
         passed=sum(r["outcome"] == "passed" for r in counted.values()),
+        judge=bool(suite.judge),
+        kinds=dict(Counter(r["kind"] for r in counted.values() if r["outcome"] == "failed")),
+        apart=dict(Counter(r["message"] for r in ours.values() if r["outcome"] == "apart")),
         seconds=sum(r["seconds"] for r in counted.values()),
         native_seconds=sum(native[k]["seconds"] for k in counted),
         whole=here["seconds"],
