@@ -258,6 +258,10 @@ class Jitted(TracedFunction):
         try:
             with policy.noted() as notes:
                 program = xp.trace(traced)
+        except Exception as error:
+            if not seen.get("changes"):
+                raise
+            raise RunsUncompiled("keeps something of the body of a loop or branch outside of it") from error
         finally:
             if "world" in seen:
                 seen["world"].undo()
