@@ -22,7 +22,7 @@ from tensorgraft.compiled.places import OURS
 from tensorgraft.compiled.values import is_scalar, same
 
 Named = tuple[str, Any]
-MOST, _MOST_OBJECTS = 4096, 100_000  # objects, and elements of one container: what lies beyond is not looked at
+MOST, _MOST_OBJECTS = 1 << 14, 100_000  # objects, and elements of one container: what lies beyond is not looked at
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
 _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias)
