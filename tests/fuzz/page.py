@@ -27,7 +27,8 @@ mended, what was found is a test (`tests/fuzz/found/`); `--again` plays what dif
 
 A difference counts for nothing where the source framework leaves the result open, where it is the very one that
 [differences](differences.md) documents, or where rounding decides: the reference, played again with noise of the size
-of a rounding error in each operator, varies as much. Such programs are counted apart, by their reason.
+of a rounding error in each operator, varies as much. Such programs are counted apart, by their reason; and so are those
+which a compiled function refuses, with the program's line, if everything else goes on as if it had not been called.
 """
 
 

@@ -10,13 +10,20 @@ import pytest
 from tests.fuzz import run
 
 # of each kind: so many tests of so many programs
-PROGRAMS = {"torch": (4, 120), "jax": (2, 12), "array_api": (2, 15), "quantized": (2, 12), "tensorflow": (2, 8)}
+PROGRAMS = {
+    "torch": (4, 120),
+    "jax": (2, 12),
+    "array_api": (2, 15),
+    "quantized": (2, 12),
+    "stateful": (2, 8),
+    "tensorflow": (2, 8),
+}
 
 _SELDOM = 10  # a subject that plays fewer programs compiles each of them, which is for `make fuzz`
 
 
 # of which a program in hundreds still differs (docs/fuzzing.md says how many): one in a test is told, and no failure
-_OPEN = {"torch", "tensorflow", "source"}
+_OPEN = {"torch", "tensorflow", "source", "stateful"}
 
 
 def _found(kind: str, seeds: range) -> Iterator[run.Found]:

@@ -1,0 +1,223 @@
+"""Functions of PyTorch compiled by `tg.jit` and called again and again while settings, gradients, attributes, containers, hooks and states change, inside and outside; the reference is the function without it."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import random
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from tests.fuzz.kinds.stateful import seen, world
+from tests.fuzz.kinds.stateful.drawing import Drawing
+from tests.fuzz.program import REFERENCE, Kind, Outcome, Program, Unfit
+
+import tensorgraft as tg
+
+_CALL = re.compile(r"\bf\(")
+
+
+class Stateful(Kind):
+    name = "stateful"
+    shares: ClassVar[dict[str, int]] = {"jax": 1, "numpy": 2, "torch": 1, "tensorflow": 4}
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.set_num_threads(1)
+
+    # ---- drawing -----------------------------------------------------------------------------------------------------
+
+    def names(self, subject: str) -> dict[str, Any]:
+        backend, _, way = subject.partition(" ")
+        device = torch.device("cpu") if backend == REFERENCE else tg.device(backend)
+        return world.world(device, _as_it_is if backend == REFERENCE or way == "eager" else tg.jit)
+
+    def statement(self, rng: random.Random, names: dict[str, Any]) -> str:
+        raise NotImplementedError("a program is drawn as a whole")
+
+    def draw(self, seed: int) -> Program:
+        rng = random.Random(f"stateful {seed}")
+        with _as_new():
+            names, drawing = self.names(REFERENCE), Drawing(rng)
+            lines: list[str] = []
+
+            def taken(block: list[str]) -> bool:
+                """Run it, and keep it if it raises nothing, or now and then if it does."""
+                raised = [error for _, error in _run(block, names) if error is not None]
+                if raised and rng.random() > 0.2:
+                    return False
+                lines.extend(block)
+                return True
+
+            for line in drawing.setup():
+                taken([line])
+            before = dict(names)
+            taken(drawing.function())
+            if not callable(names.get("f")) or "f" in before:
+                return Program(self.name, tuple(lines), seed)
+            for _ in range(rng.randint(3, 6)):
+                for _ in range(rng.choice([0, 1, 1, 2])):
+                    taken([drawing.change()])
+                call = drawing.call()
+                if not taken([call]):
+                    drawing.calls -= 1
+                elif rng.random() < 0.25:
+                    taken([f"total(r{drawing.calls - 1}).backward()"])
+        return Program(self.name, tuple(lines), seed)
+
+    # ---- playing -----------------------------------------------------------------------------------------------------
+
+    def play(self, program: Program, subject: str, refused: dict[int, str] | None = None) -> Outcome:
+        """`refused`: of the subject, what it has refused is put there, and not observed; of the reference, the
+        statements in it are left out."""
+        outcome = Outcome()
+        backend, _, way = subject.partition(" ")
+        refused = {} if refused is None else refused
+        with _as_new():
+            names = self.names(subject)
+            lines = list(program.statements)
+            leave_out = set(refused) if backend == REFERENCE or way == "eager" else set()
+            for start, error in _run(lines, names, leave_out):
+                text = lines[start]
+                if error is not None:
+                    if isinstance(error, SyntaxError):
+                        raise Unfit(str(error)) from error
+                    if backend != REFERENCE and _refusal(error):
+                        refused[start] = _reason(error)
+                        continue
+                    outcome.raised[start] = type(error).__name__
+                    outcome.observed[f"{start} message"] = str(error)[:300]
+                if _CALL.search(text) and not text.startswith(("def", "f =")):
+                    outcome.observed[str(start)] = seen.Table(names).rows
+            outcome.observed["end"] = seen.Table(names).rows
+        return outcome
+
+    def failures(self, program: Program, subjects: tuple[str, ...]) -> dict[str, list[str]]:
+        failed: dict[str, list[str]] = {}
+        alone: Outcome | None = None
+        for subject in subjects:
+            refused: dict[int, str] = {}
+            try:
+                found = self.play(program, subject, refused)
+                if refused:
+                    expected = self.play(program, REFERENCE, refused)
+                else:
+                    expected = alone = alone or self.play(program, REFERENCE)
+            except Unfit:
+                self.unfit.add(subject)
+                continue
+            lines = self.differences(expected, found, program)
+            reason = self.excuse(program, subject, expected, found) if lines else None
+            if reason is not None:
+                self.excused[reason] += 1
+            elif lines:
+                failed[subject] = [*lines, *self._by_hand(program, subject, expected, refused)]
+            elif refused:
+                for reason in set(refused.values()):
+                    self.excused[f"refused: {reason}"] += 1
+        return failed
+
+    def _by_hand(self, program: Program, subject: str, expected: Outcome, refused: dict[int, str]) -> list[str]:
+        if subject.endswith("eager"):
+            return []
+        lines = self.differences(expected, self.play(program, f"{subject} eager", dict(refused)), program)
+        return [f"without tg.jit, too: {lines[0]}"] if lines else []
+
+    def observe(self, names: dict[str, Any]) -> dict[str, Any]:
+        return seen.Table(names).rows
+
+    def differences(self, expected: Outcome, found: Outcome, program: Program, rough: bool = False) -> list[str]:
+        """The first place at which something differs."""
+        for at in [*expected.observed]:
+            if at.endswith("message"):
+                continue
+            before = [i for i in sorted({*expected.raised, *found.raised}) if at == "end" or i <= int(at)]
+            for i in before:
+                want, got = expected.raised.get(i), found.raised.get(i)
+                if want != got:
+                    said = found.observed.get(f"{i} message", "")
+                    return [f"{program.statements[i]}: {got or 'nothing'} raised for {want or 'nothing'}: {said}"]
+            lines = seen.unequal(expected.observed[at], found.observed.get(at, {}), rough)
+            if lines:
+                return [f"after {program.statements[int(at)] if at != 'end' else 'the end'}:", *lines[:8]]
+        return []
+
+    def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
+        if "autocast" in str(program) and not self.differences(expected, found, program, rough=True):
+            return "rounding of half precision"
+        return None
+
+
+def _run(
+    lines: list[str], names: dict[str, Any], leave_out: set[int] | frozenset[int] = frozenset()
+) -> Iterator[tuple[int, Exception | None]]:
+    """(first line, what it has raised) of each statement: a line and those after it that are indented."""
+    start = 0
+    while start < len(lines):
+        end = start + 1
+        while end < len(lines) and lines[end].startswith(" "):
+            end += 1
+        if start not in leave_out:
+            text, file = "\n".join(lines[start:end]) + "\n", f"<stateful {start}>"
+            linecache.cache[file] = len(text), None, text.splitlines(True), file
+            error: Exception | None = None
+            try:
+                exec(compile(text, file, "exec"), names)
+            except Exception as raised:
+                error = raised.with_traceback(None)
+            yield start, error
+        start = end
+
+
+def _as_it_is(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    return fn
+
+
+def _refusal(error: Exception) -> bool:
+    """Compiling is refused, with the line of the program, which is said in words."""
+    said = str(error)
+    return "<stateful" in said and (isinstance(error, tg.TracedValueError) or "tg.jit" in said)
+
+
+def _reason(error: Exception) -> str:
+    """The first line of the message without the program's own text."""
+    first = str(error).splitlines()[0]
+    first = re.sub(r"<stateful \d+>:\d+:?", "", re.sub(r"`[^`]*`", "...", first))
+    return re.sub(r"\d+", "N", re.sub(r"\b(?:[a-z]+\d+|v|x)\b\S*", "...", first)).strip()[:90]
+
+
+@contextmanager
+def _as_new() -> Iterator[None]:
+    """Settings of the process as a new one has them, and as they were afterwards."""
+    hooks = torch.nn.modules.module
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        random.seed(0)
+        np.random.seed(0)
+        torch.manual_seed(0)
+        os.environ.pop(world.VARIABLE, None)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(torch.float32)
+            torch.use_deterministic_algorithms(False)
+            torch.set_grad_enabled(True)
+            os.environ.pop(world.VARIABLE, None)
+            for table in (
+                hooks._global_forward_hooks,
+                hooks._global_forward_pre_hooks,
+                hooks._global_backward_hooks,
+                hooks._global_backward_pre_hooks,
+                hooks._global_forward_hooks_always_called,
+                hooks._global_forward_hooks_with_kwargs,
+            ):
+                table.clear()
+            hooks._global_is_full_backward_hook = None
+
+
+KIND = Stateful()

@@ -1,0 +1,146 @@
+"""What is to be equal after each call: everything that a program's names lead to, as a flat table of plain data."""
+
+from __future__ import annotations
+
+import collections
+import types
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.hooks import RemovableHandle
+
+Tensor = torch.Tensor
+# (relative to the largest element, ... of numbers of one); what is half as wide is only compared roughly
+CLOSE = {torch.float32: 2e-4, torch.float64: 1e-6, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+_MOST = 12  # levels
+_FUNCTIONS = types.FunctionType | types.MethodType | types.BuiltinFunctionType
+
+
+class Table:
+    """`rows`: an expression -> what is there. Objects and storages are numbered as they are met, so that two tables are
+    equal where the same expressions are the same objects."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.rows: dict[str, Any] = {}
+        self._objects: dict[int, str] = {}
+        self._storages: dict[int, str] = {}
+        self._held: list[Any] = []
+        given = names["given"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name, value in sorted(names.items()):
+                if name not in given and name not in ("given", "f", "bind") and not name.startswith("_"):
+                    self._see(name, value, 0)
+
+    def _see(self, name: str, value: Any, deep: int) -> None:
+        if value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.Size):
+            self.rows[name] = (type(value).__name__, value)
+            return
+        if isinstance(value, RemovableHandle):  # its number is the process's
+            return
+        if isinstance(value, _FUNCTIONS) or type(value).__module__.startswith("tensorgraft.") or deep > _MOST:
+            self.rows[name] = "function"
+            return
+        first = self._objects.setdefault(id(value), name)
+        if first != name:
+            self.rows[name] = f"is {first}"
+            return
+        self._held.append(value)
+        if isinstance(value, Tensor):
+            self._see_tensor(name, value, deep)
+            return
+        self.rows[name] = type(value).__name__
+        for key, part in _parts(value):
+            self._see(f"{name}{key}", part, deep + 1)
+
+    def _see_tensor(self, name: str, t: Tensor, deep: int) -> None:
+        significant = [i for i, n in enumerate(t.shape) if n > 1] if t.numel() > 1 else []
+        exact = {
+            "kind": type(t).__name__,
+            "dtype": t.dtype,
+            "shape": tuple(t.shape),
+            "strides": tuple([t.stride(i) for i in significant]),
+            "memory of": self._storages.setdefault(t.untyped_storage()._cdata, name) if t.numel() else name,
+            "requires_grad": t.requires_grad,
+            "is_leaf": t.is_leaf,
+            "inference": t.is_inference(),
+        }
+        random = name == "place.u"  # drawn on the device, which has other numbers
+        self.rows[name] = exact, None if random else t.detach().cpu().resolve_conj().clone()
+        if (t.is_leaf or t.retains_grad) and not name.endswith(".grad"):
+            self._see(f"{name}.grad", t.grad, deep + 1)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, torch.optim.Optimizer):
+        state = [value.state.get(p, {}) for group in value.param_groups for p in group["params"]]
+        return [(".param_groups", value.param_groups), (".state", [dict(sorted(entries.items())) for entries in state])]
+    if isinstance(value, torch.nn.Module):
+        own = {k: v for k, v in vars(value).items() if not k.startswith("_") and k != "training"}
+        parts = {**value._parameters, **value._buffers, **value._modules, **own, "training": value.training}
+        return [(f".{k}", v) for k, v in parts.items()]
+    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        return [(".last_epoch", value.last_epoch)]
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        parts += [(f"[{k!r}]", v) for k, v in value.items()] + [(".keys()", str(list(value)))]
+    elif isinstance(value, tuple | list | collections.deque):
+        parts += [(f"[{i}]", v) for i, v in enumerate(value)] + [(".len()", len(value))]
+    elif isinstance(value, set | frozenset):
+        parts += [(".sorted()", str(sorted(value)))]
+    elif isinstance(value, np.ndarray):
+        return [(".tolist()", str(value.tolist()))]
+    slots = [k for k in getattr(type(value), "__slots__", ()) if hasattr(value, k)] if type(value).__module__ == __package__ + ".world" else []  # fmt: skip
+    parts += [(f".{k}", getattr(value, k)) for k in slots]
+    own = getattr(value, "__dict__", {})
+    return parts + [(f".{k}", v) for k, v in own.items() if not k.startswith("__")]
+
+
+def unequal(expected: dict[str, Any], found: dict[str, Any], rough: bool = False) -> list[str]:
+    """Return a line for each row that differs."""
+    lines = []
+    for name in [*expected, *(n for n in found if n not in expected)]:
+        want, got = expected.get(name, "nothing"), found.get(name, "nothing")
+        if _is_tensor(want) and _is_tensor(got):
+            exact = [f"{key} {got[0][key]} for {v}" for key, v in want[0].items() if got[0][key] != v]
+            lines += [f"{name}: {said}" for said in exact]
+            same = want[0]["shape"] == got[0]["shape"] and want[0]["dtype"] == got[0]["dtype"]
+            if same and want[1] is not None and not _close(want[1], got[1], rough):
+                lines.append(f"{name}: {_short(got[1])} for {_short(want[1])}")
+        elif not _same(want, got):
+            lines.append(f"{name}: {_said(got)} for {_said(want)}")
+    return lines
+
+
+def _is_tensor(row: Any) -> bool:
+    return isinstance(row, tuple) and isinstance(row[0], dict)
+
+
+def _same(want: Any, got: Any) -> bool:
+    if isinstance(want, tuple) and isinstance(got, tuple) and not _is_tensor(want) and not _is_tensor(got):
+        if want[0] == got[0] == "float":
+            return want[1] == got[1] or abs(want[1] - got[1]) <= 1e-5 * abs(want[1]) or want[1] != want[1] != got[1]
+        return bool(want == got)
+    return type(want) is type(got) and not isinstance(want, tuple) and bool(want == got)
+
+
+def _said(row: Any) -> str:
+    if _is_tensor(row):
+        return f"a tensor {row[0]['dtype']} {row[0]['shape']}"
+    return repr(row[1]) if isinstance(row, tuple) else str(row)
+
+
+def _close(want: Tensor, got: Tensor, rough: bool) -> bool:
+    if want.dtype not in CLOSE:
+        return torch.equal(want, got)
+    limit = CLOSE[torch.bfloat16 if rough else want.dtype]
+    want, got = want.double(), got.double()
+    finite = want[want.isfinite()]
+    scale = max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
+    return torch.allclose(got, want, rtol=limit, atol=limit * scale, equal_nan=True)
+
+
+def _short(t: Tensor) -> str:
+    return str([round(v, 5) if isinstance(v, float) else v for v in t.flatten()[:9].tolist()])
