@@ -214,6 +214,7 @@ class Reachable:
         self.finds: dict[int, Find] = {}  # of objects behind arguments
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
+        self.methods: list[types.FunctionType] = []  # of the program's classes
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
@@ -247,7 +248,7 @@ class Reachable:
             if find is not None:
                 self.finds[id(value)] = find
             if isinstance(value, type | types.ModuleType):
-                self._space(name, value)
+                queue.extend(self._space(name, value))
                 self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             elif _is_clock(value) or _is_iterator(value):
                 _, dot, attribute = name.rpartition(".")
@@ -257,7 +258,8 @@ class Reachable:
             elif framework_of(value) is None and not isinstance(value, tuple(_OPAQUE)):
                 queue.extend(self._children(name, value, find))
 
-    def _space(self, name: str, value: Any) -> None:
+    def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
+        """Note a class or a Python module of the program; yield the functions of a class."""
         if isinstance(value, types.ModuleType):
             if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
                 self._spaces.append((name, value))
@@ -271,7 +273,10 @@ class Reachable:
             if cls is value or id(cls) not in self.seen:
                 self.seen[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
-                self.codes += [f.__code__ for f in vars(cls).values() if isinstance(f, types.FunctionType)]
+                for fn in map(function_of, vars(cls).values()):
+                    if fn is not None:
+                        self.methods.append(fn)
+                        yield fn.__qualname__, fn, None
 
     def _children(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         if isinstance(value, dict):
@@ -430,6 +435,12 @@ def _change(table: Table) -> Change | None:
     keys = [k for k in keys if k not in before or not same(before[k], now[k])]
     dropped = [k for k in before if k not in now]
     return Change(table, [now[k] for k in keys], keys, dropped) if keys or dropped else None
+
+
+def function_of(member: Any) -> types.FunctionType | None:
+    """Return the function behind an entry of a class: a method, of any kind, or what a property calls."""
+    inner = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+    return inner if isinstance(inner, types.FunctionType) else None
 
 
 def _substituted(value: Any, others: dict[int, Any]) -> Any:

@@ -13,7 +13,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -91,16 +91,24 @@ class Surroundings:
             return False
         return self._backend is None or all(cell.backend is self._backend for cell in x._cells())
 
-    def settle(self, world: Reachable, changes: Sequence[Change], slot: Callable[[Any], Replaceable | None]) -> None:
+    def settle(
+        self,
+        world: Reachable,
+        changes: Sequence[Change],
+        slot: Callable[[Any], Replaceable | None],
+        methods: Iterable[types.FunctionType],
+    ) -> None:
         """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
-        at; of those that it reads and changes, what `slot` makes one of may be another at each call. Raises
-        TracedValueError for arrays of other frameworks that it has written."""
+        at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
+        whose variables count, too. Raises TracedValueError for arrays of other frameworks that it has written."""
         written = next((one for one in self._arrays if not one.holds()), None)
         if written is not None:
             raise TracedValueError(
                 f"a compiled function writes {written.name}, an array of another framework than its own, which only its"
                 " first call would do: write it outside, or use an array that the function can be given"
             )
+        for fn in methods:
+            self.add(fn.__qualname__, fn)
         for table in world.tables.values():
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table)

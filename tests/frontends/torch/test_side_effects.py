@@ -361,6 +361,36 @@ def methods_that_are_replaced(device, jit):
     return out
 
 
+SCALE, COUNTED = 2.0, []
+
+
+class Counter:
+    n = 0
+
+
+@case
+def globals_of_methods(device, jit):
+    global SCALE
+
+    class Net(nn.Module):
+        @property
+        def twice(self):
+            return SCALE * 2
+
+        def forward(self, x):
+            Counter.n += 1
+            COUNTED.append(1)
+            return x * SCALE + self.twice
+
+    Counter.n, SCALE = 0, 2.0
+    COUNTED.clear()
+    f, out = jit(Net()), []
+    for scale in (2.0, 3.0, 3.0, 5.0):
+        SCALE = scale
+        out += [f(full(1, device)), number(Counter.n), number(len(COUNTED))]
+    return out
+
+
 @case
 def forward_that_is_replaced(device, jit):
     net = nn.Linear(2, 2).to(device)

@@ -267,7 +267,7 @@ class Jitted(TracedFunction):
                 seen["world"].undo()
         world: Reachable = seen["world"]
         _settle(alive)
-        surroundings.settle(world, seen["changes"], lambda value: None)
+        surroundings.settle(world, seen["changes"], lambda value: None, world.methods)
         looked_at = [i for i, x in enumerate(leaves) if is_input(x) and (uses is None or uses[i].looked_at)]
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was

@@ -128,7 +128,7 @@ def assemble(
                 gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, place)))
     reads: Reads = seen["reads"]
     surroundings: Surroundings = seen["surroundings"]
-    surroundings.settle(world, changes, slots.slot)
+    surroundings.settle(world, changes, slots.slot, reads.functions(capture.modules.values()))
     written = {id(c.table.of) for c in changes if world.only_written(c.table)}
     guards = Guards(
         Modules([*capture.modules.values(), *reads.modules()], slots.rebound),

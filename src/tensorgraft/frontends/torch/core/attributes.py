@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.instructions import is_counted_up
-from tensorgraft.compiled.reach import is_of_program
-from tensorgraft.compiled.side_effects import Change, Reachable, opaque
+from tensorgraft.compiled.reach import in_library, is_of_program
+from tensorgraft.compiled.side_effects import Change, Reachable, function_of, opaque
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
 
@@ -44,6 +44,7 @@ class Reads:
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
+        self._functions: dict[int, types.FunctionType] = {}  # methods and properties that were read
         self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
 
     def meet(self, owner: Any) -> None:
@@ -59,6 +60,8 @@ class Reads:
             self._counted.add((id(owner), name))
             return
         own: Any = getattr(owner, "__dict__", ())
+        if name not in own and (fn := _member(owner, name)) is not None:
+            self._functions[id(fn)] = fn
         if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
             self.note_absent(owner, name)
             return
@@ -95,8 +98,26 @@ class Reads:
         only = ((self.owners[key], name) for key, name in self._counted if name not in self.values.get(key, ()))
         return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only}
 
+    def functions(self, modules: Iterable[torch.nn.Module]) -> list[types.FunctionType]:
+        """Return the methods and properties that were read, with what calls of objects and modules run."""
+        called = ((m, "forward") for m in modules)
+        calls = ((owner, "__call__") for owner in self.owners.values() if not isinstance(owner, torch.nn.Module))
+        members = (
+            function_of(vars(cls)[name])
+            for owner, name in (*called, *calls)
+            for cls in type(owner).__mro__
+            if name in vars(cls)
+        )
+        found = {id(fn): fn for fn in (*self._functions.values(), *members) if fn is not None}
+        return [fn for fn in found.values() if not in_library(fn.__code__.co_filename)]
+
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
+
+
+def _member(owner: Any, name: str) -> types.FunctionType | None:
+    held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+    return function_of(held)
 
 
 def _parts_of(owner: Any) -> tuple[Any, ...]:
