@@ -194,6 +194,12 @@ class Capture:
         if self.world is not None:
             self.world.undo()
 
+    def close(self) -> None:
+        """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
+        for table in (self.leaves, self.looks, self.undos, self.modules):
+            table.clear()  # type: ignore[attr-defined]
+        self.host = self.world = None
+
     def undo_gradients(self) -> None:
         for leaf in self.leaves.values():
             if leaf.alive and raw_gradient(leaf.tensor) is not leaf.before:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -217,6 +218,7 @@ class Compiled(TracedFunction):
                 self.report.reasons.append(why)
             elif undo is not None:  # no program, or none that ran: as if it had not been called
                 undo()
+            trace.close()
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
@@ -228,6 +230,7 @@ class Compiled(TracedFunction):
                 again = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
                 assert trace.record is not None and again.record is not None and again.undo is not None
                 again.undo()
+                again.close()
             self.report.traces -= 1
             del self.report.operations[-1]
             return trace.record.difference(again.record)
@@ -430,7 +433,7 @@ class Compiled(TracedFunction):
             for _, t, before in settable:
                 if t.is_leaf and t.requires_grad is not before:
                     t.requires_grad_(before)
-        trace.undo = capture.undo
+        trace.undo, trace.close = capture.undo, capture.close
         self.report.traces += 1
         self.report.operations.append(program.size)
         self.report.trace_seconds += time.perf_counter() - start
@@ -465,12 +468,19 @@ def _is_tensor(x: Any) -> bool:
 
 def _raised_by_the_program(error: Exception) -> bool:
     """Say whether a statement of the program has raised an error, in a function that is called by others of the program
-    or by modules."""
+    or by modules, or one of PyTorch's own functions in Python that it calls."""
     place, files = error.__traceback__, []
     while place is not None:
         files.append(place.tb_frame.f_code.co_filename)
         place = place.tb_next
     while files and in_library(files[0]):
         del files[0]
-    own = not isinstance(error, TracedValueError) and bool(files) and not in_library(files[-1])
-    return own and all(file == torch.nn.modules.module.__file__ or not in_library(file) for file in files)
+    if isinstance(error, TracedValueError) or not files:
+        return False
+    if files[-1].startswith(_PYTORCH):
+        return True
+    own = (file == torch.nn.modules.module.__file__ or not in_library(file) for file in files)
+    return not in_library(files[-1]) and all(own)
+
+
+_PYTORCH = os.path.dirname(torch.__file__) + os.sep

@@ -86,6 +86,7 @@ class Trace:
     roots: list[int]  # their places among the results
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
     record: Record | None = None  # where another trace is to be compared with it
+    close: Callable[[], None] = lambda: None  # lets go of what the trace has met
     undo: Callable[[], None] | None = None  # of what tracing has done, until the first call is over
     ran: bool = False  # storages have what a call has made
 
