@@ -396,6 +396,7 @@ COMPOSITES = {
 }
 # Of shapes, memory and traces; random numbers, factorisations and `map` have tests of their own.
 ELSEWHERE = {
+    "is_differentiated",
     "abstract",
     "lifted",
     "vmap",

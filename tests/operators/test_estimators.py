@@ -272,18 +272,17 @@ def test_tolerance_is_missed() -> None:
 
 @ON
 def test_one_program_for_all_seeds(backend: str) -> None:
-    a, traces = operator(with_spectrum(1.0 / np.arange(1, N + 1)), backend), []
+    a = operator(with_spectrum(1.0 / np.arange(1, N + 1)), backend)
 
     @tg.jit
     def run(op: Any, seed: int) -> Any:
-        traces.append(1)
         return trace(op, "xtrace", 11, seed=seed)
 
     for seed in (1, 2, 2**40, -5):
         found, eager = run(a, seed), trace(a, "xtrace", 11, seed=seed)
         # single precision draws: compiled, the last place may be another
         assert np.allclose(float(found.value), float(eager.value), rtol=1e-6) and found.products == 11
-    assert len(traces) == (4 if backend == "numpy" else 1)
+    assert run.report.traces == (0 if backend == "numpy" else 1)  # type: ignore[attr-defined]
     key = trace(a, "xtrace", 11, seed=tg.random.key(2, backend))
     assert float(key.value) == float(trace(a, "xtrace", 11, seed=2).value)
     if backend != "numpy":

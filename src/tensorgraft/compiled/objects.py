@@ -22,7 +22,7 @@ _ATOMS = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 def noting_new() -> Iterator[Callable[[Any], bool]]:
     """Tell which objects are made inside the context: a function that says it of one, while the context is open.
 
-    Objects from before are put where the garbage collector does not list them (`gc.freeze`)."""
+    CopiedObjects from before are put where the garbage collector does not list them (`gc.freeze`)."""
     frozen = gc.get_freeze_count() > 0  # somebody else has done so, and would find theirs there no more
     older = gc.get_objects() if frozen else []  # which live on: a new object would else have the identity of a dead one
     before = set(map(id, older))
@@ -115,7 +115,7 @@ class Template:
             ) from error
 
 
-class Objects:
+class CopiedObjects:
     """The objects among the leaves of a result, whose arrays are further leaves."""
 
     def __init__(self, count: int, templates: dict[int, tuple[Template, int]]) -> None:
@@ -124,7 +124,7 @@ class Objects:
     @classmethod
     def apart(
         cls, leaves: Sequence[Any], is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]
-    ) -> tuple[Objects, list[Any]]:
+    ) -> tuple[CopiedObjects, list[Any]]:
         """Return the objects of a trace, and its leaves with None for each object and the arrays in these behind.
 
         Arguments:

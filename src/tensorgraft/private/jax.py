@@ -19,6 +19,7 @@ NAMES = Names(
             jax._src.array: ArrayImpl
             jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex reset_cache
             jax._src.config: default_matmul_precision
+            jax._src.config.default_matmul_precision: value
             jax._src.core: EvalTrace Tracer Var eval_trace get_opaque_trace_state top_axis_env
               trace_state_clean
             jax._src.core.Primitive: bind
@@ -69,6 +70,8 @@ NAMES = Names(
             jax._src.array: ArrayImpl
             jax._src.callback: io_callback_p pure_callback_p
             jax._src.config: debug_infs debug_nans trace_context
+            jax._src.config.debug_infs: value
+            jax._src.config.debug_nans: value
             jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer eval_context eval_trace
               internal_mutable_array_effect jaxprs_in_params set_current_trace subjaxprs typeof
             jax._src.core.trace_ctx: trace

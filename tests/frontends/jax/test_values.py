@@ -102,6 +102,7 @@ def test_special_functions() -> None:
 def test_special_functions_at_their_edges() -> None:
     edges = np.array([0.0, 1.0, -1.0, 2.0, -2.0, 3.0, 0.5, -0.5, 1.5, -1.5, 4.0, INF, -INF, NAN], np.float32)
     a, x = (g.reshape(-1) for g in np.meshgrid(edges, edges, indexing="ij"))
+    a, x = a[~np.isinf(a)], x[~np.isinf(a)]  # docs/differences.md
     agree(BACKENDS, lambda a, x: (lax.zeta(a, x), lax.polygamma(a, x)), a, x)
     agree(BACKENDS, lambda x: (lax.digamma(x), lax.lgamma(x), lax.erf_inv(x)), edges)
 

@@ -322,19 +322,3 @@ def test_a_matrix_without_enough_eigenvectors(name: str, backend: str) -> None:
         first, second = on_host(backend, tg.jit(grafted)(native(backend, x)))
         assert np.isnan(first).all()
         np.testing.assert_allclose(second, want[1], rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_nan_is_sorted_as_xla_sorts_it(backend: str) -> None:
-    """The kernels for the CPU leave it, and what is around it, in no order."""
-
-    def orders(x: tf.Tensor) -> list[tf.Tensor]:
-        sorts = [tf.sort(x), tf.sort(x, direction="DESCENDING"), tf.argsort(x), tf.argsort(x, direction="DESCENDING")]
-        return [*sorts, *tf.math.top_k(x, 3), *tf.math.top_k(-x, 3)]
-
-    x = np.asarray([[3, np.nan, 1, -np.inf], [np.nan, np.inf, -2, 0]])
-    for dtype in (np.float16, np.float32, np.float64):
-        values = x.astype(dtype)
-        want = tf.function(orders, jit_compile=True)(values)
-        for g, w in zip(tg.graft(tf.function(orders), onto=backend)(values), want, strict=True):
-            assert not difference(on_host(backend, g), w.numpy())

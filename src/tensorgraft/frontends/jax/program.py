@@ -17,7 +17,7 @@ from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
-from tensorgraft.frontends.jax.settings import Settings, check, checks
+from tensorgraft.frontends.jax.settings import JaxSettings, check, checks
 from tensorgraft.frontends.jax.staging import make_jaxpr
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import Region, within
@@ -57,7 +57,7 @@ class JaxprProgram:
         self.fn: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(closed)
         self.specs = [_spec(a) for a in closed.in_avals]
         self._derived: dict[Any, Any] = {}
-        self._settings = Settings()
+        self._settings = JaxSettings()
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         result = self._derived.get(key)
@@ -197,7 +197,7 @@ class JaxprPart(CompiledPart):
     def __init__(self, closed: core.ClosedJaxpr, compiled: bool, region: Region | None = None) -> None:
         self.closed, self.region = closed, region
         self._plan = plan(closed)
-        self._settings = Settings()
+        self._settings = JaxSettings()
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
         super().__init__(self._on_words, compiled)
 

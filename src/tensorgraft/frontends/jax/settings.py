@@ -39,7 +39,7 @@ def _now(name: str) -> Any:
 register(settings, settings(), lambda: {f"jax_{name}": _now(name) for name in _CONTEXTS})
 
 
-class Settings:
+class JaxSettings:
     """The settings in force when it is made."""
 
     def __init__(self) -> None:

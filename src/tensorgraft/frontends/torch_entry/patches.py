@@ -202,12 +202,6 @@ TABLE: list[Patch] = [
         "dispatch.autograd.FORWARD_MODE",
         "PyTorch's derivative of `linear` as one operator knows no forward mode",
     ),
-    *_each(
-        "torch.utils._python_dispatch.TorchDispatchMode",
-        "__enter__ __exit__",
-        "dispatch.autograd.DISPATCH_MODE",
-        "a mode (a FLOP counter) is to see the products of linear layers that it sees on the CPU",
-    ),
     Patch(
         "torch._C._distributed_c10d.Reducer._set_static_graph",
         "device.collectives.static_graph",

@@ -77,7 +77,10 @@ class ArrayFunction:
                 if isinstance(x, Array) and x._cell.backend is not inner:
                     capture.take(x._cell)
             self.constants = [None if isinstance(x, Array) else x for x in outputs]
-            self.devices = [x.device if isinstance(x, Array) else None for x in outputs]
+            # of what has a shape alone: False
+            self.devices = [
+                None if not isinstance(x, Array) else x._cell.backend.name != "abstract" and x.device for x in outputs
+            ]
             results = [x._value() for x in outputs if isinstance(x, Array)]
             self.count = len(results)
             x = leaves = out = outputs = None  # storages made inside are gone: those that are left were there before
@@ -116,10 +119,14 @@ class ArrayFunction:
         """Arrays in the structure of what `fn` returns."""
         remaining = iter(results)
         leaves = [
-            c if device is None else to_device(made(next(remaining), self.outer), device)
+            c if device is None else _moved(made(next(remaining), self.outer), device)
             for c, device in zip(self.constants, self.devices, strict=True)
         ]
         return optree.tree_unflatten(self.structure, leaves)
+
+
+def _moved(x: Array, device: Any) -> Array:
+    return to_device(x, device) if device else x
 
 
 def _put(xp: Backend, cell: Storage, value: Any) -> None:

@@ -16,7 +16,7 @@ from tensorgraft.frontends.jax.calls import JaxCall, JaxTrace, Traces
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import JaxprProgram, derivative_of_jax
-from tensorgraft.frontends.jax.settings import Settings
+from tensorgraft.frontends.jax.settings import JaxSettings
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
@@ -98,7 +98,7 @@ class BridgedProgram:
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
         self._derivatives: dict[tuple[int, ...], BridgedProgram] = {}
-        self._settings = Settings()
+        self._settings = JaxSettings()
         self._run = jax.jit(self._results)
         self._forward = jax.jit(self._with_pullback, static_argnums=0)
         self._backward = jax.jit(lambda pullback, cotangents: pullback(cotangents))

@@ -197,7 +197,7 @@ class Capture:
     def close(self) -> None:
         """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
         for table in (self.leaves, self.looks, self.undos, self.modules):
-            table.clear()  # type: ignore[attr-defined]
+            table.clear()
         self.host = self.world = None
 
     def undo_gradients(self) -> None:

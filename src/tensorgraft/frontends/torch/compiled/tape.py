@@ -456,6 +456,12 @@ def looks(
     born = set(map(id, capture.survivors()))
 
     def look(t: Any) -> Finder | None:
+        try:
+            return look_of(t)
+        except RuntimeError:  # one of several views of what was written since, which PyTorch tells nothing of
+            return None
+
+    def look_of(t: Any) -> Finder | None:
         if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in given:
             return None
         cell = cell_of(t)

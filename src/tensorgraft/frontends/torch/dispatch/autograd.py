@@ -18,12 +18,10 @@ from typing import Any
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch.library import Library
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorgraft import warned
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch_entry.device import raised
 from tensorgraft.interrupts import held_back
 
@@ -143,32 +141,6 @@ def _exit_dual_level(original: Callable[..., None]) -> Callable[..., None]:
     return exit_dual_level
 
 
-_watched: dict[int, Library] = {}  # `linear` and its derivative, while a dispatch mode of the program looks
-
-
-def _enter(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __enter__(self: TorchDispatchMode) -> Any:
-        result = original(self)
-        if not _watched and not isinstance(self, OwnMode) and not self.is_infra_mode():
-            library = _watched[id(self)] = linear_in_parts()
-            with warned.ignored():
-                library.impl("linear_backward", linear_backward, "AutogradPrivateUse1")
-        return result
-
-    return __enter__
-
-
-def _exit(original: Callable[..., Any]) -> Callable[..., Any]:
-    def __exit__(self: TorchDispatchMode, *error: Any) -> Any:
-        library = _watched.pop(id(self), None)
-        if library is not None:
-            library._destroy()
-        return original(self, *error)
-
-    return __exit__
-
-
-DISPATCH_MODE = {"__enter__": _enter, "__exit__": _exit}
 FORWARD_MODE = {"make_dual": _make_dual, "exit_dual_level": _exit_dual_level}
 
 

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from tensorgraft.compiled.objects import Objects, noting_new
+from tensorgraft.compiled.objects import CopiedObjects, noting_new
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.compiled.host import on_host
@@ -169,7 +169,7 @@ class PureRun:
 
     given_dtypes: list[np.dtype]  # of the arguments
     structure: TreeSpec  # of the results
-    objects: Objects  # among the results
+    objects: CopiedObjects  # among the results
     flat: list[Any]  # the results and what is in these objects, None for tensors
     where: list[int]  # of the tensors among them
     written: list[str]  # the buffers that are results, too, after these
@@ -223,7 +223,7 @@ def _run(
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     with noting_new() as is_new:
         flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
-        objects, flat = Objects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
+        objects, flat = CopiedObjects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
     met: set[int] = set()

@@ -243,18 +243,5 @@ def _counted_places(xp: Backend, chosen: Array) -> CountedRows:
 def top_k_v2(
     xp: Backend, x: Array, k: np.ndarray, *, sorted: bool = True, index_type: np.dtype = dtypes.int32
 ) -> list[Array]:
-    """NaN as XLA has it, the greatest or, with the sign of `-x`, the least: the kernels for the CPU leave it, and what
-    is around it, in no order. `tf.sort` is the negated one of `-x`."""
-    if not dtypes.is_floating(xp.dtype_of(x)):
-        values, places = xp.top_k(x, int(k))
-        return [values, xp.astype(places, index_type)]
-    _, places = xp.top_k(_ordered_bits(xp, x), int(k))
-    return [xp.take_along_axis(x, places, xp.ndim(x) - 1), xp.astype(places, index_type)]
-
-
-def _ordered_bits(xp: Backend, x: Array) -> Array:
-    """Return integers in the order of the numbers, negative NaN before and positive NaN behind all of them."""
-    integer = np.dtype(f"i{xp.dtype_of(x).itemsize}")
-    bits = xp.bitcast(xp.where(xp.equal(x, 0), xp.zeros_like(x), x), integer)  # -0.0 is 0.0
-    backwards = xp.bitwise_xor(bits, xp.full_like(bits, np.iinfo(integer).max))
-    return xp.where(xp.less(bits, 0), backwards, bits)
+    values, places = xp.top_k(x, int(k))
+    return [values, xp.astype(places, index_type)]
