@@ -109,5 +109,5 @@ def test_compiled_functions_are_grafted(backend: str) -> None:
         eager.append(x)
         return x + len(eager)  # type: ignore[operator]
 
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+    with pytest.raises(Exception, match=r"Not equal to tolerance|keeps an array"):
         jax_judge._compare(changes, (np.ones(3, np.float32),), backend, {})
