@@ -122,7 +122,7 @@ def test_without_gradients_nothing_is_kept(device):
         assert run(x).is_inference()
 
 
-def test_a_loss_whose_backward_pass_ran_inside_has_no_history_outside():
+def test_a_loss_whose_backward_pass_ran_inside_has_a_history_that_is_used_up():
     w = torch.ones(3).to(tg.device("jax")).requires_grad_()
 
     @tg.jit
@@ -132,7 +132,10 @@ def test_a_loss_whose_backward_pass_ran_inside_has_no_history_outside():
         loss.backward()
         return loss
 
-    assert not step(torch.ones(3).to(tg.device("jax"))).requires_grad
+    loss = step(torch.ones(3).to(tg.device("jax")))
+    assert loss.requires_grad
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
 
 
 def test_histories_that_cannot_go_on_are_refused():

@@ -163,7 +163,8 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
             if all(s.optimizer is not optimizer for s in stepped):
                 stepped.append(Stepped(optimizer))
             counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
-        counters.append(numbers.widened(optimizer))
+        counters.append([])
+        numbers.widen(optimizer, counters[-1])
         for n, group in enumerate(optimizer.param_groups):
             saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
             if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
@@ -181,9 +182,11 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         restore()
-        for entries, name, counter in counters.pop():
-            counter.copy_(entries[name])
-            entries[name] = counter
+        for entries, name, counter in counters[-1]:
+            if entries[name] is not counter:
+                counter.copy_(entries[name])
+                entries[name] = counter
+        counters.pop()
         for one in stepped:
             if one.optimizer is optimizer:
                 _refuse_counts(optimizer, counts.pop())
@@ -279,14 +282,13 @@ class Numbers(TorchFunctionMode):
         super().__init__()
         self._products: list[torch.Tensor] = []  # that are kept in float32, and are float64 for a step
 
-    def widened(self, optimizer: Optimizer) -> list[Counter]:
-        """Let the counters of one of PyTorch's optimizers be float64, and return those that it had."""
+    def widen(self, optimizer: Optimizer, counters: list[Counter]) -> None:
+        """Let the counters of one of PyTorch's optimizers be float64, and add those that it had to `counters`."""
         self._products.clear()
         if not any(
             cls.__module__.startswith("torch.optim.") for cls in type(optimizer).__mro__ if cls is not Optimizer
         ):
-            return []
-        counters: list[Counter] = []
+            return
         for group in optimizer.param_groups:
             for p in () if group.get("capturable") else group["params"]:
                 entries = optimizer.state.get(p) or {}
@@ -297,10 +299,10 @@ class Numbers(TorchFunctionMode):
                         and counter.device.type == TYPE
                         and counter.dtype == torch.float32
                     ):
+                        wide = counter.double()
                         counters.append((entries, name, counter))
-                        entries[name] = counter.double()
-                        self._products += [entries[name]] * (name == "mu_product")
-        return counters
+                        entries[name] = wide
+                        self._products += [wide] * (name == "mu_product")
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
