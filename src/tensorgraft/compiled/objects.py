@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tensorgraft.compiled.reach import content_of
+from tensorgraft.compiled.reach import content_of, slots_of
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 
@@ -19,13 +19,24 @@ _ATOMS = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 
 
 @contextlib.contextmanager
-def noting_new() -> Iterator[Callable[[Any], bool]]:
-    """Tell which objects are made inside the context: a function that says it of one, while the context is open.
+def among_new_objects() -> Iterator[frozenset[int]]:
+    """Let the garbage collector look at what is made in here only: at all that there is it takes as long as a trace.
+    Give the identities of older objects that it looks at nevertheless."""
+    if gc.get_freeze_count():  # somebody's
+        older = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
+        yield frozenset(map(id, older))
+        del older
+        return
+    gc.freeze()
+    try:
+        yield frozenset()
+    finally:
+        gc.unfreeze()
 
-    CopiedObjects from before are put where the garbage collector does not list them (`gc.freeze`)."""
-    frozen = gc.get_freeze_count() > 0  # somebody else has done so, and would find theirs there no more
-    older = gc.get_objects() if frozen else []  # which live on: a new object would else have the identity of a dead one
-    before = set(map(id, older))
+
+@contextlib.contextmanager
+def noting_new() -> Iterator[Callable[[Any], bool]]:
+    """Give a function that tells, while the context is open, whether an object was made inside."""
     new: set[int] = set()
     old: set[int] = set()
 
@@ -33,19 +44,13 @@ def noting_new() -> Iterator[Callable[[Any], bool]]:
         if type(value) in (dict, tuple):  # the collector does not know those that hold plain values only
             return True
         if id(value) not in new and id(value) not in old:
-            new.update({id(one) for one in gc.get_objects()}.difference(before))
+            new.update({id(one) for one in gc.get_objects()}.difference(older))
             if id(value) not in new:
                 old.add(id(value))
         return id(value) in new
 
-    if frozen:
+    with among_new_objects() as older:
         yield is_new
-        return
-    gc.freeze()
-    try:
-        yield is_new
-    finally:
-        gc.unfreeze()
 
 
 class Template:
@@ -68,13 +73,7 @@ class Template:
             self.make(self.arrays)  # what cannot be copied is found out while the function is traced
 
     def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
-        seen: dict[int, Any] = {}
-        queue = deque([value])
-        while queue:
-            x = queue.popleft()
-            if is_plain(x) or isinstance(x, _ATOMS) or id(x) in seen:
-                continue
-            seen[id(x)] = x
+        for x in behind(value, lambda x: is_array(x) or is_old(x)):
             if is_array(x):
                 self.arrays.append(x)
             elif is_old(x):
@@ -83,7 +82,6 @@ class Template:
                 self._copied = True
                 if isinstance(x, types.FunctionType):
                     self._functions.append(x)
-                queue.extend(_inside(x))
 
     def emptied(self) -> Template:
         """Return the same template without its arrays, which it would keep alive."""
@@ -174,15 +172,11 @@ def _inside(x: Any) -> Iterator[Any]:
     own = getattr(x, "__dict__", None)
     if isinstance(own, dict):
         yield from own.values()
-    for cls in type(x).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in [slots] if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(x, name):
-                yield getattr(x, name)
+    yield from (getattr(x, name) for name in slots_of(type(x)) if hasattr(x, name))
 
 
-def behind(value: Any) -> Iterator[Any]:
-    """Yield an object, and all that is in it."""
+def behind(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
+    """Yield an object, and all that is in it, each once; what `is_whole` is not looked into."""
     seen: dict[int, Any] = {}
     queue = deque([value])
     while queue:
@@ -191,7 +185,8 @@ def behind(value: Any) -> Iterator[Any]:
             continue
         seen[id(x)] = x
         yield x
-        queue.extend(_inside(x))
+        if not is_whole(x):
+            queue.extend(_inside(x))
 
 
 def _with_cells(fn: types.FunctionType) -> types.FunctionType:

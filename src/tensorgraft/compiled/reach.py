@@ -259,5 +259,12 @@ def is_of_program(value: Any) -> bool:
     return not in_library(getattr(home, "__file__", None) or "")
 
 
+def slots_of(kind: type) -> list[str]:
+    """Return the names of a class's `__slots__`, those of its bases included."""
+    declared = ((cls, vars(cls).get("__slots__", ())) for cls in kind.__mro__)
+    names = [(cls, name) for cls, slots in declared for name in ([slots] if isinstance(slots, str) else slots)]
+    return [name for cls, name in names if name not in ("__dict__", "__weakref__") and name in vars(cls)]
+
+
 def in_library(file: str) -> bool:
     return file.startswith("<frozen") or file.startswith((*_LIBRARIES, OURS))

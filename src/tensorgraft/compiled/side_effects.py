@@ -19,7 +19,7 @@ from typing import Any
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.instructions import codes_of, names_of, stored_names, uses_of
-from tensorgraft.compiled.reach import Named, content_of, in_library, is_compiled_function, is_of_program
+from tensorgraft.compiled.reach import Named, content_of, in_library, is_compiled_function, is_of_program, slots_of
 from tensorgraft.compiled.values import is_scalar, same
 
 _MOST = 100_000  # objects
@@ -198,17 +198,18 @@ class Change:
             for key in self.dropped:
                 _drop(of, key)
             for key, value in zip(self.keys, new, strict=True):
-                _put(of, key, _entry(of, key) + counts[key] if key in counts else value)
+                _put(of, key, entry_of(of, key) + counts[key] if key in counts else value)
 
 
-def _entry(of: Any, key: Any) -> Any:
-    return of[key] if isinstance(of, dict) else of.entries()[key]
+def entry_of(of: Any, key: Any) -> Any:
+    """Return one entry of a table."""
+    return of[key] if isinstance(of, dict | list | deque) else of.entries()[key]
 
 
 class Reachable:
     """Everything mutable that a function reaches, as it was when it was asked about."""
 
-    def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {}), arguments: Iterable[Named] = ()) -> None:
+    def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {})) -> None:
         self.tables: dict[int, Table] = {}
         self.seen: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
         self.finds: dict[int, Find] = {}  # of objects behind arguments
@@ -220,8 +221,6 @@ class Reachable:
         self.generators: list[Any] = []
         self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
         self._walk([(name, value, None) for name, value in fn_roots])
-        for name, value in arguments:
-            self._walk([(name, value, None)])
         args, kwargs = call
         self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
         self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
@@ -319,7 +318,7 @@ class Reachable:
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
             if find is None and is_of_program(value):
                 self.objects.append(self.tables[id(own)])
-        slots = [n for c in cls.__mro__ for n in _slots(c)]
+        slots = slots_of(cls)
         if slots:
             table = Slots(value, slots)
             found = None if find is None else lambda call: Slots(find(call), slots)
@@ -478,12 +477,6 @@ def _attribute(find: Find | None, name: str) -> Find | None:
 
 def _attributes_of(find: Find) -> Find:
     return lambda call: vars(find(call))
-
-
-def _slots(cls: type) -> list[str]:
-    slots = vars(cls).get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    return [n for n in names if n not in ("__dict__", "__weakref__") and n in vars(cls)]
 
 
 # ---- random numbers and clocks ---------------------------------------------------------------------------------------

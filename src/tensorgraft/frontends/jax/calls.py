@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax._src.lax.lax import _convert_element_type
 
+from tensorgraft.compiled.objects import among_new_objects
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import looks, writes
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -141,7 +142,7 @@ class JaxTrace:
                 numbers = [i for i in self.inputs if i in call.numbers]
                 raise looks.Failed(error, numbers, self.inputs, recording()) from error
 
-        with writes.among_new_objects() as older:
+        with among_new_objects() as older:
             self.closed = stage(flat, specs)
             left, made = writes.left(trace[0], older)
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere

@@ -73,22 +73,6 @@ def refuse_new_state(fn: Callable[..., Any]) -> None:
     )
 
 
-@contextlib.contextmanager
-def among_new_objects() -> Iterator[frozenset[int]]:
-    """Let the garbage collector look at what is made in here only: at all that there is it takes as long as a trace.
-    Give the identities of older objects that it looks at nevertheless."""
-    if gc.get_freeze_count():  # somebody's
-        older = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
-        yield frozenset(map(id, older))
-        del older
-        return
-    gc.freeze()
-    try:
-        yield frozenset()
-    finally:
-        gc.unfreeze()
-
-
 def left(trace: weakref.ref[Any], older: frozenset[int]) -> tuple[list[Any], frozenset[int]]:
     """Return the arrays of a trace that has ended that are still there, and the identities of all objects that are new.
     Inside of `among_new_objects`, which gave `older`."""

@@ -5,7 +5,7 @@ Guards compare many things at once, by identity, so that a call costs little mor
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, is_
@@ -16,7 +16,7 @@ import torch
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.reach import Reached
-from tensorgraft.compiled.side_effects import Call, Change, Reachable, Table
+from tensorgraft.compiled.side_effects import Call, Change, Reachable, Table, entry_of
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.values import Replaceable, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
@@ -224,8 +224,7 @@ class Rebound:
 
 
 def _entry(table: Table, key: Any, call: Call) -> Any:
-    of = table.located(call)
-    return of[key] if isinstance(of, dict | list | deque) else of.entries()[key]
+    return entry_of(table.located(call), key)
 
 
 def _finding(table: Table, key: Any) -> Callable[[Sequence[Any]], Storage]:

@@ -17,6 +17,7 @@ from torch.utils import _cxx_pytree as _  # noqa: F401  registers PyTorch's node
 from torch.utils import _pytree
 
 from tensorgraft.compiled.function import Boxed, Expanded, Leaves, Structure, call_of, flattening, unflatten_call
+from tensorgraft.compiled.reach import slots_of
 from tensorgraft.compiled.values import exact, is_plain
 
 _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), torch.dtype})
@@ -110,7 +111,7 @@ def _form(x: Any, parts: list[Any], seen: dict[int, int]) -> Any:
             return None
         forms.append(frozenset(map(exact, x)))
     own = getattr(x, "__dict__", None)
-    names = [*(own or ()), *(n for cls in kind.__mro__ for n in _slots(cls) if hasattr(x, n))]
+    names = [*(own or ()), *(n for n in slots_of(kind) if hasattr(x, n))]
     if names:
         forms.append(tuple(names))
         forms += (_form(getattr(x, n), parts, seen) for n in names)
@@ -118,11 +119,6 @@ def _form(x: Any, parts: list[Any], seen: dict[int, int]) -> Any:
         parts.append(x)
         return "leaf"
     return None if None in forms else (kind, *forms)
-
-
-def _slots(cls: type) -> tuple[str, ...]:
-    slots = vars(cls).get("__slots__", ())
-    return tuple(n for n in ([slots] if isinstance(slots, str) else slots) if n not in ("__dict__", "__weakref__"))
 
 
 flatten_call = flattening(_ATOMS, _flatten_arguments)
