@@ -11,20 +11,25 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
-_keys: list[tuple[Callable[[], Hashable], Hashable]] = []
+_keys: list[Callable[[], Hashable]] = []
+_defaults: list[Hashable] = []
 _names: list[Callable[[], dict[str, Any]]] = []
 
 
 def register(key: Callable[[], Hashable], default: Hashable, names: Callable[[], dict[str, Any]]) -> None:
     """Add settings of a framework. `key` gives their values, at each call; `names` says the same by name, for messages.
     What equals `default` leaves no trace in a key: a framework that is imported later makes no other key."""
-    _keys.append((key, default))
+    _keys.append(key)
+    _defaults.append(default)
     _names.append(names)
 
 
 def now() -> tuple[Hashable, ...]:
     """Return the settings in force, as a part of a key."""
-    return tuple([value for key, default in _keys if (value := key()) != default])
+    values = [key() for key in _keys]
+    if values == _defaults:
+        return ()
+    return tuple([value for value, default in zip(values, _defaults, strict=False) if value != default])
 
 
 def named() -> dict[str, Any]:

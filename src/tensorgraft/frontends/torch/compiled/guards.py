@@ -330,10 +330,7 @@ _GLOBAL_HOOKS = [
 
 
 def _global_hooks() -> list[Any]:
-    return [hook for table in _GLOBAL_HOOKS for hook in table.values()] if any(_GLOBAL_HOOKS) else _NO_HOOKS
-
-
-_NO_HOOKS: list[Any] = []
+    return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
 
 
 class Modules:
@@ -382,7 +379,9 @@ class Modules:
             return True
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
-        if [d.get("training") for d in self._training] != self._modes or _global_hooks() != self._hooks:
+        if [d.get("training") for d in self._training] != self._modes:
+            return False
+        if (self._hooks or any(_GLOBAL_HOOKS)) and _global_hooks() != self._hooks:
             return False
         lengths = list(map(len, self._dicts))
         if lengths != self._lengths:

@@ -139,8 +139,11 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
         if at not in rates:
 
             def now() -> np.ndarray:
-                with _disable_current_modes():  # a CPU tensor: read anew at every call, no constant
-                    return np.asarray(float(optimizer.param_groups[n]["lr"]), np.float64)
+                lr = optimizer.param_groups[n]["lr"]
+                if isinstance(lr, torch.Tensor):
+                    with _disable_current_modes():  # a CPU tensor: read anew at every call, no constant
+                        lr = float(lr)
+                return np.asarray(lr, np.float64)
 
             what = f"learning rate of {type(optimizer).__name__}, group {n}"
             fed = capture.feed(now, now(), at_trace=True, what=what)

@@ -217,8 +217,12 @@ def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     return __getattribute__
 
 
+def _tables_of(owner: Any) -> tuple[Any, ...]:
+    return getattr(owner, "__dict__", {}), *_parts_of(owner)
+
+
 def _has(owner: Any, name: str) -> bool:
-    return name in getattr(owner, "__dict__", ()) or any(name in table for table in _parts_of(owner))
+    return any(name in table for table in _tables_of(owner))
 
 
 class Attributes:
@@ -228,6 +232,7 @@ class Attributes:
     def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
         """`written`: tables that the function does not read, by identity."""
         self._absent = [(owner, name) for (_, name), owner in reads.absent.items() if not _has(owner, name)]
+        self._without = [(name, table) for owner, name in self._absent for table in _tables_of(owner)]
         changed = {(id(c.table.of), key) for c in changes if isinstance(c.table.before, dict) for key in c.keys}
         self._groups: list[tuple[Callable[[Any], Any], Any]] = []
         self._names: list[tuple[Any, str]] = []
@@ -252,7 +257,7 @@ class Attributes:
             now = [get(owner) for get, owner in self._groups]
         except AttributeError:
             return False
-        if self._absent and any(_has(owner, name) for owner, name in self._absent):
+        if True in [name in table for name, table in self._without]:
             return False
         if all(map(is_, chain.from_iterable(now), self._held)):
             return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.distributions import Distribution as _Distribution
 from torch.utils import _device
 
 from tensorgraft.hub.settings import register
@@ -15,6 +16,8 @@ from tensorgraft.hub.settings import register
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
 deterministic = torch._C._get_deterministic_algorithms
+_fast_path = torch.backends.mha.get_fastpath_enabled  # as set: what autocast makes of it follows from autocast's state
+_anomaly, _checks_nan = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
 _only_warns = torch._C._get_deterministic_algorithms_warn_only
 
 
@@ -31,11 +34,12 @@ def fills() -> bool:
 def _of_functions() -> tuple[Any, ...]:
     """Return what PyTorch's own functions in Python look up, too, before they come to operators."""
     return (
-        *settings(),
+        default_dtype(),
+        deterministic() and (_only_warns(), fills()),
         _device.CURRENT_DEVICE,
-        torch.backends.mha.get_fastpath_enabled(),
-        torch.distributions.Distribution._validate_args,
-        torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled(),
+        _fast_path(),
+        _Distribution._validate_args,
+        _anomaly() and _checks_nan(),
     )
 
 
