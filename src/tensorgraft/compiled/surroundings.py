@@ -23,6 +23,7 @@ import numpy as np
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.reach import Held, is_of_program, walk
 from tensorgraft.compiled.side_effects import Change, Environment, Namespace, Reachable, Slots, Table, Variables
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, same
 from tensorgraft.errors import TracedValueError
 
@@ -43,9 +44,21 @@ class Contents:
                 "  forbid it:    array.flags.writeable = False, for one of NumPy"
             )
         self._values = bits_of(host)
+        self._objects = list(host.ravel()) if host.dtype.hasobject else []
 
     def holds(self) -> bool:
         return bits_of(_on_host(self.of, self._framework)) == self._values
+
+    def put_back(self) -> None:
+        """Write the values that it had, where it has others."""
+        if not self.holds():
+            dtype, shape, held = self._values
+            if isinstance(held, tuple):  # objects
+                before = np.empty(len(held), object)
+                before[:] = self._objects
+            else:
+                before = np.frombuffer(held, dtype)
+            _write(self.of, self._framework, before.reshape(shape))
 
 
 class OfAnother(TypeError):
@@ -100,13 +113,11 @@ class Surroundings:
     ) -> None:
         """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
         at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
-        whose variables count, too. Raises TracedValueError for arrays of other frameworks that it has written."""
+        whose variables count, too. Raises RunsUncompiled for arrays of other frameworks that it has written."""
         written = next((one for one in self._arrays if not one.holds()), None)
         if written is not None:
-            raise TracedValueError(
-                f"a compiled function writes {written.name}, an array of another framework than its own, which only its"
-                " first call would do: write it outside, or use an array that the function can be given"
-            )
+            self.undo()
+            raise RunsUncompiled(f"writes {written.name}, an array of another framework than its own")
         for fn in methods:
             self.add(fn.__qualname__, fn)
         for table in world.tables.values():
@@ -126,6 +137,11 @@ class Surroundings:
         self._nows = [held.now for held in self._containers]
         self._lengths = [len(held.before) for held in self._containers]
         self._flat = list(chain.from_iterable(held.before for held in self._containers))
+
+    def undo(self) -> None:
+        """Give the arrays of other frameworks the values that they had before the trace."""
+        for one in self._arrays:
+            one.put_back()
 
     def _guard_names(self, table: Table) -> None:
         space, absent = table.of, object()
@@ -215,6 +231,22 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
         with sys.modules["tensorflow"].init_scope():  # a program of TensorFlow may be under way
             return np.asarray(x.numpy())
     return np.asarray(x)
+
+
+def _write(x: Any, framework: str, values: np.ndarray) -> None:
+    if framework == "torch":
+        torch = sys.modules["torch"]
+        with torch.no_grad():
+            memory = torch.from_numpy(values.copy())
+            x.detach().copy_(memory.view(x.dtype).reshape(x.shape) if x.numel() else x)
+    elif framework == "tensorflow":
+        x.assign(values)
+    elif framework == "tensorgraft":
+        x[...] = values
+    else:
+        writeable, x.flags.writeable = x.flags.writeable, True  # it may be a view of what alone can be written
+        np.copyto(x, values)
+        x.flags.writeable = writeable
 
 
 def bits_of(x: np.ndarray) -> Collection[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from tensorgraft.compiled.function import Report, call_of
 from tensorgraft.compiled.places import program_frame, quoted
+from tensorgraft.errors import FallbackError, MissingNameError, TracedValueError
 
 
 class RunsUncompiled(Exception):
@@ -29,6 +30,34 @@ def warn_uncompiled(name: str, why: str, stacklevel: int) -> None:
         UncompiledWarning,
         stacklevel=stacklevel,
     )
+
+
+def called(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call a function that is traced: what it raises has this in its traceback."""
+    return fn(*args, **kwargs)
+
+
+def raised_by_the_function(error: Exception) -> bool:
+    """Say whether the function itself has raised an error, as its eager code would, and not a trace, a backend, or
+    want of memory."""
+    if isinstance(error, TracedValueError | FallbackError | MissingNameError | MemoryError):
+        return False
+    if type(error).__module__.partition(".")[0] in _OF_BACKENDS:
+        return False
+    place = error.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code is called.__code__:
+            return True
+        place = place.tb_next
+    return False
+
+
+_OF_BACKENDS = {"jax", "jaxlib", "tensorflow"}
+
+
+def when_traced(error: Exception) -> str:
+    """Say in words that follow a function's name what it raises in a trace, and not as eager code."""
+    return f"raises {type(error).__name__} when it is traced ({error})"
 
 
 class Uncompiled:

@@ -234,6 +234,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.*registers a hook on a tensor from outside")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_it_is_as_in_pytorch(program, device):
     agree(program, device)

@@ -35,6 +35,185 @@ def number(value):
     return torch.tensor(float(value))
 
 
+def attempt(f, *args):
+    """What a call returns; None where it raises."""
+    try:
+        return f(*args)
+    except (RuntimeError, KeyError):
+        return None
+
+
+# ---- exceptions ------------------------------------------------------------------------------------------------------
+
+
+@case
+def changes_before_an_error_of_an_operator(device, jit):
+    seen = []
+
+    def f(x):
+        seen.append(1)
+        return x - True
+
+    f = jit(f)
+    return [number(attempt(f, full(1, device)) is None), number(attempt(f, full(1, device)) is None), number(len(seen))]
+
+
+@case
+def changes_before_an_error_of_autograd(device, jit):
+    seen, leaf = [1], full(1, device).requires_grad_()
+
+    def f(x):
+        nonlocal seen
+        seen += [3.0]
+        x.mul_(0.5)
+
+    return [number(attempt(jit(f), leaf) is None), number(len(seen)), leaf]
+
+
+@case
+def hooks_before_an_error(device, jit):
+    leaf = full(1, device).requires_grad_()
+
+    def f(x):
+        v = x * 1.0
+        leaf.register_hook(lambda g: g * 2)
+        v.sum().backward()
+        v.sum().backward()
+
+    f = jit(f)
+    attempt(f, leaf[None])
+    attempt(f, leaf[None])
+    return [leaf.grad]
+
+
+@case
+def an_error_in_the_second_call(device, jit):
+    seen = []
+
+    def f(x):
+        seen.append(len(seen))
+        if len(seen) == 2:
+            raise KeyError("two")
+        return x + len(seen)
+
+    f = jit(f)
+    return [*(t for t in (attempt(f, full(1, device)) for _ in range(4)) if t is not None), number(len(seen))]
+
+
+# ---- histories and hooks ---------------------------------------------------------------------------------------------
+
+
+@case
+def argument_with_history_written(device, jit):
+    leaf = full(1, device).requires_grad_()
+    x = leaf * 2
+    out = jit(lambda x: x.mul_(3))(x)
+    x.sum().backward()
+    return [leaf.grad, x, number(out is x)]
+
+
+@case
+def gradients_behind_an_argument(device, jit):
+    leaf = full(1, device).requires_grad_()
+    f = jit(lambda x: torch.autograd.grad((x + leaf).sum(), leaf)[0] + x.detach())
+    return [f(leaf * 2), f(leaf * 3)]
+
+
+@case
+def backward_behind_an_argument(device, jit):
+    leaf = full(1, device).requires_grad_()
+    f = jit(lambda x: x.sum().backward())
+    f(leaf * 2)
+    f(leaf * 3)
+    return [leaf.grad]
+
+
+@case
+def hook_that_stays(device, jit):
+    leaf = full(1, device).requires_grad_()
+
+    def f(x):
+        leaf.register_hook(lambda g: g * 2)
+        (leaf * x).sum().backward()
+
+    f = jit(f)
+    for _ in range(3):
+        f(full(1, device))
+    return [leaf.grad]
+
+
+@case
+def hook_that_is_removed(device, jit):
+    leaf = full(1, device).requires_grad_()
+
+    def f(x):
+        handle = leaf.register_hook(lambda g: g * 2)
+        (leaf * x).sum().backward()
+        handle.remove()
+
+    f = jit(f)
+    for _ in range(3):
+        f(full(1, device))
+    return [leaf.grad]
+
+
+@case
+def backward_twice_where_nothing_is_saved(device, jit):
+    leaf = full(1, device).requires_grad_()
+    total = jit(lambda x: (x + 2).sum())(leaf)
+    total.backward()
+    total.backward()
+    return [leaf.grad]
+
+
+@case
+def requires_grad_that_is_only_asked_for(device, jit):
+    t, x = full(1, device), full(1, device)
+    f = jit(lambda x: x * 1.0 - (t.requires_grad * 1.0))
+    before = f(x)
+    t.requires_grad_()
+    return [before, f(x)]
+
+
+@case
+def requires_grad_of_a_parameter_in_a_list(device, jit):
+    held, x = [nn.Parameter(full(1, device))], full(1, device)
+    f = jit(lambda x: (x * held[0]).sum())
+    before = f(x).requires_grad
+    held[0].requires_grad_(False)
+    return [number(before), number(f(x).requires_grad)]
+
+
+# ---- arrays of NumPy -------------------------------------------------------------------------------------------------
+
+
+@case
+def array_that_is_written(device, jit):
+    array, objects = np.zeros(2, np.float32), np.array([None, {}], object)
+
+    def f(x):
+        array[0] += 1
+        objects[0] = (objects[0] or 0) + 1
+        return x + 1
+
+    f = jit(f)
+    return [*(f(full(1, device)) for _ in range(3)), torch.from_numpy(array), number(objects[0])]
+
+
+@case
+def array_that_is_read_through_a_view(device, jit):
+    base = np.zeros(3, np.float32)
+    view = base[1:]
+    view.flags.writeable = False
+
+    def f(x):
+        base[1] += 1
+        return x + float(view[0])
+
+    f = jit(f)
+    return [*(f(full(1, device)) for _ in range(3)), torch.from_numpy(base), number(view.flags.writeable)]
+
+
 # ---- side effects ----------------------------------------------------------------------------------------------------
 
 

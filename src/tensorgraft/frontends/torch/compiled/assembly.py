@@ -130,14 +130,15 @@ def assemble(
     surroundings: Surroundings = seen["surroundings"]
     surroundings.settle(world, changes, slots.slot, reads.functions(capture.modules.values()))
     written = {id(c.table.of) for c in changes if world.only_written(c.table)}
+    modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
     guards = Guards(
-        Modules([*capture.modules.values(), *reads.modules()], slots.rebound),
+        modules,
         Attributes(reads, changes, written, slots.slot),
         stepped,
         before,
         seen["host"].guards,
         surroundings,
-        Captured(world, leaves, touched, slots, bool(seen["written"])),
+        Captured(world, leaves, touched, slots, bool(seen["written"]), modules.tensors),
     )
 
     tape: Tape | None = seen["tape"]

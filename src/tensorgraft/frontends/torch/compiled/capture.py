@@ -105,6 +105,8 @@ class Capture:
     # tensors that were made to look elsewhere (`t_`, `resize_`, `out=`, `.data =`), and how they looked before
     looks: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
     retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # that keep their gradients
+    uncompiled: str | None = None  # what the function does that no program can do at every call
+    hooks: list[Any] = field(default_factory=list)  # handles of those that tensors from outside were given
     cut: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
@@ -173,6 +175,15 @@ class Capture:
         if t.device.type != TYPE or t.layout is not torch.strided:
             return False
         return id(getattr(t.untyped_storage(), "cell", None)) in self.origins
+
+    def from_outside(self, t: torch.Tensor) -> bool:
+        """Say whether a tensor was there before the function ran, or stands for an argument that was."""
+        return id(t) in self.cut or (self.world is not None and not self.world.is_new(t))
+
+    def leaves_hooks(self) -> bool:
+        """Say whether tensors from outside have kept hooks that the function gave them."""
+        tables = ((handle.id, handle.hooks_dict_ref()) for handle in self.hooks)
+        return any(table is not None and key in table for key, table in tables)
 
     def survivors(self) -> list[Storage]:
         """The storages made inside that are still alive."""
@@ -301,20 +312,16 @@ class Capture:
 
     def note_leaves(self, roots: Sequence[Any]) -> None:
         """Before a backward pass: remember the leaves that it reaches, and the gradients that they have."""
-        stack = [t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None]
-        leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
-        seen = set()
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            variable = getattr(node, "variable", None)
-            if variable is not None:
-                leaves.append(variable)
-            stack.extend(after for after, _ in node.next_functions if after is not None)
-        for leaf in leaves:
+        for leaf in _leaves_of(roots):
             self.note_gradient(leaf)
+            if id(leaf) in self.cut:
+                self.uncompiled = _BACKWARD_OUTSIDE
+
+    def note_inputs(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Before gradients with respect to `inputs`: those from outside may be behind the history of an argument."""
+        outside = self.cut and any(id(t) not in self.cut and self.from_outside(t) for t in inputs)
+        if outside and any(id(leaf) in self.cut for leaf in _leaves_of(roots)):
+            self.uncompiled = _BACKWARD_OUTSIDE
 
     def note_gradient(self, tensor: torch.Tensor, reset: bool = False) -> None:
         """The `.grad` of a tensor is about to be read; `reset`: or to be given another, or none."""
@@ -325,6 +332,26 @@ class Capture:
     def forget_leaves(self) -> None:
         """When the function has ended: leaves that were made inside are gone."""
         self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.alive}
+
+
+_BACKWARD_OUTSIDE = "goes backward through the history (grad_fn) of an argument"
+
+
+def _leaves_of(roots: Sequence[Any]) -> list[torch.Tensor]:
+    """The leaves that a backward pass from `roots` reaches."""
+    stack = [t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None]
+    leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
+    seen = set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            leaves.append(variable)
+        stack.extend(after for after, _ in node.next_functions if after is not None)
+    return leaves
 
 
 class active:

@@ -252,12 +252,19 @@ class Captured:
     arguments of a call, and with one another, where they did."""
 
     def __init__(
-        self, world: Reachable, leaves: Sequence[Any], touched: Collection[int], slots: Rebound, writes: bool
+        self,
+        world: Reachable,
+        leaves: Sequence[Any],
+        touched: Collection[int],
+        slots: Rebound,
+        writes: bool,
+        watched: Collection[int],
     ) -> None:
+        """`touched`: storages that the trace has used. `watched`: tensors of modules, whose guard polls them."""
         by_arguments = world.finds.keys() | slots.tensors.keys()
         tensors = [t for t in _ours(world.seen.values()) if id(t) not in by_arguments]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
-        self._polled = [t for t in self._tensors if not isinstance(t, Parameter)]
+        self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
         self._requires_grad = [t.requires_grad for t in self._polled]
         self._looks = [_look(t) for t in self._tensors]
         self._seen = state.looks
@@ -373,6 +380,11 @@ class Modules:
         for t in self._ours:
             cell_of(t)  # says what is wrong with those that have none
         self._storages = storages_of(self._ours)
+
+    @property
+    def tensors(self) -> set[int]:
+        """The identities of the tensors in them."""
+        return set(map(id, self._tensors))
 
     def hold(self) -> bool:
         if not self._modules:

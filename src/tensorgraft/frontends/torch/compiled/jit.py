@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,10 +21,17 @@ from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
-from tensorgraft.compiled.reach import in_library, roots
+from tensorgraft.compiled.reach import roots
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
+from tensorgraft.compiled.uncompiled import (
+    RunsUncompiled,
+    Uncompiled,
+    called,
+    raised_by_the_function,
+    warn_uncompiled,
+    when_traced,
+)
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
@@ -51,7 +57,7 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.attributes import Reads, noting
 from tensorgraft.frontends.torch.core.codes import apart
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located import here, refused
+from tensorgraft.frontends.torch.core.located import refused
 from tensorgraft.frontends.torch.core.places import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import (
@@ -176,17 +182,22 @@ class Compiled(TracedFunction):
         except RunsUncompiled as reason:
             return self._uncompiled(known, leaves, str(reason))
         except Exception as error:
-            if not _raised_by_the_program(error):
+            if not raised_by_the_function(error):
                 raise
-            # what it has written until then, and its own error, are those of PyTorch
-            return recurring.run(self.fn, args, kwargs)
+            # the error is PyTorch's own then, and what was done before it stays
+            out = recurring.run(self.fn, args, kwargs)
+            self._uncompiled_from_now_on(known, when_traced(error))
+            return out
         return trace(leaves)
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
-        warn_uncompiled(self.report.name, why, stacklevel=6)
+        return self._uncompiled_from_now_on(known, why)(leaves)
+
+    def _uncompiled_from_now_on(self, known: list[Any], why: str) -> Uncompiled:
+        warn_uncompiled(self.report.name, why, stacklevel=7)
         known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
-        return trace(leaves)
+        return trace
 
     def _traced_call(
         self,
@@ -335,8 +346,12 @@ class Compiled(TracedFunction):
                 world.is_new = stack.enter_context(noting_new())
                 before, groups = modes(), Groups(world.seen.values())
                 with noting(reads, *owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-                    out = self.fn(*args, **kwargs)
+                    out = called(self.fn, args, kwargs)
                     seen["grad_mode"] = torch.is_grad_enabled()
+                if capture.uncompiled is not None:
+                    raise RunsUncompiled(capture.uncompiled)
+                if capture.leaves_hooks():
+                    raise RunsUncompiled("registers a hook on a tensor from outside")
                 if modes() != before:
                     raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
                 if groups.changed() and not (schedule.before or schedule.after):
@@ -402,24 +417,13 @@ class Compiled(TracedFunction):
                 seen["notes"] = notes
             except RuntimeError as error:
                 if cut and "a leaf Variable that requires grad" in str(error):
-                    raise RuntimeError(
-                        f"an argument of {self.report.name} with a history of its own (grad_fn) is written in place"
-                        " inside tg.jit, where its history cannot go on: write a copy (x.clone()), or compile what"
-                        " made it as well"
-                    ) from error
+                    raise RunsUncompiled("writes an argument in place that has a history (grad_fn)") from error
                 raise
             if values.missing:
                 capture.undo()
                 capture.restore()
                 return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
             capture.loops.warn()
-            for leaf in capture.leaves.values():
-                if (at := cut.get(id(leaf.tensor))) is not None:
-                    raise RuntimeError(
-                        f"{here()}: argument {at} of {self.report.name}, of shape {tuple(leaf.tensor.shape)}, has a"
-                        " history of its own (grad_fn), in which a backward() inside tg.jit cannot go on: return the"
-                        " loss and call its backward() outside, or pass x.detach().requires_grad_()."
-                    )
             seen["slopes"] = [(leaf, raw_gradient(leaf.tensor)) for leaf in capture.leaves.values()]
             capture.undo_gradients()
             world.undo()
@@ -427,6 +431,7 @@ class Compiled(TracedFunction):
             trace = self._assemble(capture, program, seen, leaves, ours, schedule, stepped)
         except BaseException:
             capture.undo()
+            surroundings.undo()
             raise
         finally:
             capture.restore()
@@ -464,23 +469,3 @@ reports: deque[Report] = deque(maxlen=1000)  # a program may make functions with
 
 def _is_tensor(x: Any) -> bool:
     return isinstance(x, Tensor)
-
-
-def _raised_by_the_program(error: Exception) -> bool:
-    """Say whether a statement of the program has raised an error, in a function that is called by others of the program
-    or by modules, or one of PyTorch's own functions in Python that it calls."""
-    place, files = error.__traceback__, []
-    while place is not None:
-        files.append(place.tb_frame.f_code.co_filename)
-        place = place.tb_next
-    while files and in_library(files[0]):
-        del files[0]
-    if isinstance(error, TracedValueError) or not files:
-        return False
-    if files[-1].startswith(_PYTORCH):
-        return True
-    own = (file == torch.nn.modules.module.__file__ or not in_library(file) for file in files)
-    return not in_library(files[-1]) and all(own)
-
-
-_PYTORCH = os.path.dirname(torch.__file__) + os.sep

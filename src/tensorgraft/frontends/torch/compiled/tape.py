@@ -20,6 +20,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.function import one_at_a_time
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled import replay
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
 from tensorgraft.frontends.torch.compiled.host import Gone, Live
@@ -305,12 +306,14 @@ class _Outside(torch.autograd.Function):
         ctx.tape, ctx.retained = tape, ()
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
+        ctx.saves = bool(residuals)
         ctx.save_for_backward(*residuals)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        residuals = [cell_of(t).array for t in ctx.saved_tensors]
+        # what has saved nothing can be gone through again
+        residuals = [cell_of(t).array for t in ctx.saved_tensors] if ctx.saves else []
         n = len(ctx.ends)
         if all(g is None for g in gradients):
             return (None,) * (3 + n)
@@ -508,10 +511,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
         if node._sequence_nr() < first_node:
             if before is not None:  # its graph
                 continue
-            raise RuntimeError(
-                f"a tensor from outside with a history of its own ({node.name()}) is used inside tg.jit, and its result"
-                " can be differentiated: pass the tensor as an argument, or its detach()"
-            )
+            raise RunsUncompiled(f"uses a tensor from outside that has a history ({node.name()})")
         tape.hidden = tape.hidden or node.name().endswith(
             "CopySlices"
         )  # a view was written: holds the node of the write

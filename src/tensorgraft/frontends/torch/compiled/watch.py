@@ -50,6 +50,8 @@ def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
         stack.callback(handle.remove)
         stack.enter_context(_gradients(capture))
         stack.enter_context(_schedulers(capture, schedule))
+        for name in ("register_hook", "register_post_accumulate_grad_hook"):
+            stack.enter_context(replaced(torch.Tensor, name, functools.partial(_hooks, capture)))
         stack.enter_context(_buckets())
         yield watch
 
@@ -126,6 +128,19 @@ def _gradients(capture: Capture) -> Iterator[None]:
             yield
     finally:
         del torch.Tensor.grad
+
+
+def _hooks(capture: Capture, original: Any) -> Any:
+    """Note the hooks that tensors from outside are given."""
+
+    def register(self: torch.Tensor, hook: Any) -> Any:
+        handle = original(self, hook)
+        if state.now.capture is capture and capture.from_outside(self):
+            capture.hooks.append(handle)
+            capture.undos.append(handle.remove)
+        return handle
+
+    return register
 
 
 @contextlib.contextmanager

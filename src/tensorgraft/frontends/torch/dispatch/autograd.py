@@ -96,8 +96,11 @@ def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
             if create_graph:
                 _double_backward()
-            if state.now.capture is not None and kwargs.get("accumulate_grad", True):
-                state.now.capture.note_leaves(t_outputs)
+            if (capture := state.now.capture) is not None:
+                if kwargs.get("accumulate_grad", True):
+                    capture.note_leaves(t_outputs)
+                else:
+                    capture.note_inputs(t_outputs, args[0] if args else kwargs.get("inputs", ()))
             # an interrupt waits: PyTorch aborts the process where one comes as C++ asks for the device's stream
             with disabled(False), held_back():
                 try:
