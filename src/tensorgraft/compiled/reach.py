@@ -14,8 +14,10 @@ import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from operator import is_
 from typing import Any
+from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.places import OURS
@@ -115,7 +117,7 @@ def walk(
     queue = deque(roots)
     while queue and len(seen) < MOST:
         name, value = queue.popleft()
-        if is_scalar(value) or isinstance(value, _CLOSED) or id(value) in seen:
+        if is_scalar(value) or _is_closed(value) or id(value) in seen:
             continue
         seen[id(value)] = value
         held = None if framework_of(value) is not None else _held(name, value, in_library)
@@ -140,7 +142,7 @@ def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind:
         name, value = queue.popleft()
         if value.__class__ is kind:
             yield name, value
-        if is_scalar(value) or isinstance(value, _CLOSED) or id(value) in seen:
+        if is_scalar(value) or _is_closed(value) or id(value) in seen:
             continue
         module = _is_module(value)
         if type(value).__module__.partition(".")[0] in _FOREIGN and not module:
@@ -191,19 +193,54 @@ def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
         return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
     if isinstance(value, list | tuple | deque | set | frozenset):
         return Held(name, value, lambda: list(value))
-    if dataclasses.is_dataclass(value) or isinstance(value, types.SimpleNamespace):
-        names = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else [*vars(value)]
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value)]
         return Held(name, value, lambda: [getattr(value, n, None) for n in names], [f".{n}" for n in names])
+    if is_namespace(value):
+        names = [f".{n}" for n in vars(value)]
+        return Held(name, value, lambda: [*vars(value), *vars(value).values()], [f" key {n}" for n in names] + names)
+    if isinstance(value, ReferenceType):
+        return Held(name, value, lambda: [value()], [""])
+    if isinstance(value, ContextVar):
+        return Held(name, value, lambda: [value.get(None)], [""])
     if isinstance(value, types.FunctionType) and not library(value.__code__.co_filename):
         return _around(value)
     if isinstance(value, types.MethodType):
         return Held("", value, lambda: [value.__func__, value.__self__], [name, "self"])
+    if is_bound_builtin(value):
+        return Held("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
     if isinstance(value, functools.partial):
         names = [name, *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
         return Held("", value, lambda: [value.func, *value.args, *value.keywords.values()], names)
     if is_compiled_function(value):
         return Held(name, value, lambda: [value.__wrapped__], [""])
     return None
+
+
+# of the standard library, and no base of anything else: what a program keeps its values in
+_NAMESPACES = {
+    ("types", "SimpleNamespace"),
+    ("argparse", "Namespace"),
+    ("optparse", "Values"),
+    ("_thread", "_local"),
+    ("collections", "UserList"),
+    ("collections", "UserDict"),
+}
+
+
+def is_namespace(value: Any) -> bool:
+    """Say whether an object of a class of the standard library has attributes that are a program's own values."""
+    return any((cls.__module__, cls.__qualname__) in _NAMESPACES for cls in type(value).__mro__)
+
+
+def _is_closed(value: Any) -> bool:
+    return isinstance(value, _CLOSED) and not is_bound_builtin(value)
+
+
+def is_bound_builtin(value: Any) -> bool:
+    """Say whether a value is a method, made in C, of an object: `losses.append`."""
+    bound = isinstance(value, types.BuiltinMethodType | types.MethodWrapperType)
+    return bound and not isinstance(value.__self__, types.ModuleType | type | None)
 
 
 def _is_module(value: Any) -> bool:
@@ -253,7 +290,7 @@ def _names(code: types.CodeType) -> Iterable[str]:
 
 def is_of_program(value: Any) -> bool:
     """An object of a class that the program has made."""
-    if not type(value).__flags__ & 1 << 9 or callable(getattr(value, "__torch_function__", None)):
+    if not type(value).__flags__ & 1 << 9 or callable(getattr(type(value), "__torch_function__", None)):
         return False
     home = sys.modules.get(type(value).__module__)
     return not in_library(getattr(home, "__file__", None) or "")

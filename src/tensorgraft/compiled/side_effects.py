@@ -13,13 +13,24 @@ import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import is_, is_not
 from typing import Any
+from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.instructions import codes_of, names_of, stored_names, uses_of
-from tensorgraft.compiled.reach import Named, content_of, in_library, is_compiled_function, is_of_program, slots_of
+from tensorgraft.compiled.reach import (
+    Named,
+    content_of,
+    in_library,
+    is_bound_builtin,
+    is_compiled_function,
+    is_namespace,
+    is_of_program,
+    slots_of,
+)
 from tensorgraft.compiled.values import is_scalar, same
 
 _MOST = 100_000  # objects
@@ -122,6 +133,26 @@ class Slots:
 
     def drop(self, key: str) -> None:
         object.__delattr__(self.of, key)
+
+
+class Context:
+    """The value of a context variable."""
+
+    def __init__(self, of: ContextVar[Any]) -> None:
+        self.of = of
+
+    def entries(self) -> dict[str, Any]:
+        value = self.of.get(_UNSET)
+        return {} if value is _UNSET else {"value": value}
+
+    def put(self, key: str, value: Any) -> None:
+        self.of.set(value)
+
+    def drop(self, key: str) -> None:
+        """Nothing can: it keeps the value, which only a `get` without a default would tell from none."""
+
+
+_UNSET = object()
 
 
 class Environment:
@@ -256,6 +287,8 @@ class Reachable:
                 self._once.append((name, attribute if dot else None))
             elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
                 self.generators.append(value)
+            elif is_bound_builtin(value):
+                queue.append(("self", value.__self__, None))
             elif framework_of(value) is None and not isinstance(value, tuple(_OPAQUE)):
                 queue.extend(self._children(name, value, find))
 
@@ -299,7 +332,11 @@ class Reachable:
             yield "self", value.__self__, None
         elif is_compiled_function(value):
             yield name, value.__wrapped__, None
-        if hasattr(value, "func") and type(value).__name__ == "partial":
+        elif isinstance(value, ReferenceType):
+            yield name, value(), None
+        elif isinstance(value, ContextVar):
+            yield from ((name, child, None) for child in self._add(name, Context(value), None).values())
+        if type(value).__name__ == "partial" and hasattr(value, "func"):
             yield name, value.func, None
             yield from ((f"args[{k}]", child, None) for k, child in enumerate(value.args))
             yield from ((key, child, None) for key, child in value.keywords.items())
@@ -309,17 +346,18 @@ class Reachable:
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
         home = cls.__module__.partition(".")[0]
-        if not cls.__flags__ & 1 << 9 or home in _OWN_MODULES or home in _OF_STANDARD:
+        if home in _OWN_MODULES or (home in _OF_STANDARD and not is_namespace(value)):
             return
-        yield cls.__name__, cls, None
+        made_in_python = bool(cls.__flags__ & 1 << 9)
+        if made_in_python:
+            yield cls.__name__, cls, None
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
             for key, child in self._add(name, own, None if find is None else _attributes_of(find)).items():
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
             if find is None and is_of_program(value):
                 self.objects.append(self.tables[id(own)])
-        slots = slots_of(cls)
-        if slots:
+        if made_in_python and (slots := slots_of(cls)):
             table = Slots(value, slots)
             found = None if find is None else lambda call: Slots(find(call), slots)
             for key, child in self._add(name, table, found).items():

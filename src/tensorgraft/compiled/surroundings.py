@@ -21,8 +21,17 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.reach import Held, is_of_program, walk
-from tensorgraft.compiled.side_effects import Change, Environment, Namespace, Reachable, Slots, Table, Variables
+from tensorgraft.compiled.reach import Held, is_namespace, is_of_program, walk
+from tensorgraft.compiled.side_effects import (
+    Change,
+    Context,
+    Environment,
+    Namespace,
+    Reachable,
+    Slots,
+    Table,
+    Variables,
+)
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, same
 from tensorgraft.errors import TracedValueError
@@ -89,12 +98,12 @@ class Surroundings:
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
         for its_name, x, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
-            framework = framework_of(x)
+            framework = framework_of(x) or ("memory" if _is_buffer(x) else None)
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
                     self._arrays.append(Contents(its_name, x, framework))
             elif held is not None:
-                if (held.before or isinstance(x, _GROWING)) and not isinstance(x, _FIXED):
+                if (held.before or isinstance(x, _GROWING) or is_of_program(x)) and not isinstance(x, _FIXED):
                     self._containers.append(held)
             elif is_of_program(x):
                 self._objects.append(x)
@@ -110,10 +119,12 @@ class Surroundings:
         changes: Sequence[Change],
         slot: Callable[[Any], Replaceable | None],
         methods: Iterable[types.FunctionType],
+        whole: Iterable[Any] = (),
     ) -> None:
         """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
         at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
-        whose variables count, too. Raises RunsUncompiled for arrays of other frameworks that it has written."""
+        whose variables count, too. `whole`: objects all of whose attributes count. Raises RunsUncompiled for arrays of
+        other frameworks that it has written."""
         written = next((one for one in self._arrays if not one.holds()), None)
         if written is not None:
             self.undo()
@@ -125,6 +136,9 @@ class Surroundings:
                 self._guard_names(table)
         for table in world.objects if world.reads_vars else ():  # not by their names alone
             self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
+        for owner in whole:
+            own = vars(owner)
+            self._containers.append(Held(type(owner).__name__, own, functools.partial(_items, own)))
         changed = {_identity(change.table.of): change for change in changes}
         left = []
         for held in self._containers:
@@ -193,9 +207,9 @@ def _identity(of: Any) -> int:
     """Tell a table by the object that the program has."""
     if isinstance(of, Variables):
         return id(of.fn)
-    if dataclasses.is_dataclass(of) or isinstance(of, types.SimpleNamespace):
+    if dataclasses.is_dataclass(of) or is_namespace(of):
         return id(getattr(of, "__dict__", of))
-    return id(of.of) if isinstance(of, Namespace | Slots) else id(of)
+    return id(of.of) if isinstance(of, Namespace | Slots | Context) else id(of)
 
 
 def _items(table: dict[str, Any]) -> list[Any]:
@@ -203,7 +217,14 @@ def _items(table: dict[str, Any]) -> list[Any]:
 
 
 _GROWING = (dict, list, deque, set)
-_FIXED = (tuple, frozenset, functools.partial, types.MethodType)  # what is in them cannot change
+_FIXED = (
+    tuple,
+    frozenset,
+    functools.partial,
+    types.MethodType,
+    types.BuiltinMethodType,
+    types.MethodWrapperType,
+)  # what is in them cannot change
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------
@@ -216,7 +237,14 @@ def _is_mutable(x: Any, framework: str) -> bool:
                 return True
             x = x.base
         return False
+    if framework == "memory":
+        return not memoryview(x).readonly
     return framework in ("torch", "tensorgraft") or (framework == "tensorflow" and hasattr(x, "assign"))
+
+
+def _is_buffer(x: Any) -> bool:
+    array = sys.modules.get("array")
+    return isinstance(x, bytearray | memoryview) or (array is not None and isinstance(x, array.array))
 
 
 def _on_host(x: Any, framework: str) -> np.ndarray:
@@ -230,6 +258,8 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
     if framework == "tensorflow":
         with sys.modules["tensorflow"].init_scope():  # a program of TensorFlow may be under way
             return np.asarray(x.numpy())
+    if framework == "memory":
+        return np.frombuffer(bytes(x), np.uint8)
     return np.asarray(x)
 
 
@@ -243,6 +273,13 @@ def _write(x: Any, framework: str, values: np.ndarray) -> None:
         x.assign(values)
     elif framework == "tensorgraft":
         x[...] = values
+    elif framework == "memory":
+        before = values.tobytes()
+        if isinstance(x, memoryview | bytearray):
+            x[:] = before
+        else:
+            del x[:]
+            x.frombytes(before)
     else:
         writeable, x.flags.writeable = x.flags.writeable, True  # it may be a view of what alone can be written
         np.copyto(x, values)

@@ -128,7 +128,8 @@ def assemble(
                 gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, place)))
     reads: Reads = seen["reads"]
     surroundings: Surroundings = seen["surroundings"]
-    surroundings.settle(world, changes, slots.slot, reads.functions(capture.modules.values()))
+    methods = reads.functions(capture.modules.values())
+    surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
     written = {id(c.table.of) for c in changes if world.only_written(c.table)}
     modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
     guards = Guards(

@@ -345,6 +345,7 @@ class Compiled(TracedFunction):
                 first_node = torch.autograd._get_sequence_nr()
                 world.is_new = stack.enter_context(noting_new())
                 before, groups = modes(), Groups(world.seen.values())
+                capture.undos.append(groups.restore)
                 with noting(reads, *owners), torch.set_grad_enabled(torch.is_grad_enabled()):
                     out = called(self.fn, args, kwargs)
                     seen["grad_mode"] = torch.is_grad_enabled()
@@ -355,7 +356,6 @@ class Compiled(TracedFunction):
                 if modes() != before:
                     raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
                 if groups.changed() and not (schedule.before or schedule.after):
-                    groups.restore()
                     raise RunsUncompiled("changes the hyper-parameters of an optimizer")
                 seen["changes"] = changes = world.changes(reads.counted)
                 if world.drew():

@@ -29,7 +29,7 @@ plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
 _UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
-_OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training"}  # of `nn.Module` itself
+_OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training", "__dict__"}  # of `nn.Module` itself
 
 
 class Reads:
@@ -45,6 +45,7 @@ class Reads:
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
         self._functions: dict[int, types.FunctionType] = {}  # methods and properties that were read
+        self.whole: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
         self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
 
     def meet(self, owner: Any) -> None:
@@ -53,6 +54,8 @@ class Reads:
         self._world.watch(type(owner).__name__, owner)
 
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
+        if name == "__dict__" and is_of_program(owner) and not in_library(at.f_code.co_filename):
+            self.whole[id(owner)] = owner
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:
             return
