@@ -103,6 +103,9 @@ def _not_loaded() -> str:
     points = importlib.metadata.entry_points(group="torch.backends")
     if not any(point.value.startswith("tensorgraft.") for point in points):
         return "its entry point is not installed (`import tensorgraft.torch` does)"
+    others = [point.name for point in points if not point.value.startswith("tensorgraft.")]
+    if others and os.environ.get("TENSORGRAFT_AUTOLOAD") != "1":
+        return f"PyTorch's one device of an extension is left to {', '.join(others)} (`tensorgraft run` takes it)"
     return ""
 
 

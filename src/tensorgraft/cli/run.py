@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 2
 CONTINUED = "TENSORGRAFT_RUN"  # in the environment of processes that the program starts: see `torch_entry.autoload`
+_SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"  # "0": PyTorch imports no extensions
 _MOST_ROWS = 20
 
 
@@ -76,7 +78,7 @@ def run_program(
         return _executed(program, module, on, jit_report, of_tensorflow=True)
     try:
         with uncollected():
-            import torch  # noqa: F401
+            _import_torch()
     except ModuleNotFoundError:
         _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
@@ -85,6 +87,29 @@ def run_program(
     os.environ[CONTINUED] = on
     take_over(on, at_once=lazy or ":" in on)  # whether there is such a device is said before the program runs
     return _executed(program, module, on, jit_report, lazy)
+
+
+def _import_torch() -> None:
+    """Import PyTorch so that its device of an extension is ours, whatever else is installed."""
+    points = importlib.metadata.entry_points(group="torch.backends")
+    others = [point for point in points if not point.value.startswith("tensorgraft.")]
+    before = os.environ.get(_SWITCH)
+    if not others or before == "0":
+        import torch
+
+        return
+    os.environ[_SWITCH] = "0"
+    try:
+        import torch  # noqa: F401
+    finally:
+        del os.environ[_SWITCH]
+        if before is not None:
+            os.environ[_SWITCH] = before
+    from tensorgraft.frontends.torch_entry import FRONT_END, extensions, hooks, loading
+
+    loading.of(FRONT_END)
+    hooks.register()
+    extensions.told_left_out(others)
 
 
 def _executed(

@@ -24,16 +24,20 @@ COMMAND = "tensorgraft.cli.run"
 
 
 def autoload() -> None:
-    """What PyTorch calls when it is imported: `device="graft"` works in any script."""
+    """What PyTorch calls when it is imported: `device="graft"` works in any script, unless another package that gives
+    PyTorch a device is installed."""
+    on = os.environ.get("TENSORGRAFT_RUN")  # a program under `tensorgraft run` has started this process
     try:
-        from tensorgraft.frontends.torch_entry import hooks, loading
+        from tensorgraft.frontends.torch_entry import extensions, hooks, loading
 
         loading.of(FRONT_END)
-        hooks.register()
+        if extensions.may_take_the_place(wanted=on is not None):
+            hooks.register()
     except Exception as error:  # of whatever kind: a program that only has us installed is to run
         _leave(error)
         return
-    if on := os.environ.get("TENSORGRAFT_RUN"):  # a program under `tensorgraft run` has started this process
+    if on is not None:
+        extensions.require_the_place()
         importlib.import_module(COMMAND).take_over(on)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 
-from tensorgraft.frontends.torch_entry import fallback, loading, meeting, patches
+from tensorgraft.frontends.torch_entry import extensions, fallback, loading, meeting, patches
 from tensorgraft.hub import foreign, processes
 
 
 @functools.cache
 def register() -> None:
-    """Give PyTorch the device, which loads the front end when it is used. Does nothing the second time."""
+    """Give PyTorch the device, which loads the front end when it is used. Does nothing the second time. Raises a
+    RuntimeError where another package has given it one."""
+    extensions.require_the_place()
     patches.apply("import")
     fallback.install()
     foreign.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)
