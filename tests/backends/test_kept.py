@@ -131,7 +131,7 @@ def test_small_programs_with_the_same_bits_compile_with_the_least_options(case):
     fn = EXACT[case]
     traced = jax.jit(fn).trace(A, A[::-1].copy())
     assert effort.least(traced.jaxpr.jaxpr)
-    made = traced.lower().compile(compiler_options=effort.LEAST)(A, A[::-1].copy())
+    made = traced.lower().compile(compiler_options=effort.options())(A, A[::-1].copy())
     for x, y in zip(jax.tree.leaves(made), jax.tree.leaves(jax.jit(fn)(A, A[::-1].copy())), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 

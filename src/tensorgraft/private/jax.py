@@ -72,7 +72,7 @@ NAMES = Names(
             jax._src.config: debug_infs debug_nans trace_context
             jax._src.config.debug_infs: value
             jax._src.config.debug_nans: value
-            jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer eval_context eval_trace
+            jax._src.core: Ref Trace Tracer eval_context eval_trace
               internal_mutable_array_effect jaxprs_in_params set_current_trace subjaxprs typeof
             jax._src.core.trace_ctx: trace
             jax._src.debugging: debug_callback_p debug_print_p

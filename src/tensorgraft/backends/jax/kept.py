@@ -91,7 +91,7 @@ class KeptProgram:
             program._small = False
             program._small = effort.least(full.trace(*args, **kwargs).jaxpr.jaxpr)
             if program._small:
-                program.jitted = together.jit(traced, **program._options | {"compiler_options": effort.LEAST})
+                program.jitted = together.jit(traced, **program._options | {"compiler_options": effort.options()})
             else:
                 program.jitted = full
             return program.jitted(*args, **kwargs)

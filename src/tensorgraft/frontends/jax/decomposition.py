@@ -12,6 +12,8 @@ from jax._src.interpreters import mlir
 from jax._src.state.discharge import discharge_state
 from jax.extend import core
 
+from tensorgraft.frontends.jax.jaxprs import expansion
+
 
 def without_references(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
     """The same without arrays that are written (`jax.new_ref`): what is written to them is handed on instead."""
@@ -34,7 +36,7 @@ def decomposed(equation: Any) -> core.ClosedJaxpr | None:
     """The jaxpr that an equation stands for, where JAX lowers its primitive by a Python function of other primitives,
     or where it has a Python implementation; None where it has neither."""
     primitive = equation.primitive
-    for function in (_lowering(primitive), getattr(primitive, "impl", None)):
+    for function in (expansion(primitive), _lowering(primitive), getattr(primitive, "impl", None)):
         if function is None:
             continue
         program = _traced(function, equation)

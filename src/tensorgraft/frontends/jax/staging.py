@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax._src import array, callback, core, debugging
 from jax._src.random import prng
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import JaxprPlan, plan
@@ -34,7 +35,7 @@ _LARGE = 1 << 22  # bytes in and out, from which on a compilation costs less tha
 _LONG = 1 << 12  # equations, those of a loop once for each step
 
 
-def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> core.ClosedJaxpr:
+def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> ClosedJaxpr:
     """`jax.make_jaxpr`, with what does not depend on arguments computed."""
 
     def known_computed(*arrays: Any) -> Any:
@@ -176,7 +177,7 @@ def _planned(
             return None
 
 
-def _length(jaxpr: core.Jaxpr) -> float:
+def _length(jaxpr: Jaxpr) -> float:
     """Equations that a run computes."""
     total = 0.0
     for equation in jaxpr.eqns:

@@ -209,5 +209,5 @@ without_rule("arrays of this kind are JAX's own, and are taken apart while it tr
 without_rule(
     "types of JAX's experimental hijax are not arrays",
     *("box_get", "box_set", "new_box", "log_extend", "log_read", "new_log"),
-    *("call_hi_primitive", "call_hi_primitive_linearized"),
+    "call_hi_primitive_linearized",
 )
