@@ -15,7 +15,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.versions import environment, page, ran
+from tests.versions import environment, newest, page, ran
 from tests.versions.cells import ROOT, Cell, cells
 
 OUT = ROOT / "out" / "versions"
@@ -28,18 +28,18 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave environments and the cache of packages")
     parser.add_argument("--folder", type=Path, default=OUT, help="where they are made; one at a time takes 10 GB")
     args = parser.parse_args()
-    names = {cell.name for cell in cells()}
-    wanted = [name for part in args.only or [""] for name in ([part] if part in names else names) if part in name]
-    chosen = [cell for cell in cells() if cell.name in wanted]
     if args.list:
-        for cell in chosen:
+        for cell in _chosen(args.only):
             print(cell.name, "on Python", cell.python, cell.pins)
         return 0
     args.folder.mkdir(parents=True, exist_ok=True)
     wheel, tests = _distributions(args.folder)
-    failed = False
+    held_back = newest.ask(wheel)
+    for line in held_back:
+        print(line, flush=True)
+    failed = bool(held_back)
     try:
-        for cell in chosen:
+        for cell in _chosen(args.only):
             try:
                 environment.find(cell.python)
             except environment.Impossible as reason:
@@ -55,6 +55,12 @@ def main() -> int:
             shutil.rmtree(args.folder / "cache", ignore_errors=True)
             shutil.rmtree(tests)
     return int(failed)
+
+
+def _chosen(only: list[str]) -> list[Cell]:
+    names = {cell.name for cell in cells()}
+    wanted = [name for part in only or [""] for name in ([part] if part in names else names) if part in name]
+    return [cell for cell in cells() if cell.name in wanted]
 
 
 def _distributions(folder: Path) -> tuple[Path, Path]:

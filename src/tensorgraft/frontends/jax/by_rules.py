@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend import core
 
 from tensorgraft.frontends.jax import (
-    jaxprs,
+    releases,
     rules,  # noqa: F401  (they register themselves)
 )
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
@@ -156,7 +156,7 @@ def _is_arraylike(x: Any) -> bool:
 def _only_moves(jaxpr: core.Jaxpr) -> bool:
     """Nothing is computed, and another jaxpr is not worth to be compiled."""
     return all(
-        _only_moves(jaxprs.called(e).jaxpr) if e.primitive.name in ("jit", "pjit") else e.primitive.name in _VIEWS
+        _only_moves(releases.called(e).jaxpr) if e.primitive.name in ("jit", "pjit") else e.primitive.name in _VIEWS
         for e in jaxpr.eqns
     )
 
@@ -189,9 +189,9 @@ def _bound(equation: Any, values: Sequence[Any]) -> Any:
 def _applied(equation: Any, values: Sequence[Any]) -> Any:
     name = equation.primitive.name
     if name in _INLINED:
-        return _body(jaxprs.called(equation))(*values)
+        return _body(releases.called(equation))(*values)
     if name in _STRUCTURED:
-        return _STRUCTURED[name](values, **jaxprs.parameters(equation))
+        return _STRUCTURED[name](values, **releases.parameters(equation))
     if name in _RULED:
         return _ruled(equation, values)
     policy.missing(name, ", ".join(x.label for x in values if is_codes(x)))
@@ -272,7 +272,7 @@ def _cond(values: Sequence[Any], *, branches: Sequence[Any], **_: Any) -> list[A
 
 
 def _checkpoint(values: Sequence[Any], *, jaxpr: Any, prevent_cse: Any, policy: Any, **_: Any) -> list[Any]:
-    body = _body(jaxprs.closed(jaxpr))
+    body = _body(releases.closed(jaxpr))
     return jax.checkpoint(lambda *operands: body(*operands), prevent_cse=prevent_cse, policy=policy)(*values)
 
 

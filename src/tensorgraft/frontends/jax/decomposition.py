@@ -12,7 +12,7 @@ from jax._src.interpreters import mlir
 from jax._src.state.discharge import discharge_state
 from jax.extend import core
 
-from tensorgraft.frontends.jax.jaxprs import expansion
+from tensorgraft.frontends.jax.releases import expansion
 
 
 def without_references(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:

@@ -17,7 +17,7 @@ from jax.extend import core
 from jax.interpreters import partial_eval
 
 from tensorgraft.compiled.steps import RuleStep, StepsPlan
-from tensorgraft.frontends.jax import extents, jaxprs
+from tensorgraft.frontends.jax import extents, releases
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES, PrimitiveRule
@@ -166,8 +166,8 @@ class _Planner:
     def called(equation: Any) -> core.ClosedJaxpr | None:
         """The jaxpr that an equation is a call of."""
         name = equation.primitive.name
-        if name in jaxprs.CALLS:
-            return jaxprs.called(equation)
+        if name in releases.CALLS:
+            return releases.called(equation)
         if name in RULES or name in REASONS:
             return None
         return decomposed(equation)
@@ -198,7 +198,7 @@ def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
         raise UnsupportedPrimitiveError(f"the JAX primitive {name} has no rule here" + _because(name))
     avals = tuple(atom.aval for atom in equation.invars)
     out = tuple(atom.aval for atom in equation.outvars)
-    params = jaxprs.parameters(equation)
+    params = releases.parameters(equation)
     for asked, value in (("out", out), ("given", avals), ("known", tuple(known))):
         if asked in rule.asks:
             params[asked] = value

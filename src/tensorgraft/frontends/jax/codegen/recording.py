@@ -19,7 +19,7 @@ from jax.interpreters import partial_eval
 from tensorgraft.codegen.framing import Called
 from tensorgraft.codegen.recording import Scope, ScopedRecorder
 from tensorgraft.frontends.jax import (
-    jaxprs,
+    releases,
     rules,  # noqa: F401  (they register themselves)
 )
 from tensorgraft.frontends.jax.codegen import said
@@ -126,8 +126,8 @@ class Recording:
 
     def _called(self, equation: Any) -> core.ClosedJaxpr | None:
         name = equation.primitive.name
-        if name in jaxprs.CALLS:
-            return jaxprs.called(equation)
+        if name in releases.CALLS:
+            return releases.called(equation)
         if name in RULES:
             return None
         inner = None if name in REASONS else decomposed(equation)
@@ -155,7 +155,7 @@ class Recording:
         if found is None:
             return scope
         name, place = found
-        info = getattr(jaxprs.called(equation).jaxpr, "debug_info", None)
+        info = getattr(releases.called(equation).jaxpr, "debug_info", None)
         names = getattr(info, "arg_names", None) or ()  # constants come before them
         arguments = [
             (n, atom)
@@ -170,7 +170,7 @@ def _function_of(equation: Any) -> tuple[str, str] | None:
     """(name, place) of the user's function that an equation calls."""
     if equation.primitive.name not in ("jit", "pjit", "custom_jvp_call", "custom_vjp_call"):
         return None
-    info = getattr(jaxprs.called(equation).jaxpr, "debug_info", None)
+    info = getattr(releases.called(equation).jaxpr, "debug_info", None)
     name, _, place = (getattr(info, "func_src_info", None) or "").partition(" at ")
     file, _, line = place.rpartition(":")
     if not file or not name.isidentifier() or not is_users(file) or "/site-packages/" in file:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import primitives
 
+from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.rule import RULES, rule
 from tensorgraft.frontends.jax.rules import bits  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
@@ -153,8 +154,8 @@ def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
 
 @rule("digamma")
 def digamma(xp: Backend, x: Array, **_: Any) -> Array:
-    """NaN at zeros, where the hub has PyTorch's infinity."""
-    return xp.where(xp.equal(x, 0), np.nan, xp.digamma(x))
+    """At zeros the hub has PyTorch's infinity of the other sign."""
+    return xp.where(xp.equal(x, 0), releases.DIGAMMA_OF_ZERO, xp.digamma(x))
 
 
 @rule("erf_inv")

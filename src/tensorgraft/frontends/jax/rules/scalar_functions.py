@@ -10,7 +10,7 @@ import jax
 from jax.extend import core
 
 from tensorgraft.frontends.jax import evaluate as evaluation
-from tensorgraft.frontends.jax import jaxprs
+from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.rule import RULES
 from tensorgraft.hub.backend import Backend
 
@@ -73,9 +73,9 @@ class ScalarFunction:
 
 @functools.lru_cache(maxsize=1024)
 def _of(jaxpr: Any) -> ScalarFunction:
-    return ScalarFunction(jaxprs.closed(jaxpr))
+    return ScalarFunction(releases.closed(jaxpr))
 
 
 def scalar_function(jaxpr: Any, constants: Sequence[Any] = ()) -> ScalarFunction:
     """Of a closed jaxpr, or of a jaxpr and its constants."""
-    return ScalarFunction(jaxprs.closed(jaxpr, constants)) if constants else _of(jaxpr)
+    return ScalarFunction(releases.closed(jaxpr, constants)) if constants else _of(jaxpr)

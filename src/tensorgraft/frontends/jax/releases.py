@@ -1,4 +1,4 @@
-"""Jaxprs and the parameters of their equations, one form for all releases of JAX.
+"""What differs between releases of JAX: jaxprs and the parameters of their equations in one form, and values.
 
 Before JAX 0.11 a `ClosedJaxpr` is a `Jaxpr` with its constants. Since then it is another name of `Jaxpr`, which has
 constants itself, and whose attribute `jaxpr` is that jaxpr.
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import numpy as np
 from jax.extend import core
 
+DIGAMMA_OF_ZERO = -np.inf if jax.__version_info__ >= (0, 11) else np.nan
 # Primitives that call a jaxpr; derivatives of their own have done their work when JAX differentiates.
 CALLS = frozenset(
     {
