@@ -20,7 +20,18 @@ from tensorgraft.frontends.jax import decomposition, evaluate, releases
 from tensorgraft.frontends.jax.rule import REASONS, RULES
 
 # Kernels have a language of their own; the others are tools around JAX.
-_NOT_JAX = ("pallas", "mosaic", "tpu", "test_", "internal_test", "tools", "debugger", "custom_api", "profiler")
+_NOT_JAX = (
+    "pallas",
+    "thunky",
+    "mosaic",
+    "tpu",
+    "test_",
+    "internal_test",
+    "tools",
+    "debugger",
+    "custom_api",
+    "profiler",
+)
 
 
 def _primitives() -> dict[str, Primitive]:

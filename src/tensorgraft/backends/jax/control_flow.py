@@ -86,7 +86,21 @@ class JaxControlFlow:
 
     def optimization_barrier(self, x: Array, after: Array, /) -> Array:
         self.barriers += 1
-        return lax.optimization_barrier((x, after))[0]
+        return (
+            _after(x, after) if jax.numpy.issubdtype(x.dtype, np.inexact) else lax.optimization_barrier((x, after))[0]
+        )
+
+
+@jax.custom_jvp
+def _after(x: Array, after: Array) -> Array:
+    """`x`, not before `after`. Its tangents wait for nothing: JAX 0.12 cannot transpose a barrier of what is linear and
+    what is not."""
+    return lax.optimization_barrier((x, after))[0]
+
+
+@_after.defjvp
+def _(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
+    return _after(*primals), lax.optimization_barrier(tangents[0])
 
 
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:

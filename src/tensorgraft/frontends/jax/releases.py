@@ -19,7 +19,7 @@ CALLS = frozenset(
     {
         *("jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "composite", "compute_on"),
         *("checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
-        "custom_partitioning",
+        *("custom_partitioning", "xla_metadata_call"),
     }
 )
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")  # the parameter: releases differ for one primitive

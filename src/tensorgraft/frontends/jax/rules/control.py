@@ -181,7 +181,17 @@ without_rule(
     _BETWEEN_DEVICES,
     *("all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index"),
     *("ppermute", "psum_invariant", "ragged_all_to_all", "reduce_scatter", "unreduced_psum", "psend"),
-    *("unreduced_reduce_scatter", "precv", "pbroadcast", "shard_map", "pgather", "core_map"),
+    *(
+        "unreduced_pmax",
+        "unreduced_pmin",
+        "pbroadcast_dynamic",
+        "unreduced_reduce_scatter",
+        "precv",
+        "pbroadcast",
+        "shard_map",
+        "pgather",
+        "core_map",
+    ),
     *[
         f"{name}_{end}"
         for end in ("start", "done")
