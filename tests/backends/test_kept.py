@@ -136,6 +136,11 @@ def test_small_programs_with_the_same_bits_compile_with_the_least_options(case):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
 
 
+def test_options_are_those_that_the_compiler_has():
+    assert "xla_backend_optimization_level" in effort.options()
+    assert not effort._is_option("xla_no_such_option", 1)
+
+
 @pytest.mark.parametrize("case", ROUNDS_MORE)
 def test_what_may_differ_in_the_last_bit_compiles_as_it_always_does(case):
     assert not effort.least(jax.jit(ROUNDS_MORE[case]).trace(A, A).jaxpr.jaxpr)

@@ -192,10 +192,18 @@ def convert_element_type(xp: Backend, x: Array, *, new_dtype: Any, **_: Any) -> 
     return xp.where(high, xp.full((), most, dtype), converted)
 
 
+@rule("mul")
+def multiply(xp: Backend, x: Array, y: Array, *, out_dtype: Any = None, **_: Any) -> Array:
+    """With `out_dtype` (since JAX 0.11) in that dtype."""
+    if out_dtype is not None:
+        x, y = (convert_element_type(xp, operand, new_dtype=out_dtype) for operand in (x, y))
+    return xp.multiply(x, y)
+
+
 # ---- one to one ------------------------------------------------------------------------------------------------------
 
 # JAX's name -> the hub's, where it is another
-OTHERWISE = {"add_any": "add", "sub": "subtract", "mul": "multiply", "neg": "negative", "logistic": "sigmoid"}
+OTHERWISE = {"add_any": "add", "sub": "subtract", "neg": "negative", "logistic": "sigmoid"}
 OTHERWISE |= {"is_finite": "isfinite", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
 OTHERWISE |= {"gt": "greater", "ge": "greater_equal", "not": "bitwise_invert", "zeros_like": "zeros_like"}
 OTHERWISE |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}
