@@ -23,6 +23,8 @@ from tensorgraft.backends.jax import effort
 from tensorgraft.backends.jax.spread import together
 from tensorgraft.backends.jax.spread.meshes import on_several_meshes
 
+# in other traces a program is its operations. Since JAX 0.11 `True` means that XLA sees none of the call
+INLINE: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
 LEAST = 128  # programs that may always stay: some 200 MB
 MOST = 2048  # that may stay where programs come back
 _EVERY = 32  # new programs from one look at them to the next
