@@ -82,7 +82,7 @@ def run(cell: Cell, folder: Path, wheel: Path, tests: Path, keep: bool) -> dict[
     place = folder / cell.name
     try:
         python, installed = environment.make(cell, place, wheel, folder / "cache")
-        return {"python": cell.python, "installed": installed, **sample(python, place, tests)}
+        return {"python": cell.python, "installed": installed, **sample(python, place, tests, cell)}
     except environment.Impossible as reason:
         return {"python": cell.python, "pins": cell.pins, "reason": str(reason)}
     finally:
@@ -90,7 +90,7 @@ def run(cell: Cell, folder: Path, wheel: Path, tests: Path, keep: bool) -> dict[
             shutil.rmtree(place, ignore_errors=True)
 
 
-def sample(python: Path, place: Path, tests: Path) -> dict[str, object]:
+def sample(python: Path, place: Path, tests: Path, cell: Cell) -> dict[str, object]:
     report = place / "report.xml"
     command = [
         *shlex.split(os.environ.get("VERSIONS_RUN", "nice")),
@@ -103,7 +103,7 @@ def sample(python: Path, place: Path, tests: Path) -> dict[str, object]:
         "-p",
         "no:cacheprovider",
     ]
-    command += ["--tb=short", f"--junitxml={report}", *ran.SAMPLE]
+    command += ["--tb=short", f"--junitxml={report}", *ran.sample(cell)]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ""}
     log = place.with_name(f"{place.name}.log")
     with log.open("w") as output:
