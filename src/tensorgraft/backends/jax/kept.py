@@ -183,7 +183,7 @@ def _compiling() -> bool:
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     leaves, structure = jax.tree.flatten((args, kwargs))
-    return structure, *(x.aval if isinstance(x, core.Tracer) else repr(x) for x in leaves)
+    return structure, *(x.aval if isinstance(x, jax.core.Tracer) else repr(x) for x in leaves)
 
 
 @functools.cache

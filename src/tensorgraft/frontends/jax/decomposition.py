@@ -7,12 +7,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.core import internal_mutable_array_effect, subjaxprs
+from jax._src.core import internal_mutable_array_effect
 from jax._src.interpreters import mlir
 from jax._src.state.discharge import discharge_state
 from jax.extend import core
 
-from tensorgraft.frontends.jax.releases import expansion
+from tensorgraft.frontends.jax.releases import expansion, jaxprs_in_params
 
 
 def without_references(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
@@ -47,7 +47,8 @@ def decomposed(equation: Any) -> core.ClosedJaxpr | None:
 
 def _has(jaxpr: core.Jaxpr, equation: Any) -> bool:
     """The same equation is in there again, so that the jaxpr explains nothing."""
-    return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_has(inner, equation) for inner in subjaxprs(jaxpr))
+    inner = [part for e in jaxpr.eqns for part in jaxprs_in_params(e.params)]
+    return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_has(part, equation) for part in inner)
 
 
 def _is_alike(one: Any, other: Any) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.core import jaxprs_in_params
 from jax.extend import core
 from jax.interpreters import partial_eval
 
@@ -82,7 +81,7 @@ def _refuse_forward_mode(jaxpr: core.Jaxpr) -> None:
         name = equation.primitive.name
         if name == "custom_lin":  # the same words, which JAX has where it lowers
             raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
-        for inner in jaxprs_in_params(equation.params):
+        for inner in releases.jaxprs_in_params(equation.params):
             _refuse_forward_mode(inner if name in _INLINE else used(inner))
 
 

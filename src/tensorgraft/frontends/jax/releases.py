@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+jaxprs_in_params: Any = getattr(core, "jaxprs_in_params", None) or jax.core.jaxprs_in_params  # JAX 0.9
 DIGAMMA_OF_ZERO = -np.inf if jax.__version_info__ >= (0, 11) else np.nan
 # Primitives that call a jaxpr; derivatives of their own have done their work when JAX differentiates.
 CALLS = frozenset(
