@@ -66,15 +66,22 @@ NAMES = Names(
             """
             jax._src.array: ArrayImpl
             jax._src.config: trace_context
-            jax._src.core: eval_trace internal_mutable_array_effect set_current_trace
+            jax._src.core: eval_trace set_current_trace
             jax._src.core.trace_ctx: trace
-            jax._src.debugging: debug_print_p
-            jax._src.debugging.debug_print_p: impl
             jax._src.interpreters.mlir: _lowerings _platform_specific_lowerings
-            jax._src.lax.lax: _convert_element_type
-            jax._src.state.discharge: discharge_state
             jax.interpreters.partial_eval: dce_jaxpr
             ~jax.dtypes.prng_key: _impl
+            """,
+        ),
+        Feature(
+            "references",
+            "JAX functions that write to arrays (`jax.new_ref`), or call the host",
+            """
+            frontends.jax.references
+            """,
+            """
+            jax._src.core: internal_mutable_array_effect
+            jax._src.state.discharge: discharge_state
             """,
         ),
         Feature(
