@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 
 # `JAX_PLATFORMS`: the first is the default; the host stays, for what is given to JAX from there
 JAX_PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
@@ -17,3 +18,22 @@ def choose(platform: str | None) -> str:
     return next(
         (name for name, value in JAX_PLATFORMS.items() if value.partition(",")[0] in asked.split(",")[:1]), asked
     )
+
+
+# since these releases a process ends at XLA's flag `xla_cpu_use_fusion_emitters`, which is gone
+_ONE_EMITTER = {"jaxlib": (0, 11), "tensorflow": (2, 22)}
+
+
+def quick_flags() -> str:
+    """Return XLA's flags for programs that run once: compiling them is the time (`backends/jax/effort.py`)."""
+    chosen = all(_version(name) < since for name, since in _ONE_EMITTER.items())
+    return " --xla_backend_optimization_level=0" + (" --xla_cpu_use_fusion_emitters=false" if chosen else "")
+
+
+def _version(distribution: str) -> tuple[int, int]:
+    """(0, 0) of one that is not installed."""
+    try:
+        major, minor = metadata.version(distribution).split(".")[:2]
+    except metadata.PackageNotFoundError:
+        return (0, 0)
+    return int(major), int(minor)

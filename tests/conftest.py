@@ -7,7 +7,6 @@ import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
@@ -16,11 +15,6 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's default wher
 import pytest
 from benchmarks import platforms
 from hypothesis import HealthCheck, settings
-
-# XLA's optimisations are not what is tested; compiling is the time (`backends/jax/effort.py`)
-QUICK = " --xla_backend_optimization_level=0"
-if not next(metadata.Distribution.discover(name="tensorflow"), None) or metadata.version("tensorflow") < "2.22":
-    QUICK += " --xla_cpu_use_fusion_emitters=false"  # TensorFlow reads them, too, and since 2.22 ends at this one
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -43,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if platforms.choose(config.getoption("--platform")) == "cpu":
-        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + QUICK
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + platforms.quick_flags()
     if not hasattr(config, "workerinput"):  # where the reports of all processes arrive
         from tests.conformance.collector import Collector
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import jax
 import pytest
 from tests.versions import ran
 
@@ -255,3 +256,28 @@ def test_what_needs_a_missing_name_is_off_and_the_rest_works(feature, delete, us
     assert err.count(name) <= 1, err
     if use != "pass":
         assert f"lacks {name}" in out and "refused: tensorgraft: " in out
+
+
+REFERENCES = """
+import jax._src.state.discharge
+del jax._src.state.discharge.discharge_state
+import numpy as np, jax, tensorgraft as tg
+
+def written(x):
+    ref = jax.new_ref(x)
+    ref[0] = 2.0
+    return ref[...]
+
+print(tg.graft(lambda x: x * 2, onto="numpy")(np.ones(2, np.float32)))
+try:
+    tg.graft(written, onto="numpy")(np.ones(2, np.float32))
+except tg.MissingNameError as error:
+    print("refused:", error)
+"""
+
+
+def test_functions_of_jax_run_without_what_others_need():
+    out, _ = run(REFERENCES)
+    assert out.startswith("[2. 2.]\nrefused: ")
+    assert f"JAX {jax.__version__} lacks jax._src.state.discharge.discharge_state" in out
+    assert f'`pip install "jax=={private.jax.NAMES.tested[-1]}"`' in out

@@ -131,9 +131,14 @@ def test_small_programs_with_the_same_bits_compile_with_the_least_options(case):
     fn = EXACT[case]
     traced = jax.jit(fn).trace(A, A[::-1].copy())
     assert effort.least(traced.jaxpr.jaxpr)
-    made = traced.lower().compile(compiler_options=effort.LEAST)(A, A[::-1].copy())
+    made = traced.lower().compile(compiler_options=effort.options())(A, A[::-1].copy())
     for x, y in zip(jax.tree.leaves(made), jax.tree.leaves(jax.jit(fn)(A, A[::-1].copy())), strict=True):
         assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def test_options_are_those_that_the_compiler_has():
+    assert "xla_backend_optimization_level" in effort.options()
+    assert not effort._is_option("xla_no_such_option", 1)
 
 
 @pytest.mark.parametrize("case", ROUNDS_MORE)

@@ -6,13 +6,13 @@ import argparse
 import os
 import time
 
+from benchmarks import platforms
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    + " --xla_force_host_platform_device_count=2"
+    os.environ.get("XLA_FLAGS", "") + platforms.quick_flags() + " --xla_force_host_platform_device_count=2"
 )
 
 

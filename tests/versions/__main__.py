@@ -15,7 +15,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.versions import environment, page, ran
+from tests.versions import environment, newest, page, ran
 from tests.versions.cells import ROOT, Cell, cells
 
 OUT = ROOT / "out" / "versions"
@@ -28,18 +28,18 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave environments and the cache of packages")
     parser.add_argument("--folder", type=Path, default=OUT, help="where they are made; one at a time takes 10 GB")
     args = parser.parse_args()
-    names = {cell.name for cell in cells()}
-    wanted = [name for part in args.only or [""] for name in ([part] if part in names else names) if part in name]
-    chosen = [cell for cell in cells() if cell.name in wanted]
     if args.list:
-        for cell in chosen:
+        for cell in _chosen(args.only):
             print(cell.name, "on Python", cell.python, cell.pins)
         return 0
     args.folder.mkdir(parents=True, exist_ok=True)
     wheel, tests = _distributions(args.folder)
-    failed = False
+    held_back = newest.ask(wheel)
+    for line in held_back:
+        print(line, flush=True)
+    failed = bool(held_back)
     try:
-        for cell in chosen:
+        for cell in _chosen(args.only):
             try:
                 environment.find(cell.python)
             except environment.Impossible as reason:
@@ -55,6 +55,12 @@ def main() -> int:
             shutil.rmtree(args.folder / "cache", ignore_errors=True)
             shutil.rmtree(tests)
     return int(failed)
+
+
+def _chosen(only: list[str]) -> list[Cell]:
+    names = {cell.name for cell in cells()}
+    wanted = [name for part in only or [""] for name in ([part] if part in names else names) if part in name]
+    return [cell for cell in cells() if cell.name in wanted]
 
 
 def _distributions(folder: Path) -> tuple[Path, Path]:
@@ -76,7 +82,7 @@ def run(cell: Cell, folder: Path, wheel: Path, tests: Path, keep: bool) -> dict[
     place = folder / cell.name
     try:
         python, installed = environment.make(cell, place, wheel, folder / "cache")
-        return {"python": cell.python, "installed": installed, **sample(python, place, tests)}
+        return {"python": cell.python, "installed": installed, **sample(python, place, tests, cell)}
     except environment.Impossible as reason:
         return {"python": cell.python, "pins": cell.pins, "reason": str(reason)}
     finally:
@@ -84,7 +90,7 @@ def run(cell: Cell, folder: Path, wheel: Path, tests: Path, keep: bool) -> dict[
             shutil.rmtree(place, ignore_errors=True)
 
 
-def sample(python: Path, place: Path, tests: Path) -> dict[str, object]:
+def sample(python: Path, place: Path, tests: Path, cell: Cell) -> dict[str, object]:
     report = place / "report.xml"
     command = [
         *shlex.split(os.environ.get("VERSIONS_RUN", "nice")),
@@ -97,7 +103,7 @@ def sample(python: Path, place: Path, tests: Path) -> dict[str, object]:
         "-p",
         "no:cacheprovider",
     ]
-    command += ["--tb=short", f"--junitxml={report}", *ran.SAMPLE]
+    command += ["--tb=short", f"--junitxml={report}", *ran.sample(cell)]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ""}
     log = place.with_name(f"{place.name}.log")
     with log.open("w") as output:

@@ -61,13 +61,13 @@ def make(cell: Cell, place: Path, wheel: Path, cache: Path) -> tuple[Path, dict[
     python = place / "bin" / "python"
     variables = {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(cache))}
     unwanted = place / "overrides.txt"  # it comes with CUDA, and TensorFlow aborts a process that has it
-    unwanted.write_text("triton; sys_platform == 'never'\n")
-    wanted = [f"tensorgraft[{','.join((*FRAMEWORKS, 'source'))}] @ {wheel.as_uri()}", *TOOLS, *WITH]
+    unwanted.write_text("triton; sys_platform == 'never'\n" if "tensorflow" in cell.extras else "")
+    wanted = [f"tensorgraft[{','.join((*cell.extras, 'source'))}] @ {wheel.as_uri()}", *TOOLS, *WITH]
     wanted += [f"{name}=={version}" for name, version in cell.pins.items()]
     uv("pip", "install", "--python", str(python), "--overrides", str(unwanted), *wanted, **variables)
     listed = json.loads(uv("pip", "list", "--format=json", "--python", str(python), **variables))
     installed = {one["name"]: one["version"] for one in listed}
-    return python, {name: installed[name] for name in FRAMEWORKS}
+    return python, {name: installed[name] for name in FRAMEWORKS if name in installed}
 
 
 def find(version: str) -> Path:

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tests.versions.cells import cells
+from tests.versions.cells import Cell, cells
 
 # About a minute of CPU time: what touches the private parts of frameworks, and some of everything else.
 SAMPLE = [
@@ -34,6 +34,11 @@ SAMPLE = [
 ]  # fmt: skip
 FILE = Path(__file__).parent / "ran.json"
 Outcome = dict[str, Any]  # python, installed | pins and reason, passed, skipped, failed, seconds, on
+
+
+def sample(cell: Cell) -> list[str]:
+    """Return the tests of the sample whose frameworks a cell has."""
+    return [test for test in SAMPLE if "tensorflow" in cell.extras or "frontends/tensorflow" not in test]
 
 
 def read(report: Path) -> Outcome:

@@ -56,7 +56,7 @@ def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedVal
     index (what is counted, or an extent), or any other word for a number. `frame`: of the program, which asks."""
     node = _node(frame)
     if how == "bool":
-        decides, test = _condition(node)
+        decides, test = _condition(node, frame is not None and place_of(frame).calls)
         name = "what decides" if test is None else _text(test)
         return _error(TracedValueError, frame, "its condition now", name, x, _of_condition(decides, test, name, x))
     if isinstance(node, ast.Subscript):
@@ -228,13 +228,14 @@ def short_name(node: Any) -> str:
     return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
 
 
-def _condition(node: Any) -> tuple[Any, Any]:
-    """(what decides, its condition) of the expression whose truth is asked for."""
+def _condition(node: Any, called: bool) -> tuple[Any, Any]:
+    """(what decides, its condition) of the expression whose truth is asked for, by a function where one is `called`:
+    Python's own `bool`, `all`, `any`."""
     if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
         return None, None
     if isinstance(node, _DECIDING):
         return node, node.test
-    if isinstance(node, ast.Call):
+    if isinstance(node, ast.Call) and called:
         return node, node.args[0] if short_name(node) == "bool" and node.args else None
     asked = node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
     outer = node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import linecache
 import os
@@ -36,6 +37,11 @@ class Place(NamedTuple):
         lines = linecache.getlines(self.file)
         version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be written anew
         return _nodes(self.file, version, len(lines)).get(_positions(self.code)[self.instruction // 2])
+
+    @property
+    def calls(self) -> bool:
+        """Whether the instruction calls a function, rather than asking for the truth of what one returned."""
+        return "CALL" in dis.opname[self.code.co_code[self.instruction]]
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}"

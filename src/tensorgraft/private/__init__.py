@@ -76,7 +76,8 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
     shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     _off[key] = (
         f"tensorgraft: {feature.what}: off, since {names.title} {version} lacks {shown}"
-        f" (tested: {names.title} {', '.join(names.tested)}). Install one of these versions, or another tensorgraft."
+        f" (tested: {names.title} {', '.join(names.tested)}). Install one of these versions,"
+        f' `pip install "{names.package}=={names.tested[-1]}"`, or another tensorgraft: `pip install -U tensorgraft`.'
     )
     warned.told(_off[key])
     return _off[key]

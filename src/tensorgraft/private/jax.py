@@ -20,13 +20,12 @@ NAMES = Names(
             jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex reset_cache
             jax._src.config: default_matmul_precision
             jax._src.config.default_matmul_precision: value
-            jax._src.core: EvalTrace Tracer Var eval_trace get_opaque_trace_state top_axis_env
+            jax._src.core: EvalTrace eval_trace top_axis_env
               trace_state_clean
             jax._src.core.Primitive: bind
             jax._src.core.trace_ctx: axis_env is_top_level trace
             jax._src.dispatch: needs_check_special
             jax._src.interpreters.pxla: ExecuteReplicated
-            jax._src.lax.lax: optimization_barrier_p
             jax._src.lru_cache: LRUCache
             jax._src.lib._jax: batched_block_until_ready batched_device_put
               buffer_to_dlpack_managed_tensor
@@ -48,15 +47,13 @@ NAMES = Names(
             jax._src.api: clean_up
             jax._src.array: ArrayImpl
             jax._src.clusters.ClusterEnv: _cluster_types
-            jax._src.compiler: backend_compile_and_load get_compile_options
-            jax._src.core: Literal Var extend_axis_env_nd jaxprs_in_params trace_state_clean
+            jax._src.compiler: backend_compile_and_load
+            jax._src.core: extend_axis_env_nd trace_state_clean
             jax._src.core.trace_ctx: trace
             jax._src.distributed.global_state: client num_processes process_id service
             jax._src.interpreters.mlir: make_ir_context
-            jax._src.lax.lax: optimization_barrier_p
-            jax._src.lib.mlir.ir.Module: parse
             jax._src.lib.xla_client: DeviceList
-            jax._src.xla_bridge: backends_are_initialized get_backend
+            jax._src.xla_bridge: backends_are_initialized
             jax.sharding.Sharding: _device_assignment
             """,
         ),
@@ -68,21 +65,23 @@ NAMES = Names(
             """,
             """
             jax._src.array: ArrayImpl
-            jax._src.callback: io_callback_p pure_callback_p
-            jax._src.config: debug_infs debug_nans trace_context
-            jax._src.config.debug_infs: value
-            jax._src.config.debug_nans: value
-            jax._src.core: ClosedJaxpr Jaxpr Ref Trace Tracer eval_context eval_trace
-              internal_mutable_array_effect jaxprs_in_params set_current_trace subjaxprs typeof
+            jax._src.config: trace_context
+            jax._src.core: eval_trace set_current_trace
             jax._src.core.trace_ctx: trace
-            jax._src.debugging: debug_callback_p debug_print_p
-            jax._src.debugging.debug_print_p: impl
             jax._src.interpreters.mlir: _lowerings _platform_specific_lowerings
-            jax._src.lax.lax: _convert_element_type
-            jax._src.random.prng: PRNGKeyArray iterated_vmap_unary
-            jax._src.state.discharge: discharge_state
             jax.interpreters.partial_eval: dce_jaxpr
             ~jax.dtypes.prng_key: _impl
+            """,
+        ),
+        Feature(
+            "references",
+            "JAX functions that write to arrays (`jax.new_ref`), or call the host",
+            """
+            frontends.jax.references
+            """,
+            """
+            jax._src.core: internal_mutable_array_effect
+            jax._src.state.discharge: discharge_state
             """,
         ),
         Feature(

@@ -107,6 +107,12 @@ def test_special_functions_at_their_edges() -> None:
     agree(BACKENDS, lambda x: (lax.digamma(x), lax.lgamma(x), lax.erf_inv(x)), edges)
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="`lax.mul` has an `out_dtype` since JAX 0.11")
+def test_products_in_another_dtype() -> None:
+    x = np.array([1, 200, 100], np.uint8)
+    agree(BACKENDS, lambda x: [lax.mul(x, x, out_dtype=t) for t in ("int32", "uint16", "float32")], x)
+
+
 def test_scans_of_complex_numbers() -> None:
     z = np.array([1 + 1j, 2 - 1j, 0, -1, 1j, 3 + 3j, -2 - 2j, 50 + 3j], np.complex64)
     agree(BACKENDS, lambda x: [lax.cumlogsumexp(x, reverse=r) for r in (False, True)], z)

@@ -26,7 +26,7 @@ from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
-from tensorgraft.backends.jax.kept import KeptProgram, NotSmall
+from tensorgraft.backends.jax.kept import INLINE, KeptProgram, NotSmall
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
@@ -215,7 +215,7 @@ class JaxBackend(
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))
 
-        kept = KeptProgram(program, donate_argnums=tuple(donate), inline=True, compiler_options=options)
+        kept = KeptProgram(program, donate_argnums=tuple(donate), inline=INLINE, compiler_options=options)
         scope = self.scope
 
         def run(*args: Any) -> Any:

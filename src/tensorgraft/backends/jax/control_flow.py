@@ -43,7 +43,7 @@ class JaxControlFlow:
         self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
     ) -> list[Array]:
         """In a trace what gives nothing is called in the order of the program, what gives arrays for its results."""
-        if core.trace_state_clean() and not any(isinstance(x, core.Tracer) for x in operands):
+        if core.trace_state_clean() and not any(isinstance(x, jax.core.Tracer) for x in operands):
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
         dtypes = [np.dtype(x.dtype) for x in operands]
         words = [_words(lax.stop_gradient(x)) for x in operands]
@@ -86,7 +86,21 @@ class JaxControlFlow:
 
     def optimization_barrier(self, x: Array, after: Array, /) -> Array:
         self.barriers += 1
-        return lax.optimization_barrier((x, after))[0]
+        return (
+            _after(x, after) if jax.numpy.issubdtype(x.dtype, np.inexact) else lax.optimization_barrier((x, after))[0]
+        )
+
+
+@jax.custom_jvp
+def _after(x: Array, after: Array) -> Array:
+    """`x`, not before `after`. Its tangents wait for nothing: JAX 0.12 cannot transpose a barrier of what is linear and
+    what is not."""
+    return lax.optimization_barrier((x, after))[0]
+
+
+@_after.defjvp
+def _(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
+    return _after(*primals), lax.optimization_barrier(tangents[0])
 
 
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:

@@ -1,9 +1,9 @@
 """How hard XLA works on a program: as little as it can on small ones whose result has the same bits either way.
 
 On the CPU a program of one operator takes XLA 12 to 170 ms, most of it in LLVM, and a third of that with the older
-emitters and without LLVM's optimisations. What those may change is the last bit: a product and the sum that takes it
-become one rounding (FMA), sums and approximations are put in another order. So only programs that cannot be changed are
-compiled so: those that move data, compare, count in integers, or round each value once.
+emitters, which JAX 0.11 has no more, and without LLVM's optimisations. What those may change is the last bit: a product
+and the sum that takes it become one rounding (FMA), sums and approximations are put in another order. So only programs
+that cannot be changed are compiled so: those that move data, compare, count in integers, or round each value once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.errors import JaxRuntimeError
 
-LEAST = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
 SIZE = 1024  # elements of the largest array: beyond, what runs slower costs more than what was saved
 EQUATIONS = 32
 
@@ -38,8 +38,26 @@ def matters() -> bool:
     return jax.default_backend() == "cpu" and {d.platform for d in jax.devices()} == {"cpu"}
 
 
+@functools.cache
+def options() -> dict[str, Any]:
+    """Return the compiler options with which XLA does the least, those of them that the installed release has."""
+    wanted = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+    return {name: value for name, value in wanted.items() if _is_option(name, value)}
+
+
+def _is_option(name: str, value: Any) -> bool:
+    """XLA says which options it has only by taking them."""
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
+    except JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return False
+    return True
+
+
 def least(jaxpr: Any) -> bool:
-    """A program may be compiled with `LEAST` options: it is small, and has the same bits."""
+    """A program may be compiled with the least `options`: it is small, and has the same bits."""
     kinds: set[str] = set()
     if _walk(jaxpr, kinds) > EQUATIONS:
         return False

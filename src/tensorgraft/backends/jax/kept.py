@@ -23,6 +23,8 @@ from tensorgraft.backends.jax import effort
 from tensorgraft.backends.jax.spread import together
 from tensorgraft.backends.jax.spread.meshes import on_several_meshes
 
+# in other traces a program is its operations. Since JAX 0.11 `True` means that XLA sees none of the call
+INLINE: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
 LEAST = 128  # programs that may always stay: some 200 MB
 MOST = 2048  # that may stay where programs come back
 _EVERY = 32  # new programs from one look at them to the next
@@ -91,7 +93,7 @@ class KeptProgram:
             program._small = False
             program._small = effort.least(full.trace(*args, **kwargs).jaxpr.jaxpr)
             if program._small:
-                program.jitted = together.jit(traced, **program._options | {"compiler_options": effort.LEAST})
+                program.jitted = together.jit(traced, **program._options | {"compiler_options": effort.options()})
             else:
                 program.jitted = full
             return program.jitted(*args, **kwargs)
@@ -181,7 +183,7 @@ def _compiling() -> bool:
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
     leaves, structure = jax.tree.flatten((args, kwargs))
-    return structure, *(x.aval if isinstance(x, core.Tracer) else repr(x) for x in leaves)
+    return structure, *(x.aval if isinstance(x, jax.core.Tracer) else repr(x) for x in leaves)
 
 
 @functools.cache

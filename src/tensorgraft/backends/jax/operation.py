@@ -10,12 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax._src.core import get_opaque_trace_state  # `jax.extend.core` has it since 0.10
+from jax.extend import core
 
-from tensorgraft.backends.jax.kept import KeptProgram
+from tensorgraft.backends.jax.kept import INLINE, KeptProgram
 
 Array = Any
 Tracer = jax.core.Tracer
+get_opaque_trace_state: Any = (
+    getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
+)  # JAX 0.9
 
 
 with jax.core.eval_context():  # whoever imports this may be tracing
@@ -33,7 +36,7 @@ def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..
     Eagerly the function is one compiled dispatch, however many `lax` operations it has. In a trace it is called as it
     is: tracing through a jitted function costs three times as much and gives the same program.
     """
-    eager = KeptProgram(fn, static_argnames=tuple(static), inline=True)
+    eager = KeptProgram(fn, static_argnames=tuple(static), inline=INLINE)
 
     @functools.wraps(fn)
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:

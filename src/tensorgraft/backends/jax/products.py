@@ -9,9 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax._src.core import Var
-from jax._src.lax.lax import optimization_barrier_p
-from jax.extend.core import Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn, Primitive, Var
 from jax.extend.core.primitives import dot_general_p, transpose_p
 
 Array = Any
@@ -99,6 +97,11 @@ def turned_before(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=[e for equation in jaxpr.eqns for e in _apart(equation, turned)]) if turned else jaxpr
 
 
+@functools.cache
+def _barrier() -> Primitive:
+    return jax.make_jaxpr(lax.optimization_barrier)(0.0).eqns[0].primitive
+
+
 def _apart(equation: JaxprEqn, turned: set[Var]) -> Iterator[JaxprEqn]:
     if equation.primitive is dot_general_p and equation.params["dimension_numbers"] == _ROWS:
         x, y = equation.invars
@@ -106,8 +109,6 @@ def _apart(equation: JaxprEqn, turned: set[Var]) -> Iterator[JaxprEqn]:
         other: Any = y.aval
         if x in turned and first.dtype == np.float32 and other.ndim == 2 and other.shape[1] >= _COLUMNS:
             new = Var(first)
-            yield equation.replace(
-                primitive=optimization_barrier_p, params={}, invars=[x], outvars=[new], effects=frozenset()
-            )
+            yield equation.replace(primitive=_barrier(), params={}, invars=[x], outvars=[new], effects=frozenset())
             equation = equation.replace(invars=[new, y])
     yield equation

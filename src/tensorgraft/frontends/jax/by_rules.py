@@ -15,9 +15,12 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.jax import (
+    releases,
+    rules,  # noqa: F401  (they register themselves)
+)
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
-from tensorgraft.frontends.jax.evaluate import CALLS, resolved
+from tensorgraft.frontends.jax.evaluate import resolved
 from tensorgraft.frontends.jax.program import Spec, traced
 from tensorgraft.frontends.jax.staging import early
 from tensorgraft.hub import settings
@@ -153,9 +156,7 @@ def _is_arraylike(x: Any) -> bool:
 def _only_moves(jaxpr: core.Jaxpr) -> bool:
     """Nothing is computed, and another jaxpr is not worth to be compiled."""
     return all(
-        _only_moves(e.params[CALLS[e.primitive.name]].jaxpr)
-        if e.primitive.name in ("jit", "pjit")
-        else e.primitive.name in _VIEWS
+        _only_moves(releases.called(e).jaxpr) if e.primitive.name in ("jit", "pjit") else e.primitive.name in _VIEWS
         for e in jaxpr.eqns
     )
 
@@ -186,13 +187,11 @@ def _bound(equation: Any, values: Sequence[Any]) -> Any:
 
 
 def _applied(equation: Any, values: Sequence[Any]) -> Any:
-    name, params = equation.primitive.name, equation.params
+    name = equation.primitive.name
     if name in _INLINED:
-        inner = params[CALLS[name]]
-        closed = inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
-        return interpreted(closed.jaxpr, closed.consts, values)
+        return _body(releases.called(equation))(*values)
     if name in _STRUCTURED:
-        return _STRUCTURED[name](values, **params)
+        return _STRUCTURED[name](values, **releases.parameters(equation))
     if name in _RULED:
         return _ruled(equation, values)
     policy.missing(name, ", ".join(x.label for x in values if is_codes(x)))
@@ -273,7 +272,7 @@ def _cond(values: Sequence[Any], *, branches: Sequence[Any], **_: Any) -> list[A
 
 
 def _checkpoint(values: Sequence[Any], *, jaxpr: Any, prevent_cse: Any, policy: Any, **_: Any) -> list[Any]:
-    body = _body(core.ClosedJaxpr(jaxpr, ()))
+    body = _body(releases.closed(jaxpr))
     return jax.checkpoint(lambda *operands: body(*operands), prevent_cse=prevent_cse, policy=policy)(*values)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax._src.lax.lax import _convert_element_type
+from jax.extend.core.primitives import convert_element_type_p
 
 from tensorgraft.compiled.objects import among_new_objects
 from tensorgraft.compiled.values import exact
@@ -221,7 +221,8 @@ class JaxTrace:
 
 def _number(x: Any) -> Any:
     """As `jax.jit` has a Python number: of a weak type. Nothing is differentiated by it."""
-    return _convert_element_type(jax.lax.stop_gradient(x), x.dtype, weak_type=True)
+    x = jax.lax.stop_gradient(x)
+    return convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
 
 class Traces:

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src.core import internal_mutable_array_effect, subjaxprs
 from jax._src.interpreters import mlir
-from jax._src.state.discharge import discharge_state
 from jax.extend import core
+
+from tensorgraft.frontends.jax.releases import expansion, jaxprs_in_params
 
 
 def without_references(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
-    """The same without arrays that are written (`jax.new_ref`): what is written to them is handed on instead."""
-    if internal_mutable_array_effect not in closed.effects:
+    """Return a jaxpr without arrays that are written, which are effects."""
+    if not closed.effects:
         return closed
-    with _types(_is_wide(closed)):
-        return discharge_state(closed)
+    from tensorgraft.frontends.jax.references import discharged
+
+    with _types((*closed.in_avals, *closed.out_avals)):
+        return discharged(closed)
 
 
-def _types(wide: bool) -> Any:
-    """64-bit types where they are needed, else as the user has it."""
+def _types(avals: Sequence[Any]) -> Any:
+    """64-bit types where values need them, else as the user has it."""
+    wide = any(str(getattr(aval, "dtype", "")) in _WIDE for aval in avals)
     return jax.enable_x64(wide or jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-
-
-def _is_wide(closed: core.ClosedJaxpr) -> bool:
-    return any(str(getattr(aval, "dtype", "")) in _WIDE for aval in (*closed.in_avals, *closed.out_avals))
 
 
 def decomposed(equation: Any) -> core.ClosedJaxpr | None:
     """The jaxpr that an equation stands for, where JAX lowers its primitive by a Python function of other primitives,
     or where it has a Python implementation; None where it has neither."""
     primitive = equation.primitive
-    for function in (_lowering(primitive), getattr(primitive, "impl", None)):
+    for function in (expansion(primitive), _lowering(primitive), getattr(primitive, "impl", None)):
         if function is None:
             continue
         program = _traced(function, equation)
@@ -45,7 +44,8 @@ def decomposed(equation: Any) -> core.ClosedJaxpr | None:
 
 def _has(jaxpr: core.Jaxpr, equation: Any) -> bool:
     """The same equation is in there again, so that the jaxpr explains nothing."""
-    return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_has(inner, equation) for inner in subjaxprs(jaxpr))
+    inner = [part for e in jaxpr.eqns for part in jaxprs_in_params(e.params)]
+    return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_has(part, equation) for part in inner)
 
 
 def _is_alike(one: Any, other: Any) -> bool:
@@ -61,8 +61,7 @@ def _is_equal(x: Any, y: Any) -> bool:
 
 def _traced(function: Callable[..., Any], equation: Any) -> core.ClosedJaxpr | None:
     specs = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
-    wide = any(str(atom.aval.dtype) in _WIDE for atom in (*equation.invars, *equation.outvars))
-    with _types(wide):
+    with _types([atom.aval for atom in (*equation.invars, *equation.outvars)]):
         closed = jax.make_jaxpr(lambda *operands: function(*operands, **equation.params))(*specs)
     same = [atom.aval.dtype for atom in equation.outvars] == [aval.dtype for aval in closed.out_avals]
     return closed if same else None

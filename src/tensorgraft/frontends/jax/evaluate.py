@@ -12,12 +12,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.core import jaxprs_in_params
 from jax.extend import core
 from jax.interpreters import partial_eval
 
 from tensorgraft.compiled.steps import RuleStep, StepsPlan
-from tensorgraft.frontends.jax import extents
+from tensorgraft.frontends.jax import extents, releases
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES, PrimitiveRule
@@ -26,23 +25,6 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 
-# Primitives that call a jaxpr; derivatives of their own have done their work when JAX differentiates.
-CALLS = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "checkpoint": "jaxpr",
-    "remat2": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "call": "call_jaxpr",
-    "composite": "jaxpr",
-    "compute_on": "jaxpr",
-    "eval_jaxpr": "jaxpr",
-    "custom_partitioning": "call",
-}
 _INLINE = frozenset({"checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"})  # called where nothing is traced
 
 
@@ -99,7 +81,7 @@ def _refuse_forward_mode(jaxpr: core.Jaxpr) -> None:
         name = equation.primitive.name
         if name == "custom_lin":  # the same words, which JAX has where it lowers
             raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
-        for inner in jaxprs_in_params(equation.params):
+        for inner in releases.jaxprs_in_params(equation.params):
             _refuse_forward_mode(inner if name in _INLINE else used(inner))
 
 
@@ -183,9 +165,8 @@ class _Planner:
     def called(equation: Any) -> core.ClosedJaxpr | None:
         """The jaxpr that an equation is a call of."""
         name = equation.primitive.name
-        if name in CALLS:
-            inner = equation.params[CALLS[name]]
-            return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+        if name in releases.CALLS:
+            return releases.called(equation)
         if name in RULES or name in REASONS:
             return None
         return decomposed(equation)
@@ -216,7 +197,7 @@ def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
         raise UnsupportedPrimitiveError(f"the JAX primitive {name} has no rule here" + _because(name))
     avals = tuple(atom.aval for atom in equation.invars)
     out = tuple(atom.aval for atom in equation.outvars)
-    params = dict(equation.params)
+    params = releases.parameters(equation)
     for asked, value in (("out", out), ("given", avals), ("known", tuple(known))):
         if asked in rule.asks:
             params[asked] = value

@@ -61,14 +61,14 @@ class JaxSettings:
 
 def checks() -> bool:
     """Return whether results are to be looked at for what `jax_debug_nans` and `jax_debug_infs` do not allow."""
-    return bool(config.debug_nans.value or config.debug_infs.value)
+    return bool(_now("debug_nans") or _now("debug_infs"))
 
 
 def check(xp: Backend, arrays: Sequence[Any]) -> None:
     """Raise FloatingPointError, as JAX does, where a result has a NaN (`jax_debug_nans`) or an infinity
     (`jax_debug_infs`), and TracedValueError where it has no value yet."""
-    for setting, is_one, word in ((config.debug_nans, xp.isnan, "nan"), (config.debug_infs, xp.isinf, "inf")):
-        for x in arrays if setting.value else ():
+    for is_one, word in ((xp.isnan, "nan"), (xp.isinf, "inf")):
+        for x in arrays if _now(f"debug_{word}s") else ():
             if not dtypes.is_inexact(xp.dtype_of(x)):
                 continue
             if xp.is_traced(x) or xp.in_trace():

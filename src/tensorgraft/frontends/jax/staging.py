@@ -14,10 +14,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array, callback, core, debugging
-from jax._src.random import prng
+from jax._src import array, core
+from jax.core import Trace, Tracer
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.jax import (
+    releases,
+    rules,  # noqa: F401  (they register themselves)
+)
 from tensorgraft.frontends.jax.evaluate import JaxprPlan, plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.settings import settings
@@ -26,15 +30,13 @@ from tensorgraft.hub.backend import Backend
 
 Value = Any
 
-_CALLBACKS = frozenset(
-    (callback.pure_callback_p, callback.io_callback_p, debugging.debug_callback_p, debugging.debug_print_p)
-)
+_CALLBACKS = frozenset(("pure_callback", "io_callback", "debug_callback", "debug_print"))
 _BY_JAX = frozenset(("device_put", "copy", "copy_p", "stage", "sharding_constraint", "layout_constraint"))  # of places
 _LARGE = 1 << 22  # bytes in and out, from which on a compilation costs less than it saves
 _LONG = 1 << 12  # equations, those of a loop once for each step
 
 
-def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> core.ClosedJaxpr:
+def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> ClosedJaxpr:
     """`jax.make_jaxpr`, with what does not depend on arguments computed."""
 
     def known_computed(*arrays: Any) -> Any:
@@ -56,7 +58,7 @@ def recording() -> Any:
     return trace.inner if isinstance(trace, _Early) else trace
 
 
-class _Early(core.Trace):
+class _Early(Trace):
     """Computes what depends on no array of the trace inside of it, and hands the rest to that."""
 
     __slots__ = ("inner",)
@@ -69,7 +71,7 @@ class _Early(core.Trace):
         return getattr(self.inner, name)
 
     def stage_value(self, val: Any) -> Any:
-        trace = self.inner if isinstance(val, core.Tracer) else core.eval_trace
+        trace = self.inner if isinstance(val, Tracer) else core.eval_trace
         return trace.stage_value(val)  # which JAX 0.9 neither has nor asks for
 
     def process_primitive(self, primitive: Any, tracers: Any, params: Any, /) -> Any:
@@ -99,12 +101,12 @@ class _Early(core.Trace):
 
 
 def _is_known(operands: Sequence[Value]) -> bool:
-    return not any(isinstance(x, core.Tracer | core.Ref) for x in operands)
+    return not any(isinstance(x, Tracer | jax.Ref) for x in operands)
 
 
 def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
-    always = primitive in _CALLBACKS or primitive.ref_primitive
-    return always or any(jaxpr.effects for jaxpr in core.jaxprs_in_params(params))
+    always = primitive.name in _CALLBACKS or primitive.ref_primitive
+    return always or any(jaxpr.effects for jaxpr in releases.jaxprs_in_params(params))
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -112,13 +114,13 @@ def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
 
 def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any]) -> Any:
     """As `primitive.impl` does it. Raises what that raises."""
-    avals = tuple(map(core.typeof, operands))
+    avals = tuple(map(jax.typeof, operands))
     plan = _plan_of(primitive, avals, params) if all(map(_is_near, operands)) else None
     if plan is None:
         return primitive.bind_with_trace(core.eval_trace, operands, avals, params)
     program, results = plan
     host = registry.get("numpy")
-    with core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes are as they are
+    with jax.core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes are as they are
         inputs = [_on_host(host, x, aval.dtype) for x, aval in zip(operands, avals, strict=True)]
         outputs = [_array(host, x, aval) for x, aval in zip(program(host, *inputs), results, strict=True)]
     return outputs if primitive.multiple_results else outputs[0]
@@ -139,7 +141,7 @@ def _on_host(host: Backend, x: Value, dtype: Any) -> Any:
 
 def _array(host: Backend, x: Any, aval: Any) -> jax.Array:
     if isinstance(x, Keys):
-        return prng.PRNGKeyArray(aval.dtype._impl, jax.device_put(np.asarray(x.data(host))))
+        return jax.random.wrap_key_data(jax.device_put(np.asarray(x.data(host))), impl=aval.dtype._impl.name)
     placed = jax.device_put(np.asarray(x))
     if not aval.weak_type:
         return placed
@@ -165,7 +167,7 @@ def _planned(
 ) -> tuple[JaxprPlan, Sequence[Any]] | None:
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     wide = any(a.dtype.itemsize == 8 for a in avals)
-    with core.eval_context(), jax.enable_x64(wide or jax.config.jax_enable_x64):  # type: ignore[attr-defined]
+    with jax.core.eval_context(), jax.enable_x64(wide or jax.config.jax_enable_x64):  # type: ignore[attr-defined]
         closed = jax.make_jaxpr(lambda *xs: primitive.bind(*xs, **dict(params)))(*specs)
         moved = sum(a.size * a.dtype.itemsize for a in (*avals, *closed.out_avals))
         if moved > _LARGE or _length(closed.jaxpr) > _LONG:
@@ -176,11 +178,11 @@ def _planned(
             return None
 
 
-def _length(jaxpr: core.Jaxpr) -> float:
+def _length(jaxpr: Jaxpr) -> float:
     """Equations that a run computes."""
     total = 0.0
     for equation in jaxpr.eqns:
-        inner = sum(map(_length, core.jaxprs_in_params(equation.params)))
+        inner = sum(map(_length, releases.jaxprs_in_params(equation.params)))
         times = equation.params["length"] if equation.primitive.name == "scan" else 1
         total += math.inf if equation.primitive.name == "while" else 1 + times * inner
     return total

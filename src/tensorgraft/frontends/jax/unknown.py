@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax import export
 from jax.extend import core
+from jax.extend.mlir.dialects import stablehlo
 
 from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.jax import looks
@@ -95,7 +96,7 @@ class ExportedFunction:
                 f"{name} calls {', '.join(sorted(calls))}, a library's routine, which there is for known extents only:"
                 " give them (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`)"
             )
-        self.module, self.version = exported.mlir_module_serialized, exported.calling_convention_version
+        self.module, self.version = _serialized(exported), exported.calling_convention_version
         self.reads = exported.module_kept_var_idx
         self.results = [
             (tuple(n if isinstance(n, int) else None for n in a.shape), a.dtype) for a in exported.out_avals
@@ -126,6 +127,17 @@ class ExportedFunction:
             out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._out if np.issubdtype(a.dtype, np.inexact)]
             self._pullbacks[wanted] = ExportedFunction(pulled_back, [*self.specs, *out], self.name)
         return self._pullbacks[wanted]
+
+
+_READ_EVERYWHERE = "1.10.0"  # the version of StableHLO that TensorFlow 2.20 reads; JAX writes that of twelve weeks ago
+
+
+def _serialized(exported: export.Exported) -> bytes:
+    """Return a program for the oldest readers; where it has operations that they lack, for newer ones."""
+    try:
+        return stablehlo.serialize_portable_artifact_str(exported.mlir_module(), _READ_EVERYWHERE)
+    except ValueError:
+        return exported.mlir_module_serialized
 
 
 # what a compiler of StableHLO knows by itself

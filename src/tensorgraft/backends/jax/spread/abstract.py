@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from jax._src import core
 from jax.core import ShapedArray
-from jax.extend.core import Jaxpr, Primitive
+from jax.extend.core import Jaxpr, Primitive, Var
 from jax.sharding import NamedSharding
 
 from tensorgraft.backends.jax.spread import elsewhere
@@ -72,8 +72,8 @@ class AbstractInputs:
         if not self._specs:
             return jaxpr, [], []
         ours = [e for e in jaxpr.eqns if e.primitive is _given]
-        read = {v for e in jaxpr.eqns for v in e.invars if isinstance(v, core.Var)} | {
-            v for v in jaxpr.outvars if isinstance(v, core.Var)
+        read = {v for e in jaxpr.eqns for v in e.invars if isinstance(v, Var)} | {
+            v for v in jaxpr.outvars if isinstance(v, Var)
         }
         ours = [e for e in ours if e.outvars[0] in read]
         numbers = [e.params["number"] for e in ours]

@@ -32,18 +32,19 @@ def load(path: Path) -> Told:
 def main(program: str, result: str, count: str, *settings: str) -> None:
     import jax
     import numpy as np
-    from jax._src import compiler, xla_bridge
+    from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax._src.lib import xla_client
-    from jax._src.lib.mlir import ir
+    from jax.extend import backend
+    from jax.extend.mlir import ir
 
     n = int(count)
     jax.config.update("jax_num_cpu_devices", n)
-    client = xla_bridge.get_backend("cpu")
+    client = backend.get_backend("cpu")
     # memory and exchanges are settled before LLVM begins, and nobody will run the code
     overrides: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
     overrides |= dict(setting.split("=", 1) for setting in settings)
-    options = compiler.get_compile_options(1, n, np.arange(n).reshape(1, n), overrides, backend=client)
+    options = backend.get_compile_options(1, n, np.arange(n).reshape(1, n), overrides, backend=client)
     options.executable_build_options.use_spmd_partitioning = True
     options.executable_build_options.use_shardy_partitioner = True
     with mlir.make_ir_context():

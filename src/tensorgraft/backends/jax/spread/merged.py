@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from jax._src.core import Literal, Var
-from jax._src.lax.lax import optimization_barrier_p
-from jax.extend.core import Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var
 from jax.sharding import NamedSharding
 
 
@@ -43,7 +41,7 @@ def merged(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _key(equation: JaxprEqn) -> Hashable | None:
-    if equation.effects or equation.primitive is optimization_barrier_p:
+    if equation.effects or equation.primitive.name == "optimization_barrier":
         return None
     operands = [(v.aval, repr(v.val)) if isinstance(v, Literal) else v for v in equation.invars]
     key = (equation.primitive, *operands, *sorted(equation.params.items(), key=lambda item: item[0]))

@@ -15,13 +15,14 @@ import jax
 import numpy as np
 from jax._src import core
 from jax._src.array import ArrayImpl
-from jax._src.core import jaxprs_in_params
-from jax.extend.core import Jaxpr
+from jax.extend import core as extend
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from tensorgraft.backends.jax.spread import processes
 from tensorgraft.backends.jax.spread.agreement import agree
 from tensorgraft.backends.jax.spread.quiet import without_connections
+
+jaxprs_in_params: Any = getattr(extend, "jaxprs_in_params", None) or jax.core.jaxprs_in_params  # JAX 0.9
 
 Array = Any
 
@@ -99,7 +100,7 @@ def _look(x: Any) -> Any:
     return (x.shape, x.dtype, x.sharding, x.weak_type) if isinstance(x, jax.Array) else getattr(x, "shape", x)
 
 
-def _inside(jaxpr: Jaxpr) -> Mesh | None:
+def _inside(jaxpr: extend.Jaxpr) -> Mesh | None:
     """That of several processes on which a program places values."""
     for equation in jaxpr.eqns:
         sharding = equation.params.get("sharding")

@@ -13,6 +13,7 @@ from jax.extend import core
 
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
 from tensorgraft.codegen.trace import SourceTrace
+from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.codegen import models
 from tensorgraft.frontends.jax.codegen.programs import TakenApart, closed_arrays, host, is_array, trace_function
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -145,7 +146,7 @@ def _evaluated(closed: core.ClosedJaxpr, instead: dict[int, Any], operands: Sequ
     for equation in jaxpr.eqns:
         values = [read(a) for a in equation.invars]
         if equation.primitive.name in ("jit", "pjit", "closed_call"):
-            results = _evaluated(equation.params.get("jaxpr") or equation.params["call_jaxpr"], instead, values)
+            results = _evaluated(releases.called(equation), instead, values)
         else:
             results = equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params))
             results = results if equation.primitive.multiple_results else [results]

@@ -18,11 +18,14 @@ from jax.interpreters import partial_eval
 
 from tensorgraft.codegen.framing import Called
 from tensorgraft.codegen.recording import Scope, ScopedRecorder
-from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
+from tensorgraft.frontends.jax import (
+    releases,
+    rules,  # noqa: F401  (they register themselves)
+)
 from tensorgraft.frontends.jax.codegen import said
 from tensorgraft.frontends.jax.codegen.watching import CallWatch, is_users, scopes
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
-from tensorgraft.frontends.jax.evaluate import CALLS, UnsupportedPrimitiveError, folded, resolved
+from tensorgraft.frontends.jax.evaluate import UnsupportedPrimitiveError, folded, resolved
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES
 from tensorgraft.hub import registry
@@ -123,9 +126,8 @@ class Recording:
 
     def _called(self, equation: Any) -> core.ClosedJaxpr | None:
         name = equation.primitive.name
-        if name in CALLS:
-            inner = equation.params[CALLS[name]]
-            return inner if isinstance(inner, core.ClosedJaxpr) else core.ClosedJaxpr(inner, ())
+        if name in releases.CALLS:
+            return releases.called(equation)
         if name in RULES:
             return None
         inner = None if name in REASONS else decomposed(equation)
@@ -153,8 +155,7 @@ class Recording:
         if found is None:
             return scope
         name, place = found
-        inner = equation.params["jaxpr" if "jaxpr" in equation.params else "call_jaxpr"]
-        info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+        info = getattr(releases.called(equation).jaxpr, "debug_info", None)
         names = getattr(info, "arg_names", None) or ()  # constants come before them
         arguments = [
             (n, atom)
@@ -169,8 +170,7 @@ def _function_of(equation: Any) -> tuple[str, str] | None:
     """(name, place) of the user's function that an equation calls."""
     if equation.primitive.name not in ("jit", "pjit", "custom_jvp_call", "custom_vjp_call"):
         return None
-    inner = equation.params["jaxpr" if "jaxpr" in equation.params else "call_jaxpr"]
-    info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+    info = getattr(releases.called(equation).jaxpr, "debug_info", None)
     name, _, place = (getattr(info, "func_src_info", None) or "").partition(" at ")
     file, _, line = place.rpartition(":")
     if not file or not name.isidentifier() or not is_users(file) or "/site-packages/" in file:

@@ -10,6 +10,7 @@ import numpy as np
 import optree
 from jax.extend import core
 
+from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.keys import Keys
 from tensorgraft.frontends.jax.rule import RULES
 from tensorgraft.frontends.jax.rules.random import _is_threefry
@@ -112,7 +113,7 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
 @function("tril", "triu")
 def triangle(xp: Any, equation: Any, x: Any) -> Any:
     """The diagonal is a number in the function's body."""
-    inner = equation.params["jaxpr"].jaxpr
+    inner = releases.called(equation).jaxpr
     added = [e for e in inner.eqns if e.primitive.name == "add"]
     if len(added) != 1 or x.ndim != 2 or not isinstance(added[0].invars[1], core.Literal):
         return None

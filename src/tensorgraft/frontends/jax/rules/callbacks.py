@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import debugging
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.jax.rule import rule, without_rule
@@ -71,7 +70,13 @@ def debug_callback(xp: Backend, *operands: Array, callback: Callable[..., Any], 
 
 @rule("debug_print")
 def debug_print(xp: Backend, *operands: Array, **params: Any) -> list[Array]:
-    return _called(xp, "debug.print", functools.partial(debugging.debug_print_p.impl, **params), operands)
+    return _called(xp, "debug.print", functools.partial(_printing(), **params), operands)
+
+
+@functools.cache
+def _printing() -> Callable[..., Any]:
+    """What `jax.debug.print` calls on the host."""
+    return jax.make_jaxpr(lambda: jax.debug.print(""))().eqns[0].primitive.impl
 
 
 without_rule(

@@ -181,7 +181,17 @@ without_rule(
     _BETWEEN_DEVICES,
     *("all_gather", "all_gather_invariant", "all_gather_reduced", "all_to_all", "axis_index"),
     *("ppermute", "psum_invariant", "ragged_all_to_all", "reduce_scatter", "unreduced_psum", "psend"),
-    *("unreduced_reduce_scatter", "precv", "pbroadcast", "shard_map", "pgather", "core_map"),
+    *(
+        "unreduced_pmax",
+        "unreduced_pmin",
+        "pbroadcast_dynamic",
+        "unreduced_reduce_scatter",
+        "precv",
+        "pbroadcast",
+        "shard_map",
+        "pgather",
+        "core_map",
+    ),
     *[
         f"{name}_{end}"
         for end in ("start", "done")
@@ -209,5 +219,5 @@ without_rule("arrays of this kind are JAX's own, and are taken apart while it tr
 without_rule(
     "types of JAX's experimental hijax are not arrays",
     *("box_get", "box_set", "new_box", "log_extend", "log_read", "new_log"),
-    *("call_hi_primitive", "call_hi_primitive_linearized"),
+    "call_hi_primitive_linearized",
 )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import primitives
 
+from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.rule import RULES, rule
 from tensorgraft.frontends.jax.rules import bits  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
@@ -153,8 +154,8 @@ def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
 
 @rule("digamma")
 def digamma(xp: Backend, x: Array, **_: Any) -> Array:
-    """NaN at zeros, where the hub has PyTorch's infinity."""
-    return xp.where(xp.equal(x, 0), np.nan, xp.digamma(x))
+    """At zeros the hub has PyTorch's infinity of the other sign."""
+    return xp.where(xp.equal(x, 0), releases.DIGAMMA_OF_ZERO, xp.digamma(x))
 
 
 @rule("erf_inv")
@@ -191,10 +192,18 @@ def convert_element_type(xp: Backend, x: Array, *, new_dtype: Any, **_: Any) -> 
     return xp.where(high, xp.full((), most, dtype), converted)
 
 
+@rule("mul")
+def multiply(xp: Backend, x: Array, y: Array, *, out_dtype: Any = None, **_: Any) -> Array:
+    """With `out_dtype` (since JAX 0.11) in that dtype."""
+    if out_dtype is not None:
+        x, y = (convert_element_type(xp, operand, new_dtype=out_dtype) for operand in (x, y))
+    return xp.multiply(x, y)
+
+
 # ---- one to one ------------------------------------------------------------------------------------------------------
 
 # JAX's name -> the hub's, where it is another
-OTHERWISE = {"add_any": "add", "sub": "subtract", "mul": "multiply", "neg": "negative", "logistic": "sigmoid"}
+OTHERWISE = {"add_any": "add", "sub": "subtract", "neg": "negative", "logistic": "sigmoid"}
 OTHERWISE |= {"is_finite": "isfinite", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
 OTHERWISE |= {"gt": "greater", "ge": "greater_equal", "not": "bitwise_invert", "zeros_like": "zeros_like"}
 OTHERWISE |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}

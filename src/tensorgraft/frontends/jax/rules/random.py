@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src.random import prng
 from jax.extend import core
 
 from tensorgraft.frontends.jax.evaluate import evaluate
@@ -128,16 +127,23 @@ def random_fold_in(xp: Backend, keys: Keys, data: Array, *, given: Any, **_: Any
 # ---- other implementations of keys -----------------------------------------------------------------------------------
 
 
+def _over(axes: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one key, of an array of them."""
+    for _ in range(axes):
+        function = jax.vmap(function)
+    return function
+
+
 def _seeded(seeds: Any, impl: Any) -> Any:
-    return prng.iterated_vmap_unary(seeds.ndim, impl.seed)(seeds)
+    return _over(seeds.ndim, impl.seed)(seeds)
 
 
 def _split(data: Any, impl: Any, shape: Shape) -> Any:
-    return prng.iterated_vmap_unary(data.ndim - 1, lambda key: impl.split(key, shape))(data)
+    return _over(data.ndim - 1, lambda key: impl.split(key, shape))(data)
 
 
 def _bits(data: Any, impl: Any, bit_width: int, shape: Shape) -> Any:
-    return prng.iterated_vmap_unary(data.ndim - 1, lambda key: impl.random_bits(key, bit_width, shape))(data)
+    return _over(data.ndim - 1, lambda key: impl.random_bits(key, bit_width, shape))(data)
 
 
 def _folded(data: Any, number: Any, impl: Any) -> Any:

@@ -10,6 +10,7 @@ import jax
 from jax.extend import core
 
 from tensorgraft.frontends.jax import evaluate as evaluation
+from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.rule import RULES
 from tensorgraft.hub.backend import Backend
 
@@ -72,11 +73,9 @@ class ScalarFunction:
 
 @functools.lru_cache(maxsize=1024)
 def _of(jaxpr: Any) -> ScalarFunction:
-    return ScalarFunction(core.ClosedJaxpr(jaxpr, ()))
+    return ScalarFunction(releases.closed(jaxpr))
 
 
 def scalar_function(jaxpr: Any, constants: Sequence[Any] = ()) -> ScalarFunction:
     """Of a closed jaxpr, or of a jaxpr and its constants."""
-    if isinstance(jaxpr, core.ClosedJaxpr):
-        jaxpr, constants = jaxpr.jaxpr, jaxpr.consts
-    return ScalarFunction(core.ClosedJaxpr(jaxpr, tuple(constants))) if constants else _of(jaxpr)
+    return ScalarFunction(releases.closed(jaxpr, constants)) if constants else _of(jaxpr)
