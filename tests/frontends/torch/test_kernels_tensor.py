@@ -372,3 +372,11 @@ def test_numbers_that_fit(device, dtype, value):
 
     for a, b in zip(filled(device), filled("cpu"), strict=True):
         assert a == b if isinstance(b, str) else torch.equal(a, b)
+
+
+def test_absolute_values_of_truths(device):
+    """As on CUDA, also in a list; the CPU has no kernel for them."""
+    x = torch.tensor([True, False], device=device)
+    lists = torch._foreach_abs([x]), [x.clone()]
+    torch._foreach_abs_(lists[1])
+    assert all(torch.equal(x, y) for y in (torch.abs(x), lists[0][0], lists[1][0]))
