@@ -3,6 +3,7 @@ of Python's is among them once it is there."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from typing import Any
@@ -28,13 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def complete(*modules: str) -> None:
-    """Give the tools of a later release the decorators of an earlier one that they have no more; they do nothing."""
+    """Give the tools of a later release the names of an earlier one that they have no more: lists of operators, which
+    have the references among them now, and decorators, which do nothing."""
 
-    def absent(name: str) -> Any:
+    def absent(module: Any, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return lambda function=None, *arguments, **options: function
+        operators = vars(module).get(name.removesuffix("_and_refs"))
+        return (lambda function=None, *arguments, **options: function) if operators is None else operators
 
     for name in modules:
         module: Any = importlib.import_module(name)
-        module.__getattr__ = absent
+        module.__getattr__ = functools.partial(absent, module)

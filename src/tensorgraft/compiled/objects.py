@@ -67,6 +67,7 @@ class Template:
         self.arrays: list[Any] = []
         self.old: list[Any] = []
         self._functions: list[types.FunctionType] = []
+        self._cells: list[types.CellType] = []  # the variables of these that were made inside
         self._copied = False  # something is in it that has to be copied
         self._find(value, is_array, is_old)
         if self._copied:
@@ -82,6 +83,8 @@ class Template:
                 self._copied = True
                 if isinstance(x, types.FunctionType):
                     self._functions.append(x)
+                elif isinstance(x, types.CellType):
+                    self._cells.append(x)
 
     def emptied(self) -> Template:
         """Return the same template without its arrays, which it would keep alive."""
@@ -96,11 +99,17 @@ class Template:
         memo: dict[int, Any] = dict(zip(map(id, self.arrays), arrays, strict=True))
         memo.update(zip(map(id, self.old), self.old if old is None else old, strict=True))
         try:
+            memo.update((id(cell), types.CellType()) for cell in self._cells)
             for fn in self._functions:
-                memo[id(fn)] = made = _with_cells(fn)
-                for cell, before in zip(made.__closure__ or (), fn.__closure__ or (), strict=True):
-                    with contextlib.suppress(ValueError):
-                        cell.cell_contents = copy.deepcopy(before.cell_contents, memo)
+                memo[id(fn)] = _with_cells(fn, memo)
+            for cell in self._cells:
+                with contextlib.suppress(ValueError):  # a variable that is not bound
+                    memo[id(cell)].cell_contents = copy.deepcopy(cell.cell_contents, memo)
+            for fn in self._functions:
+                made = memo[id(fn)]
+                made.__defaults__ = copy.deepcopy(fn.__defaults__, memo)
+                made.__kwdefaults__ = copy.deepcopy(fn.__kwdefaults__, memo)
+                made.__dict__.update(copy.deepcopy(vars(fn), memo))
             return copy.deepcopy(self.value, memo)
         except TracedValueError:
             raise
@@ -160,9 +169,13 @@ def _inside(x: Any) -> Iterator[Any]:
         yield from x.values()
     elif isinstance(x, list | tuple | set | frozenset | deque):
         yield from x
+    elif isinstance(x, types.CellType):
+        yield content_of(x)
     elif isinstance(x, types.FunctionType):
-        yield from map(content_of, x.__closure__ or ())
+        yield from x.__closure__ or ()
         yield from x.__defaults__ or ()
+        yield from (x.__kwdefaults__ or {}).values()
+        yield from vars(x).values()
         return
     elif isinstance(x, types.MethodType):
         yield x.__self__
@@ -189,10 +202,9 @@ def behind(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Ite
             queue.extend(_inside(x))
 
 
-def _with_cells(fn: types.FunctionType) -> types.FunctionType:
-    """Return the same function with variables of its own around it."""
-    cells = tuple(types.CellType() for _ in fn.__closure__ or ())
-    made = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
-    made.__kwdefaults__, made.__qualname__ = fn.__kwdefaults__, fn.__qualname__
-    made.__dict__.update(fn.__dict__)
+def _with_cells(fn: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:
+    """Return the same function with the variables around it that `memo` has in the place of its own."""
+    cells = tuple(memo[id(cell)] for cell in fn.__closure__ or ())
+    made = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
+    made.__qualname__, made.__doc__ = fn.__qualname__, fn.__doc__
     return made

@@ -349,3 +349,34 @@ def test_out_decides_the_dtype(name, dtype, device):
 def test_arange_of_numbers_that_are_cut(device):
     assert torch.arange(5.9, dtype=torch.int64, device=device).tolist() == [0, 1, 2, 3, 4]
     assert torch.arange(5.9, dtype=torch.int32, device=device).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 2**31, 2**31 - 1, 256, 255, -1, float("inf"), 2.5])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
+def test_numbers_that_fit(device, dtype, value):
+    """As C++ converts them: exactly."""
+
+    def filled(where):
+        def given(make):
+            try:
+                return make(torch.zeros(3, dtype=dtype, device=where)).cpu()
+            except RuntimeError as error:
+                return str(error)
+
+        def assigned(x):
+            x[:2] = value
+            return x
+
+        full = lambda x: torch.full((2,), value, dtype=dtype, device=where)  # noqa: E731
+        return [given(f) for f in (assigned, lambda x: x.fill_(value), full)]
+
+    for a, b in zip(filled(device), filled("cpu"), strict=True):
+        assert a == b if isinstance(b, str) else torch.equal(a, b)
+
+
+def test_absolute_values_of_truths(device):
+    """As on CUDA, also in a list; the CPU has no kernel for them."""
+    x = torch.tensor([True, False], device=device)
+    lists = torch._foreach_abs([x]), [x.clone()]
+    torch._foreach_abs_(lists[1])
+    assert all(torch.equal(x, y) for y in (torch.abs(x), lists[0][0], lists[1][0]))

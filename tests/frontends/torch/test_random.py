@@ -233,6 +233,24 @@ def test_the_same_numbers_everywhere(name, monkeypatch):
     assert not torch.equal(found[0][0], found[0][1])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "low", "high", "least", "most"),
+    [
+        (torch.float16, 0, 32752, 0, 32736),  # 32751 is 32752 in float16
+        (torch.bfloat16, -42, 42, -42, 41),
+        (torch.bfloat16, -4097, -1001, -4096, -1008),
+        (torch.float32, 0, 2**24, 0, 2**24 - 1),
+        (torch.int64, 2**63 - 3, 2**63 - 1, 2**63 - 3, 2**63 - 2),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*out of bounds")
+def test_integers_stay_below_their_bound(device, dtype, low, high, least, most):
+    t = torch.empty(50_000, dtype=dtype, device=device).random_(low, high)
+    assert least <= t.min().item() and t.max().item() <= most
+    if most - least < 100:  # each number is there
+        assert (t.min().item(), t.max().item()) == (least, most)
+
+
 def test_draws_are_independent(device):
     """Of one another, of their neighbours, and of those of the next seed and of the next offset."""
     draws = []

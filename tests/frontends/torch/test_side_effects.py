@@ -780,6 +780,58 @@ def exception_of_the_program(device, jit):
     return [*out, f(full(0, device), False), s]
 
 
+@case
+def functions_that_write_variables_outside(device, jit):
+    total = None
+
+    def make(a, b):
+        def add(k=2.0):
+            nonlocal total
+            total = b * k if total is None else total + b * k
+            return a + b
+
+        return add
+
+    f, out = jit(make), []
+    for k in (1, 2):
+        add = f(full(k, device), full(10 * k, device))
+        out += [add(), total, add(3.0), total]
+    return out
+
+
+@case
+def functions_that_share_a_variable(device, jit):
+    def make(x):
+        total = x * 0
+
+        def add(by=x * 2, *, of=x):
+            nonlocal total
+            total = total + by * of
+
+        return add, lambda: total
+
+    f, out = jit(make), []
+    for k in (1, 2):
+        add, get = f(full(k, device))
+        add()
+        add(full(5, device))
+        out.append(get())
+    return out
+
+
+@case
+def seeds(device, jit):
+    def draw(x):
+        torch.manual_seed(3)
+        return x + torch.rand(4, device=device)
+
+    f = jit(draw)
+    x = full(0, device).repeat(2)
+    first = f(x)
+    after = torch.rand(4, device=device)
+    return [first - f(x), after - torch.rand(4, device=device), f(x) - first]
+
+
 @pytest.mark.parametrize("check", ["never", "second"])
 @pytest.mark.parametrize("backend", tg.backends())
 @pytest.mark.parametrize("name", CASES)

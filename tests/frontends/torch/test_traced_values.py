@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -199,11 +200,6 @@ def draws(x):
     return x + torch.randn(5).to(x.device)
 
 
-def seeds(x):
-    torch.manual_seed(0)
-    return x
-
-
 def no_kernel(x):
     return tripled(x) + 1
 
@@ -233,10 +229,6 @@ REFUSED = {
         " have those of the first.",
         "  on the device:  draw them with device=..., anew at every call",
         "  outside:        draw them before the call, and pass them as an argument",
-    ],
-    seeds: [
-        "{at}: `torch.manual_seed(0)` seeds the device inside tg.jit, whose random numbers go on from call to call.",
-        "  do it outside:  before the call",
     ],
     no_kernel: [
         "{at}: `return tripled(x) + 1` needs tripled, which has no kernel on the device 'graft'. Inside tg.jit its"
@@ -268,6 +260,35 @@ def test_what_is_refused(fn):
     at = f"{HERE}:{next(i for i, s in enumerate(source, start=1) if s.strip() == text)}"
     assert str(caught.value).splitlines() == [REFUSED[fn][0].replace("{at}", at), *REFUSED[fn][1:]]
     assert x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0] and COUNTS.tolist() == [0, 0, 0]
+
+
+def moves(x):
+    y = x * 2
+    return y.cpu()
+
+
+def lists(x):
+    y = x * 2
+    return y.tolist()
+
+
+def exports(x):
+    y = x * 2
+    return np.from_dlpack(y)
+
+
+@pytest.mark.parametrize("fn", [moves, lists, exports], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("backend", [name for name in tg.backends() if name != "numpy"])
+def test_values_that_go_to_the_host(fn, backend):
+    x = torch.arange(5.0).to(tg.device(backend))
+    with pytest.raises(tg.TracedValueError) as caught:
+        tg.jit(fn)(x)
+    line = fn.__code__.co_firstlineno
+    text = Path(__file__).read_text().splitlines()[line + 1].strip()
+    assert str(caught.value).splitlines()[:2] == [
+        f"{HERE}:{line + 2}: `{text}` takes the values of a float32 tensor of shape (5,) to the host.",
+        f"  It became traced in {HERE}:{line + 1}: `y = x * 2`",
+    ]
 
 
 def test_arguments_of_calls():

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from tensorgraft.compiled.program import Feed
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.host import raw_gradient
 from tensorgraft.frontends.torch.compiled.loops import Loops
 from tensorgraft.frontends.torch.core import codes, state
@@ -276,15 +277,18 @@ class Capture:
         self.marks[token] = Mark(source, None, 0) if held is None else Mark(*held)
         return token
 
+    def reseeded(self, what: str) -> Exception:
+        """Return what to raise where random numbers no longer go on from call to call."""
+        if self.world is not None:
+            return RunsUncompiled(what)
+        return refused(f"{what} inside tg.jit, whose random numbers go on.", ("do it outside", "before the call"))
+
     def rewind_draws(self, source: RandomState, token: int) -> None:
         """Go back to a random state that was asked for inside (checkpointing does). Raises TracedValueError for one
-        from outside, which would be that of the first call for ever."""
+        from outside."""
         mark = self.marks.get(token)
         if mark is None or mark.source is not source:
-            raise refused(
-                "sets a random state from outside inside tg.jit, whose random numbers go on from call to call.",
-                ("do it outside", "before the call"),
-            )
+            raise self.reseeded("sets a random state from outside")
         words = self.bases.get(id(source)) if mark.words is None else mark.words
         if words is None:
             self.draws.pop(id(source), None)

@@ -24,7 +24,7 @@ from tensorgraft.frontends.torch.core.places import Place, in_library
 OFTEN = 100  # operators of one kind from one place
 MANY = 2000  # operators of one loop, of its places that have issued so many
 
-_Key = tuple[types.CodeType, int, str]  # code, instruction, operator
+_Key = tuple[int, int, str]  # a code object's identity (Dynamo's hold what has no hash), instruction, operator
 _told: set[Place] = set()
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep
 
@@ -50,7 +50,7 @@ class Loops:
             self.here = None
             return
         self.here = frame.f_code.co_filename, frame.f_lineno
-        key = frame.f_code, frame.f_lasti, operator
+        key = id(frame.f_code), frame.f_lasti, operator
         n = self.counts[key] = self.counts.get(key, 0) + 1
         if n == OFTEN and not _of_the_library():
             loop = next(_loops(frame), None)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.frontends.torch.core.located import refused
 from tensorgraft.hub import processes
 
 if TYPE_CHECKING:
@@ -110,10 +109,7 @@ def random_state(index: int) -> RandomState:
 
 def _refuse_inside() -> None:
     if now.capture is not None:
-        raise refused(
-            "seeds the device inside tg.jit, whose random numbers go on from call to call.",
-            ("do it outside", "before the call"),
-        )
+        raise now.capture.reseeded("seeds the device")
 
 
 def seed_all(seed: int) -> None:

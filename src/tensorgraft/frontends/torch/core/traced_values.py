@@ -39,6 +39,10 @@ NUMBER: Ways = (
     ("look at it later", "return it, and call .item() outside"),
     ("know it before", "pass it as a Python number: each value is compiled"),
 )
+MOVED: Ways = (
+    ("stay on the device", "use it itself in the place of its values"),
+    ("look at it later", "return it, and take it to the host outside"),
+)
 SIZE: Ways = (
     ("keep the shape", "torch.where(mask, x, 0), or multiply by the mask"),
     ("bound and mask", "a size that is always enough, and a mask of what counts"),
@@ -62,6 +66,11 @@ def asked_for_value(x: Tensor) -> TracedValueError:
     if frame is not None and in_extent(place_of(frame).node):
         return _error(what, [x], EXTENT, ShapeError)
     return _error(what, [x], NUMBER)
+
+
+def asked_for_values(x: Tensor) -> TracedValueError:
+    """For `.cpu()`, `.tolist()` and whatever else takes all values to the host."""
+    return _error(f"takes the values of a {_name(x)} to the host", [x], MOVED)
 
 
 def unraised(x: Tensor) -> bool | None:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 import torch.utils.dlpack
 
-from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_to_cpu, to_array
+from tensorgraft.frontends.torch.core.traced_values import asked_for_values
 from tensorgraft.storage import in_rows
 
 
@@ -27,7 +27,7 @@ def exported(t: torch.Tensor) -> Any:
         raise BufferError("Can't export tensors with the conjugate bit set")
     cell = cell_of(t)
     if state.now.capture is not None:
-        raise TracedValueError("a tensor is exported by DLPack inside tg.jit, where it has no value yet")
+        raise asked_for_values(t)
     xp, array = cell.backend, to_array(t)
     cell.shared = True
     if isinstance(array, torch.Tensor):

@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch.core.tensors import (
     numpy_dtype,
     numpy_to_cpu,
 )
+from tensorgraft.frontends.torch.core.traced_values import asked_for_values
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch import absent_layouts
 from tensorgraft.frontends.torch.dispatch.results import describe
@@ -144,6 +145,8 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
     if source is None:
         xp, array = cell_of(t).backend, array_now(t)
         host = looked_up(xp, array)
+        if host is None and xp.is_traced(array) and not xp.is_differentiated(array):
+            raise asked_for_values(t)
         host = xp.to_numpy(array) if host is None else host
         source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
     if not is_dense(tuple(t.size()), t.stride()):

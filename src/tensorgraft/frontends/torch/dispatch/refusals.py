@@ -102,7 +102,7 @@ NO_KERNEL = "not implemented for '"
 _ABOUT_MEMORY = "unsupported operation: "
 # What the CPU has no kernel for CUDA has none for either, but for narrow floats and these operators: the dtypes of each
 # in PyTorch's tables (`torch.testing._internal.common_methods_invocations.op_db`).
-ELSEWHERE = frozenset({"abs", "histc", "nanmean", "nansum", "trace"})
+ELSEWHERE = frozenset({"_foreach_abs", "abs", "histc", "nanmean", "nansum", "trace"})
 # those of which the tables say that CUDA has none for narrow floats either, and every special function
 _NOWHERE_NARROW = frozenset({"_cdist_forward", "_cdist_backward", "_ctc_loss", "histogram"})
 _NARROW = ("'Half'", "'BFloat16'", "'Float8", "'ComplexHalf'")

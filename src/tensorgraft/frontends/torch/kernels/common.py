@@ -51,16 +51,16 @@ def gradients(xp: Any, fn: Callable[..., Array], primals: Sequence[Array], grad:
 _C_NAMES = {dtypes.float32: "float", dtypes.float64: "double", dtypes.bfloat16: "c10::BFloat16"} | {
     dtype: f"{dtype.name}_t" for dtype in dtypes.INTEGER
 }
+_C_NAMES[dtypes.int32] = "int"
 
 
 def check_fits(value: complex, dtype: np.dtype) -> None:
     """Raises where C++ does not convert a number. Integers below zero wrap around in unsigned ones."""
     if dtype == np.bool_:  # which each number is: whether it is 0
         return
-    number = complex(value)
     fits = True
     if dtypes.is_integer(dtype):
         low, high = int(dtypes.iinfo(dtype).min), int(dtypes.iinfo(dtype).max)
-        fits = low - (high if not low and isinstance(value, int) else 0) <= number.real <= high  # NaN is in no range
-    if not fits or (number.imag and not dtypes.is_complex(dtype)):
+        fits = low - (high if not low and isinstance(value, int) else 0) <= value.real <= high  # NaN is in no range
+    if not fits or (value.imag and not dtypes.is_complex(dtype)):
         raise RuntimeError(f"value cannot be converted to type {_C_NAMES.get(dtype, dtype.name)} without overflow")

@@ -165,6 +165,23 @@ def _unsigned(xp: Any, value: Any) -> Array:
     return xp.astype(_number(xp, value, dtypes.int64), dtypes.uint64)
 
 
+def _inner_bound(xp: Any, x: Array, bound: Any, inward: int) -> Array:
+    """A bound of `random_`; where the dtype of `x` rounds the integer beside it (`inward`: 1, or -1 of the upper bound,
+    which is not drawn) out of the range, the bound is moved by the distance of numbers of that dtype there."""
+    bound = _number(xp, bound, dtypes.int64)
+    dtype = xp.dtype_of(x)
+    if not dtypes.is_floating(dtype):
+        return bound
+    beside = xp.add(bound, xp.full((), inward, dtypes.int64))
+    rounded = xp.astype(xp.astype(beside, dtype), dtypes.int64)
+    out = xp.less(rounded, bound) if inward > 0 else xp.greater_equal(rounded, bound)
+    nmant = dtypes.finfo(dtype).nmant
+    powers = 2 ** np.arange(nmant, 63)
+    reached = xp.greater_equal(xp.abs(beside), xp.asarray(powers))
+    distance = xp.max(xp.where(reached, xp.asarray(powers >> nmant), xp.full((), 1, dtypes.int64)), axis=0)
+    return xp.where(out, xp.add(bound, xp.multiply(distance, xp.full((), inward, dtypes.int64))), bound)
+
+
 @kernel("random_", random=True)
 def _random(xp: Any, x: Array, *, key: Array) -> Array:
     return _integers(xp, key, x, 0, xp.full((), _last_random(xp.dtype_of(x)) + 1, dtypes.uint64))
@@ -172,12 +189,14 @@ def _random(xp: Any, x: Array, *, key: Array) -> Array:
 
 @kernel("random_.to", random=True, check=_as_cpu("random_"), dynamic=("to",))
 def _random_to(xp: Any, x: Array, high: Any, *, key: Array) -> Array:
-    return _integers(xp, key, x, 0, _unsigned(xp, high))
+    return _integers(xp, key, x, 0, _unsigned(xp, _inner_bound(xp, x, high, -1)))
 
 
 @kernel("random_.from", random=True, check=_as_cpu("random_"), dynamic=("from", "to"))
 def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -> Array:
+    low = _inner_bound(xp, x, low, 1)
     if high is not None:
+        high = _inner_bound(xp, x, high, -1)
         return _integers(xp, key, x, low, xp.subtract(_unsigned(xp, high), _unsigned(xp, low)))
     last = xp.full((), _last_random(xp.dtype_of(x)), dtypes.uint64)
     span = xp.add(xp.subtract(last, _unsigned(xp, low)), xp.full((), 1, dtypes.uint64))
