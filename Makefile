@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs hostile-files harness versions dist dist-check gpu docs setup clean
+.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -96,6 +96,11 @@ harness: $(STAMP)
 versions: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
 	$(BIN)/python -m tests.versions $(VERSIONS_ARGS)
+
+# Part of the suite on the newest Python of this machine, with the newest releases for it: ten minutes.
+newest: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group release
+	$(BIN)/python -m tests.versions.newest_here
 
 # A sample of everything where JAX computes on a GPU. Writes docs/gpu.md, which says "not run" where there is none.
 gpu: $(STAMP)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.versions.cells import FRAMEWORKS, ROOT, Cell
 
 FREE = 14 << 30  # bytes: PyTorch's wheels for CUDA, which some releases have alone, take 8 GB and as much in the cache
-TOOLS = ("pytest", "hypothesis", "expecttest")
+TOOLS = ("pytest", "pytest-xdist", "hypothesis", "expecttest")
 # what tests of the sample import, where there is one that goes with the rest
 WITH = ("equinox", "einops")
 
