@@ -237,7 +237,7 @@ def on_backend(suite: Suite, backend: str, every: int, seconds: float) -> Path:
         ids.write_text("\n".join(name for name, row in plainly.items() if row["outcome"] == "passed"))
     out = run(suite, backend, ids, every, seconds)
     with out.open("a") as file:
-        for name, row in plainly.items():
+        for row in plainly.values():
             if row["outcome"] == "apart":
                 file.write(json.dumps(row) + "\n")
             elif row["outcome"] == "failed":

@@ -398,7 +398,9 @@ class Reachable:
         for name, cached, before in self._caches:
             if cached.cache_info() != before:
                 tables = [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
-                keys = [part for of in tables for key in of for part in (key if isinstance(key, tuple | list) else (key,))]
+                keys = [
+                    part for of in tables for key in of for part in (key if isinstance(key, tuple | list) else (key,))
+                ]
                 if any(framework_of(part) is not None for part in keys):
                     return name
         return None

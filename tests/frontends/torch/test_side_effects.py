@@ -629,9 +629,9 @@ def results_that_are_remembered(device, jit):
         def __call__(self, x):
             return self.tripled(x)
 
-    x, y = full(1, device), full(2, device)
+    net, x, y = Net(), full(1, device), full(2, device)
     out = [scaled(x, 2) * 1]
-    for f in (jit(lambda x: scaled(x, 2) + 1), jit(lambda x, net=Net(): net(x) + 1)):
+    for f in (jit(lambda x: scaled(x, 2) + 1), jit(lambda x: net(x) + 1)):
         out += [f(x), f(y)]
         x.add_(1)
         out += [f(x), f(y)]

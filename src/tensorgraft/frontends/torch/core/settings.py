@@ -56,7 +56,7 @@ def kept() -> Iterator[None]:
             torch.set_default_dtype(dtype)
             torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
             torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
-            if _device.CURRENT_DEVICE != device:
+            if device != _device.CURRENT_DEVICE:
                 torch.set_default_device(device)
             torch.backends.mha.set_fastpath_enabled(fast)
             torch.distributions.Distribution.set_default_validate_args(validates)

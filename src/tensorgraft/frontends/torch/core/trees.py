@@ -61,8 +61,8 @@ _without_tensors: set[Structure] = set()  # structures that have none among thei
 
 
 def _by_identity(tree: Any, leaves: list[Any], structure: Structure) -> Structure:
-    paths, _ = _pytree.tree_flatten_with_path(tree)
-    keys = [getattr(entry, "key", None) for path, _ in paths for entry in path]
+    paths = [path for path, leaf in _pytree.tree_flatten_with_path(tree)[0]]
+    keys = [getattr(entry, "key", None) for path in paths for entry in path]
     tensors = {id(key) for key in keys if isinstance(key, torch.Tensor)}
     if tensors:
         keys = [id(key) if isinstance(key, torch.Tensor) else key for key in keys]
