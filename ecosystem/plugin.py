@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--suite-out", type=Path, help="a line of JSON for each test is added to this file")
     group.addoption("--suite-device", help="the default device of tensors")
     group.addoption("--suite-on", help="the backend of what one of `ecosystem.judges` puts in its place")
+    group.addoption("--suite-plain", action="store_true", help="nothing in its place: whether a device is to blame")
     group.addoption("--suite-apart", help="the suite whose tests that are [apart] in reasons.toml are not run")
     group.addoption("--suite-ids", type=Path, help="only the tests with the names in this file")
     group.addoption("--suite-select", default="", help="only the tests whose names match")

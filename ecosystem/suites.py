@@ -21,6 +21,7 @@ from ecosystem import sources
 from ecosystem.outcome import OUT, REASONS
 
 HERE = Path(__file__).parent
+UNCOMPILED = "what fails on the device where nothing is compiled, too"
 _RSS = 1 if sys.platform == "darwin" else 1024  # bytes in the unit of `ru_maxrss`
 ON = {"jax": 40, "numpy": 4}  # one test of so many: compiling for each is what takes the time on JAX
 
@@ -36,6 +37,7 @@ class Suite:
     on: Mapping[str, int] = field(default_factory=lambda: ON)  # backends, and one test of so many
     every: int = 1  # one test of so many, natively too
     select: str = ""  # a regular expression of the names of tests
+    compiles: bool = False  # what it tries is compiled code: a test that fails on the device without is apart
     options: tuple[str, ...] = ()  # of pytest
     needs: tuple[str, ...] = ()  # packages beside those that are installed, without what they need themselves
     environment: dict[str, str] = field(default_factory=dict)  # {device}: what the suite is to use
@@ -114,6 +116,7 @@ SUITES = {
             sources.debian,
             package="pytorch",
             judge="torch_compile",
+            compiles=True,
             on={"jax": 1, "numpy": 3, "torch": 3},
             options=_ALONE,
         ),
@@ -167,8 +170,10 @@ def run(
     name: str | None = None,
     offset: int = 0,
     select: str | None = None,
+    plain: bool = False,
 ) -> Path:
-    """Run its tests on `backend` (None: natively), those in the file `ids`; returns the file (`name`) with a line for
+    """Run its tests on `backend` (None: natively), those in the file `ids`, `plain`ly without what its judge puts in
+    the place of something else; returns the file (`name`) with a line for
     each. Beside it lies what the process took (`.process.json`): its CPU seconds, and the most memory that it had."""
     home = folder(suite)
     device = "cpu" if backend is None else "cuda"
@@ -178,7 +183,7 @@ def run(
     ours: tuple[str, ...] = ()
     there: tuple[str, ...] = ("-p", f"ecosystem.judges.{suite.judge}") if suite.judge else ()
     if backend is not None and suite.judge:
-        there += ("--suite-on", backend, "--suite-apart", suite.name)
+        there += ("--suite-on", backend, "--suite-apart", suite.name, *(["--suite-plain"] if plain else []))
     elif backend is not None:
         ours = ("-c", "from tensorgraft.cli import main; main()", "run", "--on", backend)
         there = ("--suite-device", device)
@@ -226,7 +231,17 @@ def on_backend(suite: Suite, backend: str, every: int, seconds: float) -> Path:
         run(suite, None, every=suite.every)
     ids = OUT / f"suite-{suite.name}-ids.txt"
     ids.write_text("\n".join(passed(native)))
+    plainly: dict[str, dict[str, Any]] = {}
+    if suite.compiles:
+        plainly = read(run(suite, backend, ids, every, seconds, name=f"plain-{backend}", plain=True))
+        ids.write_text("\n".join(name for name, row in plainly.items() if row["outcome"] == "passed"))
     out = run(suite, backend, ids, every, seconds)
+    with out.open("a") as file:
+        for row in plainly.values():
+            if row["outcome"] == "apart":
+                file.write(json.dumps(row) + "\n")
+            elif row["outcome"] == "failed":
+                file.write(json.dumps({**row, "outcome": "apart", "message": UNCOMPILED}) + "\n")
     ids.write_text("\n".join(name for name, row in read(out).items() if row["outcome"] != "apart"))
     run(suite, None, ids, name=f"beside-{backend}")
     return out

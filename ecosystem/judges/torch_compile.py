@@ -7,6 +7,7 @@ equal to any number. Natively nothing is replaced but names that later releases'
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -55,14 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
         import tensorgraft as tg
 
         config.option.suite_device = str(tg.device(backend))  # functions of CPU tensors go by torch.compile itself
-        _replace()
+        _replace((lambda function: function) if config.getoption("--suite-plain") else tg.jit)
         _count_nothing()
 
 
-def _replace() -> None:
+def _replace(compiled: Callable[[Any], Any]) -> None:
     import torch
-
-    import tensorgraft as tg
 
     real_compile, real_optimize = torch.compile, torch._dynamo.optimize
 
@@ -71,7 +70,7 @@ def _replace() -> None:
             return real_compile(function, *arguments, **options)
         if function is None:
             return compile_
-        return function if isinstance(function, type) else tg.jit(function)
+        return function if isinstance(function, type) else compiled(function)
 
     def optimize(*arguments: Any, **options: Any) -> Any:
         return real_optimize(*arguments, **options) if _own(sys._getframe(1)) else compile_

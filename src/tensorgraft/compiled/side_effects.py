@@ -8,6 +8,8 @@ compared: what differs is a `Change`, which is undone, and done again at every c
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import random
 import sys
 import types
@@ -250,6 +252,7 @@ class Reachable:
         self.objects: list[Table] = []  # attributes of objects of the program's classes
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
+        self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
         self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
         self._walk([(name, value, None) for name, value in fn_roots])
         args, kwargs = call
@@ -307,8 +310,10 @@ class Reachable:
             if cls is value or id(cls) not in self.seen:
                 self.seen[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
-                for fn in map(function_of, vars(cls).values()):
-                    if fn is not None:
+                for member in vars(cls).values():
+                    if isinstance(member, functools._lru_cache_wrapper):
+                        yield member.__name__, member, None
+                    elif (fn := function_of(member)) is not None:
                         self.methods.append(fn)
                         yield fn.__qualname__, fn, None
 
@@ -336,6 +341,9 @@ class Reachable:
             yield name, value(), None
         elif isinstance(value, ContextVar):
             yield from ((name, child, None) for child in self._add(name, Context(value), None).values())
+        elif isinstance(value, functools._lru_cache_wrapper):
+            self._caches.append((name, value, value.cache_info()))
+            yield name, value.__wrapped__, None
         if type(value).__name__ == "partial" and hasattr(value, "func"):
             yield name, value.func, None
             yield from ((f"args[{k}]", child, None) for k, child in enumerate(value.args))
@@ -421,6 +429,25 @@ class Reachable:
         """Say whether Python's or NumPy's random numbers were drawn."""
         now = _random_state(self.generators)
         return not all(map(_same_state, self._dice, now)) if self._dice[1] is not None else now[0] != self._dice[0]
+
+    def remembered(self) -> str | None:
+        """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
+        later call, or the same with other values, it would be asked about in vain."""
+        for name, cached, before in self._caches:
+            if cached.cache_info() != before:
+                tables = [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
+                keys = [
+                    part for of in tables for key in of for part in (key if isinstance(key, tuple | list) else (key,))
+                ]
+                if any(framework_of(part) is not None for part in keys):
+                    return name
+        return None
+
+    def forget(self) -> None:
+        """Clear the caches of functions that have computed something new: it has no values, where a trace is given up."""
+        for _, cached, before in self._caches:
+            if cached.cache_info().misses != before.misses:
+                cached.cache_clear()
 
     def undo(self) -> None:
         """Put every table and random state back as it was."""

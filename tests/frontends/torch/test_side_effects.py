@@ -781,6 +781,84 @@ def exception_of_the_program(device, jit):
 
 
 @case
+def keys_that_are_tensors(device, jit):
+    keys = [full(1, device), full(1, device)]
+    one, two, mixed = (jit(lambda table, k: table[k] * 2) for _ in range(3))
+    out = []
+    for k in (0, 1, 0):
+        key, other = keys[k], keys[1 - k]
+        out += [one({key: full(k, device)}, key), two({key: full(k, device), other: full(5, device)}, key)]
+        out.append(mixed({3: full(4, device), key: full(6, device)}, key))
+    with pytest.raises(KeyError):
+        one({keys[0]: full(1, device)}, keys[1])
+    return out
+
+
+@case
+def results_that_are_remembered(device, jit):
+    @functools.lru_cache
+    def scaled(x, n):
+        return x * n
+
+    class Net:
+        @functools.lru_cache  # noqa: B019
+        def tripled(self, x):
+            return x * 3
+
+        def __call__(self, x):
+            return self.tripled(x)
+
+    net, x, y = Net(), full(1, device), full(2, device)
+    out = [scaled(x, 2) * 1]
+    for f in (jit(lambda x: scaled(x, 2) + 1), jit(lambda x: net(x) + 1)):
+        out += [f(x), f(y)]
+        x.add_(1)
+        out += [f(x), f(y)]
+    return out
+
+
+@functools.lru_cache
+def ranged(n, device):
+    return torch.arange(n).to(device) * 2.0
+
+
+@case
+def sizes_whose_results_are_remembered(device, jit):
+    ranged.cache_clear()
+    f = jit(lambda x: x + ranged(2, device))
+    return [f(full(1, device)), f(full(2, device)), ranged(2, device)]
+
+
+@case
+def generators(device, jit):
+    def steps(x):
+        for k in range(3):
+            yield x * k
+
+    f = jit(steps)
+    return [*f(full(1, device)), *f(full(2, device))]
+
+
+@case
+def settings_that_a_call_changes(device, jit):
+    seen = []
+
+    def f(x):
+        seen.append(float(torch.are_deterministic_algorithms_enabled()))
+        torch.use_deterministic_algorithms(False)
+        return x + 1
+
+    f, out = jit(f), []
+    try:
+        for _ in range(2):
+            torch.use_deterministic_algorithms(True)
+            out += [f(full(1, device)), number(torch.are_deterministic_algorithms_enabled())]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    return [*out, torch.tensor(seen)]
+
+
+@case
 def functions_that_write_variables_outside(device, jit):
     total = None
 

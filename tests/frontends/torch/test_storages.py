@@ -1,5 +1,6 @@
 """Storages on the device: every method either does what it does on the CPU or raises; none ends the process."""
 
+import contextlib
 import copy
 import itertools
 import os
@@ -232,3 +233,12 @@ def test_new_tensors_lie_in_a_shape_of_their_own():
     for t, host in ((laid, torch.empty_strided((4, 3), (1, 4))), (gaps, torch.empty_strided((4, 3), (6, 2)))):
         values = torch.arange(12.0).view(4, 3)
         assert torch.equal(t.copy_(values.to(device)).cpu(), host.copy_(values)) and t.stride() == host.stride()
+
+
+def test_out_of_another_size(device):
+    """Whatever has made its memory: PyTorch does not resize what an array has looked at."""
+    x = torch.arange(6.0).reshape(2, 3).to(device)
+    for made in (torch.rand(4, device=device), torch.ones(4, device=device) + 1, torch.zeros(0, device=device)):
+        with pytest.warns(UserWarning, match="was resized") if made.numel() else contextlib.nullcontext():
+            torch.sin(x, out=made)
+        assert torch.equal(made, x.sin())

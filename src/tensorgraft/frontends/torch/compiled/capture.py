@@ -205,6 +205,7 @@ class Capture:
         self.undo_gradients()
         if self.world is not None:
             self.world.undo()
+            self.world.forget()
 
     def close(self) -> None:
         """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+import types
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,7 +54,7 @@ from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
 from tensorgraft.frontends.torch.compiled.tape import looks, record
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
-from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core import settings, state
 from tensorgraft.frontends.torch.core.attributes import Reads, noting
 from tensorgraft.frontends.torch.core.codes import apart
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -337,7 +338,7 @@ class Compiled(TracedFunction):
         seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings, "cells": cells, "template": None}
 
         def traced() -> list[Array]:
-            with active(capture), contextlib.ExitStack() as stack:
+            with active(capture), settings.kept(), contextlib.ExitStack() as stack:
                 stack.enter_context(optimizers_traced(capture, schedule, stepped))
                 seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
                 stack.enter_context(scalers_traced())
@@ -360,7 +361,11 @@ class Compiled(TracedFunction):
                 seen["changes"] = changes = world.changes(reads.counted)
                 if world.drew():
                     raise RunsUncompiled("draws random numbers of Python or NumPy")
+                if (name := world.remembered()) is not None:
+                    raise RunsUncompiled(f"calls {name}, under functools.lru_cache, with tensors")
                 flat, structure = flatten_results(out)
+                if any(isinstance(x, _LATER) for x in flat):
+                    raise RunsUncompiled("returns a generator, which computes when it is asked")
 
                 def is_old(x: Any) -> bool:
                     return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
@@ -465,6 +470,9 @@ class Compiled(TracedFunction):
 
 
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end
+
+
+_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
 def _is_tensor(x: Any) -> bool:

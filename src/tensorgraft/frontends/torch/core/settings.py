@@ -5,6 +5,8 @@ Asking costs 30 ns each, where an operator takes microseconds.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -41,6 +43,29 @@ def _of_functions() -> tuple[Any, ...]:
         _Distribution._validate_args,
         _anomaly() and _checks_nan(),
     )
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Put settings back as they were where the context ends in an exception: what it was for is then done again."""
+    before = _of_functions()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    strict = deterministic(), _only_warns()
+    anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    try:
+        yield
+    except BaseException:
+        if _of_functions() != before:
+            dtype, _, device, fast, validates, _ = before
+            torch.set_default_dtype(dtype)
+            torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
+            torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+            if device != _device.CURRENT_DEVICE:
+                torch.set_default_device(device)
+            torch.backends.mha.set_fastpath_enabled(fast)
+            torch.distributions.Distribution.set_default_validate_args(validates)
+            torch.autograd.set_detect_anomaly(*anomaly)
+        raise
 
 
 _NAMES = (

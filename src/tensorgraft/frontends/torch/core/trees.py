@@ -27,11 +27,49 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
     try:
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="torch")
     except RuntimeError:  # keys that are tensors, which cannot be sorted
-        return _pytree.tree_flatten(tree)
-    for leaf in leaves:
-        if leaf.__class__ not in _ATOMS and _pytree._get_node_type(leaf) in _pytree.SUPPORTED_NODES:
-            return _pytree.tree_flatten(tree)
-    return leaves, structure
+        leaves, structure = _pytree.tree_flatten(tree)
+    else:
+        for leaf in leaves:
+            if leaf.__class__ not in _ATOMS and _pytree._get_node_type(leaf) in _pytree.SUPPORTED_NODES:
+                leaves, structure = _pytree.tree_flatten(tree)
+                break
+    return leaves, structure if structure in _without_tensors else _by_identity(tree, leaves, structure)
+
+
+class TensorKeys:
+    """A structure among whose keys are tensors: equal to one that has the same tensors there, and among its leaves,
+    whatever they hold."""
+
+    def __init__(self, structure: Structure, keys: tuple[Any, ...]) -> None:
+        self._structure, self._keys, self._hash = structure, keys, hash(structure)
+
+    def __eq__(self, other: object) -> bool:
+        # hashes of tensors are their identities, so that those of structures tell all but which tensor is where
+        return isinstance(other, TensorKeys) and self._hash == other._hash and self._keys == other._keys
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return str(self._structure)
+
+    def unflatten(self, leaves: list[Any]) -> Any:
+        return self._structure.unflatten(leaves)
+
+
+_without_tensors: set[Structure] = set()  # structures that have none among their keys
+
+
+def _by_identity(tree: Any, leaves: list[Any], structure: Structure) -> Structure:
+    paths = [path for path, leaf in _pytree.tree_flatten_with_path(tree)[0]]
+    keys = [getattr(entry, "key", None) for path in paths for entry in path]
+    tensors = {id(key) for key in keys if isinstance(key, torch.Tensor)}
+    if tensors:
+        keys = [id(key) if isinstance(key, torch.Tensor) else key for key in keys]
+        return TensorKeys(structure, (*keys, *(id(x) if id(x) in tensors else None for x in leaves)))
+    if len(_without_tensors) < _MOST:
+        _without_tensors.add(structure)
+    return structure
 
 
 def flatten_results(tree: Any) -> tuple[list[Any], Structure]:

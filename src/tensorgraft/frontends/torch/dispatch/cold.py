@@ -190,6 +190,8 @@ class ColdOperator:
         try:
             for at in known.written:
                 own(cells[at])
+                if self._out and not (cells[at].shared or cells[at].cold.untyped_storage().resizable()):
+                    cells[at].cold = cells[at].cold.clone()  # an array has looked at it
             lowered = [
                 _look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a, None, i in self._host)
                 for i, a in enumerate(args)
