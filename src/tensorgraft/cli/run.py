@@ -105,9 +105,9 @@ def _import_torch() -> None:
         del os.environ[_SWITCH]
         if before is not None:
             os.environ[_SWITCH] = before
-    from tensorgraft.frontends.torch_entry import FRONT_END, extensions, hooks, loading
+    from tensorgraft.frontends.torch_entry import extensions, hooks, loading
 
-    loading.of(FRONT_END)
+    loading.of("tensorgraft.frontends.torch")
     hooks.register()
     extensions.told_left_out(others)
 

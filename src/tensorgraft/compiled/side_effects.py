@@ -39,6 +39,7 @@ _MOST = 100_000  # objects
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__"}
+_Cached = type(functools.lru_cache(len))
 
 
 def opaque(*kinds: type) -> None:
@@ -137,7 +138,7 @@ class Slots:
         object.__delattr__(self.of, key)
 
 
-class Context:
+class ContextValue:
     """The value of a context variable."""
 
     def __init__(self, of: ContextVar[Any]) -> None:
@@ -311,7 +312,7 @@ class Reachable:
                 self.seen[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
                 for member in vars(cls).values():
-                    if isinstance(member, functools._lru_cache_wrapper):
+                    if isinstance(member, _Cached):
                         yield member.__name__, member, None
                     elif (fn := function_of(member)) is not None:
                         self.methods.append(fn)
@@ -340,8 +341,8 @@ class Reachable:
         elif isinstance(value, ReferenceType):
             yield name, value(), None
         elif isinstance(value, ContextVar):
-            yield from ((name, child, None) for child in self._add(name, Context(value), None).values())
-        elif isinstance(value, functools._lru_cache_wrapper):
+            yield from ((name, child, None) for child in self._add(name, ContextValue(value), None).values())
+        elif isinstance(value, _Cached):
             self._caches.append((name, value, value.cache_info()))
             yield name, value.__wrapped__, None
         if type(value).__name__ == "partial" and hasattr(value, "func"):
@@ -444,7 +445,7 @@ class Reachable:
         return None
 
     def forget(self) -> None:
-        """Clear the caches of functions that have computed something new: it has no values, where a trace is given up."""
+        """Clear the caches of functions that have computed something new: it has no values once a trace is given up."""
         for _, cached, before in self._caches:
             if cached.cache_info().misses != before.misses:
                 cached.cache_clear()

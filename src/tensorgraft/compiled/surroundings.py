@@ -24,7 +24,7 @@ from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.reach import Held, is_namespace, is_of_program, walk
 from tensorgraft.compiled.side_effects import (
     Change,
-    Context,
+    ContextValue,
     Environment,
     Namespace,
     Reachable,
@@ -209,7 +209,7 @@ def _identity(of: Any) -> int:
         return id(of.fn)
     if dataclasses.is_dataclass(of) or is_namespace(of):
         return id(getattr(of, "__dict__", of))
-    return id(of.of) if isinstance(of, Namespace | Slots | Context) else id(of)
+    return id(of.of) if isinstance(of, Namespace | Slots | ContextValue) else id(of)
 
 
 def _items(table: dict[str, Any]) -> list[Any]:

@@ -16,7 +16,7 @@ NAMES = Names(
             frontends.torch_entry.*
             """,
             """
-            torch._C: Generator _accelerator_getAccelerator
+            torch._C: Generator _accelerator_getAccelerator _get_privateuse1_backend_name
             torch._C._acc: DeviceGuard
             torch._C._autograd.DeviceType: PrivateUse1
             torch._ops: _OpNamespace
@@ -82,7 +82,7 @@ NAMES = Names(
             torch.utils._device: CURRENT_DEVICE DeviceContext _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode _disable_current_modes
             torch.utils._pytree: SUPPORTED_NODES TreeSpec _get_node_type tree_flatten tree_leaves
-              tree_map tree_unflatten
+              tree_flatten_with_path tree_map tree_unflatten
             torch.utils.checkpoint: _CheckpointFrame
             ~torch.Tensor: _is_param
             ~torch.TypedStorage: _untyped_storage
