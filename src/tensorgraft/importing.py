@@ -38,6 +38,21 @@ def _program_freezes() -> bool:
     return _freezes
 
 
+@contextlib.contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Python's and NumPy's global random numbers go on as if nothing inside had drawn any: JAX does when it is imported,
+    which may be in the middle of a program that has seeded them."""
+    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
+    states = python and python.getstate(), numpy and numpy.get_state()
+    try:
+        yield
+    finally:
+        if python is not None:
+            python.setstate(states[0])
+        if numpy is not None:
+            numpy.set_state(states[1])
+
+
 @functools.cache
 def _every_entry_point() -> Any:
     return importlib.metadata.entry_points()

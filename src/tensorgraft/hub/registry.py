@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorgraft import warned
 from tensorgraft.errors import BackendNotAvailableError
-from tensorgraft.importing import entry_points, uncollected
+from tensorgraft.importing import entry_points, random_numbers_kept, uncollected
 from tensorgraft.interrupts import held_back
 
 if TYPE_CHECKING:
@@ -87,7 +87,11 @@ def backend_class(name: str) -> type[Backend]:
 
 def _named(entry: str) -> Any:
     module, _, attribute = entry.partition(":")
-    with uncollected(), held_back():  # a framework of which a half is imported cannot be imported again
+    with (
+        uncollected(),
+        random_numbers_kept(),
+        held_back(),
+    ):  # a framework of which a half is imported cannot be imported again
         return getattr(importlib.import_module(module), attribute)
 
 

@@ -6,6 +6,9 @@ backends have the same numbers.
 
 import io
 import math
+import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -423,3 +426,20 @@ def test_reparametrised_gradients(name):
             up, down = ([p + s * shift if k == which else p for k, p in enumerate((a, b))] for s in (1, -1))
             difference = (mean(*up).item() - mean(*down).item()) / (2 * step)
             assert (0.0 if grad is None else grad[i].item()) == pytest.approx(difference, abs=tolerance)
+
+
+FIRST_USE = """
+import random
+import numpy as np
+import torch
+import tensorgraft as tg
+random.seed(0), np.random.seed(0)
+total = (torch.ones(2, device=tg.device("jax")) * 2).sum().item()
+print(total, random.random(), np.random.rand())
+"""
+
+
+def test_the_first_use_of_a_backend_draws_no_numbers_of_the_program():
+    done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, check=True)
+    generator = random.Random(0)
+    assert done.stdout.split() == ["4.0", str(generator.random()), str(np.random.RandomState(0).rand())]
