@@ -30,6 +30,9 @@ _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__"}
 
 
+_REMEMBERS = type(functools.lru_cache(len))
+
+
 def opaque(*kinds: type) -> None:
     """Leave out objects of these types: a front end knows otherwise what changes in them."""
     _OPAQUE.extend(kinds)
@@ -278,7 +281,7 @@ class Reachable:
                 self.seen[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
                 for member in vars(cls).values():
-                    if isinstance(member, functools._lru_cache_wrapper):
+                    if isinstance(member, _REMEMBERS):
                         yield member.__name__, member, None
                     elif (fn := function_of(member)) is not None:
                         self.methods.append(fn)
@@ -304,7 +307,7 @@ class Reachable:
             yield "self", value.__self__, None
         elif is_compiled_function(value):
             yield name, value.__wrapped__, None
-        elif isinstance(value, functools._lru_cache_wrapper):
+        elif isinstance(value, _REMEMBERS):
             self._caches.append((name, value, value.cache_info()))
             yield name, value.__wrapped__, None
         if hasattr(value, "func") and type(value).__name__ == "partial":
@@ -406,7 +409,7 @@ class Reachable:
         return None
 
     def forget(self) -> None:
-        """Clear the caches of functions that have computed something new: it has no values, where a trace is given up."""
+        """Clear the caches of functions that have computed something new, which has no values: a trace is given up."""
         for _, cached, before in self._caches:
             if cached.cache_info().misses != before.misses:
                 cached.cache_clear()

@@ -81,7 +81,7 @@ NAMES = Names(
             torch.distributions.Distribution: _validate_args
             torch.utils._device: CURRENT_DEVICE DeviceContext _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode _disable_current_modes
-            torch.utils._pytree: SUPPORTED_NODES TreeSpec _get_node_type tree_flatten tree_leaves
+            torch.utils._pytree: SUPPORTED_NODES TreeSpec _get_node_type tree_flatten tree_flatten_with_path tree_leaves
               tree_map tree_unflatten
             torch.utils.checkpoint: _CheckpointFrame
             ~torch.Tensor: _is_param

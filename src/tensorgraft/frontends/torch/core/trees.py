@@ -24,6 +24,7 @@ _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex,
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
+    structure: Structure
     try:
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="torch")
     except RuntimeError:  # keys that are tensors, which cannot be sorted
