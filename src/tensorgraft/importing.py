@@ -40,8 +40,8 @@ def _program_freezes() -> bool:
 
 @contextlib.contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """Python's and NumPy's global random numbers go on as if nothing inside had drawn any: JAX does when it is imported,
-    which may be in the middle of a program that has seeded them."""
+    """Python's and NumPy's global random numbers go on as if nothing inside had drawn any. JAX does when it is
+    imported, and that may be in the middle of a program that has seeded them."""
     python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
     states = python and python.getstate(), numpy and numpy.get_state()
     try:

@@ -39,7 +39,8 @@ _MOST = 100_000  # objects
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__"}
-_Cached = type(functools.lru_cache(len))
+
+_REMEMBERS = type(functools.lru_cache(len))
 
 
 def opaque(*kinds: type) -> None:
@@ -312,7 +313,7 @@ class Reachable:
                 self.seen[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
                 for member in vars(cls).values():
-                    if isinstance(member, _Cached):
+                    if isinstance(member, _REMEMBERS):
                         yield member.__name__, member, None
                     elif (fn := function_of(member)) is not None:
                         self.methods.append(fn)
@@ -342,7 +343,7 @@ class Reachable:
             yield name, value(), None
         elif isinstance(value, ContextVar):
             yield from ((name, child, None) for child in self._add(name, ContextValue(value), None).values())
-        elif isinstance(value, _Cached):
+        elif isinstance(value, _REMEMBERS):
             self._caches.append((name, value, value.cache_info()))
             yield name, value.__wrapped__, None
         if type(value).__name__ == "partial" and hasattr(value, "func"):

@@ -795,6 +795,13 @@ def keys_that_are_tensors(device, jit):
 
 
 @case
+def slices_as_arguments(device, jit):
+    x = torch.arange(6.0).to(device)
+    f = jit(lambda x, part, more: x[part] * len(more[part]))
+    return [f(x, slice(*bounds), [1, 2, 3]) for bounds in ((0, 2), (1, None), (0, 2), (None, None, 2), (0, 2.0 > 1))]
+
+
+@case
 def results_that_are_remembered(device, jit):
     @functools.lru_cache
     def scaled(x, n):

@@ -52,6 +52,8 @@ def leaf_key(leaf: Any) -> Any:
         return exact(leaf)
     if leaf.__class__ is Boxed:
         return Boxed
+    if leaf.__class__ is slice and is_plain(bounds := (leaf.start, leaf.stop, leaf.step)):
+        return slice, exact(bounds)
     if isinstance(leaf, np.ndarray):
         return bits_of(leaf)
     if framework_of(leaf) == "tensorgraft":
