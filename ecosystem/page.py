@@ -65,7 +65,19 @@ APART = "\nTests of something else, which are not run:\n\n"
 
 
 def page() -> str:
-    return HEAD + "\n".join([*(_programs(area) for area in AREAS), _suites(), _judges()])
+    """Return the page; of what was not run here, the section stays as it was."""
+    before = {part.partition("\n")[0]: part for part in PAGE.read_text().split("\n## ")[1:]} if PAGE.exists() else {}
+    ran = {
+        **{area: any(OUT.glob(f"programs-{area}-*.jsonl")) for area in AREAS},
+        "suites": any(_results(judge=False)),
+        "judges": any(_results(judge=True)),
+    }
+    sections = [*(_programs(area) for area in AREAS), _suites(), _judges()]
+    kept = []
+    for made, there in zip(sections, ran.values(), strict=True):
+        title = made.partition("\n")[0].removeprefix("## ")
+        kept.append(made if there or title not in before else f"## {before[title]}")
+    return HEAD + "\n".join(section.rstrip("\n") + "\n" for section in kept)
 
 
 def _programs(area: str) -> str:

@@ -359,7 +359,7 @@ def test_modules_and_functions_in_files(tmp_path):
     for f in (tg.graft(plain, onto="torch"), tg.graft(jax.nn.softplus, onto="torch")):
         assert torch.equal(pickle.loads(pickle.dumps(f))(x), f(x))
     for unnamed in (tg.graft(lambda x: x, onto="torch"), tg.graft(eqx.nn.Lambda(lambda x: x), onto="torch")):
-        with pytest.raises((pickle.PicklingError, AttributeError), match="Can't pickle"):
+        with pytest.raises((pickle.PicklingError, AttributeError), match=r"Can't (pickle|get local object)"):
             pickle.dumps(unnamed)
 
 
