@@ -267,10 +267,17 @@ def _around(fn: types.FunctionType) -> Held:
 
     def now() -> list[Any]:
         named = (fn.__kwdefaults__ or {}).values()
-        return [*map(tables.get, names), *map(content_of, cells), *(fn.__defaults__ or ()), *named]
+        return [*map(tables.get, names), *map(content_of, cells), *(fn.__defaults__ or ()), *named, *own]
 
+    own = [vars(fn)] if has_attributes(fn) else []
     defaults = [*(f"default {k}" for k in range(len(fn.__defaults__ or ()))), *(fn.__kwdefaults__ or {})]
-    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults])
+    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults, *(f"{fn.__name__}.__dict__" for _ in own)])
+
+
+def has_attributes(fn: types.FunctionType) -> bool:
+    """Say whether a function has attributes, or may give itself some."""
+    code = fn.__code__
+    return bool(vars(fn).keys() - {"__wrapped__"}) or fn.__name__ in (*code.co_names, *code.co_freevars)
 
 
 def content_of(cell: types.CellType) -> Any:

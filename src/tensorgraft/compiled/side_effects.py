@@ -26,6 +26,7 @@ from tensorgraft.compiled.instructions import codes_of, names_of, stored_names, 
 from tensorgraft.compiled.reach import (
     Named,
     content_of,
+    has_attributes,
     in_library,
     is_bound_builtin,
     is_compiled_function,
@@ -388,6 +389,8 @@ class Reachable:
             yield variable, fn.__globals__[variable], None
         yield from ((f"default {k}", child, None) for k, child in enumerate(fn.__defaults__ or ()))
         yield from ((key, child, None) for key, child in (fn.__kwdefaults__ or {}).items())
+        if has_attributes(fn):
+            yield f"{name}.__dict__", vars(fn), None
 
     # ---- after a trace ---------------------------------------------------------------------------------------------
 

@@ -85,6 +85,14 @@ def item(make: Callable[[], Any], key: Any = 0) -> Callable[[], Access]:
     return access
 
 
+def _function() -> Any:
+    def function() -> None:
+        pass
+
+    function.n = 1
+    return function
+
+
 def _local() -> threading.local:
     local = threading.local()
     local.n = 1
@@ -118,6 +126,7 @@ HOLDERS |= {
     "SimpleNamespace": attribute(lambda: types.SimpleNamespace(n=1)),
     "argparse.Namespace": attribute(lambda: argparse.Namespace(n=1)),
     "threading.local": attribute(_local),
+    "function": attribute(_function),
     "property": attribute(Property),
     "__getattr__": attribute(Forwarding),
     "descriptor": attribute(Described),
