@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,19 +66,36 @@ APART = "\nTests of something else, which are not run:\n\n"
 
 
 def page() -> str:
-    """Return the page; of what was not run here, the section stays as it was."""
-    before = {part.partition("\n")[0]: part for part in PAGE.read_text().split("\n## ")[1:]} if PAGE.exists() else {}
-    ran = {
-        **{area: any(OUT.glob(f"programs-{area}-*.jsonl")) for area in AREAS},
-        "suites": any(_results(judge=False)),
-        "judges": any(_results(judge=True)),
-    }
-    sections = [*(_programs(area) for area in AREAS), _suites(), _judges()]
-    kept = []
-    for made, there in zip(sections, ran.values(), strict=True):
-        title = made.partition("\n")[0].removeprefix("## ")
-        kept.append(made if there or title not in before else f"## {before[title]}")
-    return HEAD + "\n".join(section.rstrip("\n") + "\n" for section in kept)
+    """Return the page; of what was not run here, sections and rows stay as they were."""
+    sections = [
+        _programs(area) if any(OUT.glob(f"programs-{area}-*.jsonl")) else _before(AREAS[area]) for area in AREAS
+    ]
+    return HEAD + "\n".join([*sections, _suites(), _judges()])
+
+
+def _before(section: str) -> str:
+    """Return the section of the page, as it is, that begins as this one."""
+    title = section.partition("\n")[0]
+    parts = PAGE.read_text().split("\n## ")[1:] if PAGE.exists() else []
+    return next((f"## {part.rstrip()}\n" for part in parts if f"## {part}".startswith(f"{title}\n")), "")
+
+
+def _kept(section: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the rows, the notes and the tests apart of suites that were not run here on a backend."""
+    ran = {(r["suite"], r["backend"]) for judge in (True, False) for r in _results(judge)}
+    text, _, apart = _before(section).partition(APART)
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and line not in section]
+    notes, further = (
+        [line for line in lines.splitlines() if line.startswith("- ") and _subject(line) not in ran]
+        for lines in (text, apart)
+    )
+    return [" | ".join(row) for row in rows if (row[0][2:], row[2]) not in ran], notes, further
+
+
+def _subject(note: str) -> tuple[str, str]:
+    """Return the suite and the backend of which a note is."""
+    suite, _, rest = note[2:].partition(" on ")
+    return suite, re.split("[,:]", rest)[0]
 
 
 def _programs(area: str) -> str:
@@ -113,7 +131,7 @@ def _about(area: str, name: str) -> str:
 
 
 def _suites() -> str:
-    lines, notes = [], []
+    lines, notes, _ = _kept(SUITES)
     for r in _results(judge=False):
         share = f"{100 * r['passed'] / max(r['run'], 1):.1f} %"
         tests = f"{r['seconds'] / max(r['native_seconds'], 1e-9):.1f} | {r['seconds']:.1f} s"
@@ -124,11 +142,11 @@ def _suites() -> str:
             f" | {process} | {memory} |"
         )
         notes += _notes(r)
-    return SUITES + "\n".join(lines) + NOT_PASSED + ("\n".join(notes) or "None.") + "\n"
+    return SUITES + "\n".join(sorted(lines)) + NOT_PASSED + ("\n".join(sorted(notes, key=_subject)) or "None.") + "\n"
 
 
 def _judges() -> str:
-    lines, notes, apart = [], [], []
+    lines, notes, apart = _kept(JUDGES)
     for r in _results(judge=True):
         share = f"{100 * r['passed'] / max(r['run'], 1):.1f} %"
         kinds = " | ".join(str(r["kinds"].get(kind, 0)) for kind in ("refused", "wrong", "crash"))
@@ -138,7 +156,7 @@ def _judges() -> str:
         )
         notes += _notes(r)
         apart += [f"- {r['suite']} on {r['backend']}, {n}: {reason}" for reason, n in r["apart"].items()]
-    what = JUDGES + "\n".join(lines) + NOT_PASSED + ("\n".join(notes) or "None.") + "\n"
+    what = JUDGES + "\n".join(sorted(lines)) + NOT_PASSED + ("\n".join(sorted(notes, key=_subject)) or "None.") + "\n"
     return what + (APART + "\n".join(apart) + "\n" if apart else "")
 
 
