@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.compiled.function import Report, call_of
-from tensorgraft.compiled.places import program_frame, quoted
+from tensorgraft.compiled.places import OURS, program_frame, quoted
 from tensorgraft.errors import FallbackError, MissingNameError, TracedValueError
 
 
@@ -42,16 +43,18 @@ def raised_by_the_function(error: Exception) -> bool:
     want of memory."""
     if isinstance(error, TracedValueError | FallbackError | MissingNameError | MemoryError):
         return False
-    if type(error).__module__.partition(".")[0] in _OF_BACKENDS:
+    if isinstance(error, NotImplementedError) or type(error).__module__.partition(".")[0] in _OF_BACKENDS:
         return False
-    place = error.__traceback__
+    place, inside, files = error.__traceback__, False, [""]
     while place is not None:
-        if place.tb_frame.f_code is called.__code__:
-            return True
+        inside = inside or place.tb_frame.f_code is called.__code__
+        files.append(place.tb_frame.f_code.co_filename)
         place = place.tb_next
-    return False
+    ours = files[-1].startswith(OURS)  # then only an operator's own check is not a refusal
+    return inside and (not ours or "/kernels/" in files[-1] or files[-1].startswith(_CHECKS))
 
 
+_CHECKS = os.path.join(OURS, "frontends", "torch", "dispatch", "")
 _OF_BACKENDS = {"jax", "jaxlib", "tensorflow"}
 
 

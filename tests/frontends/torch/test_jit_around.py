@@ -252,14 +252,11 @@ def test_a_program_that_is_typed_in_is_one():
         tg.jit(made["run"])(torch.ones(3, device="graft"))
 
 
-def test_what_makes_a_tensor_on_another_device_runs_uncompiled():
+def test_a_tensor_made_on_another_device_is_refused():
     other = tg.device("numpy")
     of_jax = torch.ones(3, device=tg.device("jax"))
-    run = tg.jit(lambda x: x + torch.ones(3, device=other).to(x.device))
-    with pytest.warns(
-        tg.transforms.UncompiledWarning, match=r"makes a tensor on numpy, and tg\.jit compiles for one device, jax"
-    ):
-        assert run(of_jax).tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match=r"makes a tensor on numpy, and tg\.jit compiles for one device, jax"):
+        tg.jit(lambda x: x + torch.ones(3, device=other).to(x.device))(of_jax)
 
 
 def test_each_call_goes_where_its_arguments_are():

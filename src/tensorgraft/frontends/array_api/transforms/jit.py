@@ -27,14 +27,7 @@ from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Sto
 from tensorgraft.compiled.reach import Reached, roots
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
-from tensorgraft.compiled.uncompiled import (
-    RunsUncompiled,
-    Uncompiled,
-    called,
-    raised_by_the_function,
-    warn_uncompiled,
-    when_traced,
-)
+from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -119,12 +112,6 @@ class Jitted(TracedFunction):
                     trace = self._traced(xp, leaves, structure, objects)
                 except RunsUncompiled as why:
                     return self._uncompiled(known, leaves, str(why))
-                except Exception as error:
-                    if not raised_by_the_function(error):
-                        raise
-                    out = self.fn(*args, **kwargs)  # raises, most likely, with what was done before that
-                    self._uncompiled_from_now_on(known, when_traced(error))
-                    return out
                 known.append(trace if self.check == "never" else self._checked(trace, known, xp, structure, objects))
                 self.report.traces += 1
         try:
@@ -146,12 +133,9 @@ class Jitted(TracedFunction):
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
-        return self._uncompiled_from_now_on(known, why)(leaves)
-
-    def _uncompiled_from_now_on(self, known: list[Any], why: str) -> Uncompiled:
-        warn_uncompiled(self.report.name, why, stacklevel=6)
+        warn_uncompiled(self.report.name, why, stacklevel=5)
         known.append(trace := Uncompiled(self.fn, self.report))
-        return trace
+        return trace(leaves)
 
     def _traced(self, xp: Backend, leaves: list[Any], structure: Any, objects: list[Any]) -> ArrayTrace:
         uses: dict[int, Use] = {}
@@ -213,7 +197,7 @@ class Jitted(TracedFunction):
                         f"reads {world.once}, a clock or an iterator, which has another value each time"
                     )
                 world.is_new = is_new
-                made = called(self.fn, args, kwargs)
+                made = self.fn(*args, **kwargs)
                 args = kwargs = inside = None
                 seen["changes"] = changes = world.changes()
                 if world.drew():
