@@ -155,7 +155,7 @@ def test_values_that_are_asked_for_by_a_list_name_the_line():
         def forward(self, x):
             return x.split(x.sum(0).long().tolist())
 
-    with pytest.raises(TracedValueError, match=r"test_checks\.py:\d+: `return x\.split.*int64 array of shape \(3,\)"):
+    with pytest.raises(TracedValueError, match=r"test_checks\.py:\d+: `return x\.split.*int64 tensor of shape \(3,\)"):
         source(Lists(), torch.ones(3, 3), onto="jax")
 
 

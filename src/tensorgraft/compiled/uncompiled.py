@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -48,13 +47,14 @@ def raised_by_the_function(error: Exception) -> bool:
     place, inside, files = error.__traceback__, False, [""]
     while place is not None:
         inside = inside or place.tb_frame.f_code is called.__code__
+        if place.tb_frame.f_code.co_name == "__torch_dispatch__":  # something of the program's is between operators
+            return False
         files.append(place.tb_frame.f_code.co_filename)
         place = place.tb_next
-    ours = files[-1].startswith(OURS)  # then only an operator's own check is not a refusal
-    return inside and (not ours or "/kernels/" in files[-1] or files[-1].startswith(_CHECKS))
+    last = files[-1]  # of ours: only an operator's own check is not a refusal
+    return inside and (not last.startswith(OURS) or "/kernels/" in last or "/dispatch/" in last)
 
 
-_CHECKS = os.path.join(OURS, "frontends", "torch", "dispatch", "")
 _OF_BACKENDS = {"jax", "jaxlib", "tensorflow"}
 
 

@@ -47,18 +47,6 @@ def attempt(f, *args):
 
 
 @case
-def changes_before_an_error_of_an_operator(device, jit):
-    seen = []
-
-    def f(x):
-        seen.append(1)
-        return x - True
-
-    f = jit(f)
-    return [number(attempt(f, full(1, device)) is None), number(attempt(f, full(1, device)) is None), number(len(seen))]
-
-
-@case
 def changes_before_an_error_of_autograd(device, jit):
     seen, leaf = [1], full(1, device).requires_grad_()
 
