@@ -87,11 +87,8 @@ def backend_class(name: str) -> type[Backend]:
 
 def _named(entry: str) -> Any:
     module, _, attribute = entry.partition(":")
-    with (
-        uncollected(),
-        random_numbers_kept(),
-        held_back(),
-    ):  # a framework of which a half is imported cannot be imported again
+    # an interrupt waits: a framework of which a half is imported cannot be imported again
+    with uncollected(), random_numbers_kept(), held_back():
         return getattr(importlib.import_module(module), attribute)
 
 
