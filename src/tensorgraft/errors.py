@@ -11,7 +11,11 @@ class MissingNameError(ImportError):
     """A name that is not public, and that this needs, is missing in the installed version of a framework."""
 
 
-class TracedValueError(RuntimeError):
+class CompilationError(RuntimeError):
+    """A function does what no compiled program of it can do, and is refused."""
+
+
+class TracedValueError(CompilationError):
     """A program asked for the value of something that is only being traced."""
 
     __init__ = Exception.__init__  # then tf.function, which makes an error that it tells of anew, keeps the class

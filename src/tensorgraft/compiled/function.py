@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.compiled.reach import Reached
-from tensorgraft.compiled.side_effects import Call
+from tensorgraft.compiled.reach import Call, Reached
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
 

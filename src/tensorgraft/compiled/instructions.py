@@ -28,8 +28,24 @@ def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @functools.lru_cache(maxsize=4096)
 def names_of(code: types.CodeType) -> frozenset[str]:
-    """Return the global names and names of attributes that code mentions, functions inside it included."""
-    return frozenset(name for one in codes_of(code) for name in one.co_names)
+    """Return the global names, names of attributes and of modules that code mentions, functions inside it included;
+    also as strings (`getattr(config, "scale")`)."""
+    strings = (text for one in codes_of(code) for text in one.co_consts if isinstance(text, str))
+    names = (name for one in codes_of(code) for name in one.co_names)
+    return frozenset((*names, *(text for text in strings if text.replace(".", "_").isidentifier())))
+
+
+@functools.lru_cache(maxsize=4096)
+def global_names(code: types.CodeType) -> frozenset[str]:
+    """Return the global names, built-in ones among them, that code reads, functions inside it included."""
+    loads = ("LOAD_GLOBAL", "LOAD_NAME")
+    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname in loads)
+
+
+@functools.lru_cache(maxsize=4096)
+def stored_attributes(code: types.CodeType) -> frozenset[str]:
+    """Return the names of attributes that code sets, functions inside it included."""
+    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "STORE_ATTR")
 
 
 @functools.lru_cache(maxsize=4096)

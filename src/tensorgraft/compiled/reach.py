@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextvars import ContextVar
 from operator import is_
 from typing import Any
@@ -24,10 +24,14 @@ from tensorgraft.compiled.places import OURS
 from tensorgraft.compiled.values import is_scalar, same
 
 Named = tuple[str, Any]
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
 MOST, _MOST_OBJECTS = 1 << 14, 100_000  # objects, and elements of one container: what lies beyond is not looked at
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_FRAMEWORKS = frozenset(
+    ("torch", "jax", "jaxlib", "numpy", "scipy", "tensorflow", "keras", "tensorgraft", "optree", "ml_dtypes")
+)
 _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
-_CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias)
+_CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias, types.CodeType)
 
 
 class Reached:
@@ -123,8 +127,11 @@ def walk(
         held = None if framework_of(value) is not None else _held(name, value, in_library)
         if held is None and modules and _is_module(value):
             held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
-        elif held is None and modules and is_of_program(value) and isinstance(getattr(value, "__dict__", None), dict):
-            held = _of_tables(name, value, (value.__dict__,))
+        elif modules and is_of_program(value) and (held is None or isinstance(value, tuple)):
+            attributes = _attributes(name, value)
+            if held is not None:
+                queue.extend(held.children())
+            held = attributes
         if held is not None and len(held.before) > MOST:
             continue
         yield name, value, held
@@ -193,18 +200,22 @@ def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
         return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
     if isinstance(value, list | tuple | deque | set | frozenset):
         return Held(name, value, lambda: list(value))
-    if dataclasses.is_dataclass(value):
-        names = [f.name for f in dataclasses.fields(value)]
-        return Held(name, value, lambda: [getattr(value, n, None) for n in names], [f".{n}" for n in names])
-    if is_namespace(value):
-        names = [f".{n}" for n in vars(value)]
-        return Held(name, value, lambda: [*vars(value), *vars(value).values()], [f" key {n}" for n in names] + names)
+    if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
+        return _attributes(name, value)
     if isinstance(value, ReferenceType):
         return Held(name, value, lambda: [value()], [""])
+    if type(value).__module__ == "logging" and hasattr(value, "getEffectiveLevel"):
+        names = [".level", ".disabled", ".manager.disable"]
+        return Held(name, value, lambda: [value.getEffectiveLevel(), value.disabled, value.manager.disable], names)
     if isinstance(value, ContextVar):
         return Held(name, value, lambda: [value.get(None)], [""])
-    if isinstance(value, types.FunctionType) and not library(value.__code__.co_filename):
-        return _around(value)
+    if isinstance(value, types.FunctionType):
+        if not library(value.__code__.co_filename):
+            return _around(value)
+        names = [name for name, _ in functions_around(value)]
+        return Held("", value, lambda: [fn for _, fn in functions_around(value)], names) if names else None
+    if isinstance(value, KeysView | ValuesView | ItemsView):
+        return Held(name, value, lambda: list(value))
     if isinstance(value, types.MethodType):
         return Held("", value, lambda: [value.__func__, value.__self__], [name, "self"])
     if is_bound_builtin(value):
@@ -217,6 +228,18 @@ def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
     return None
 
 
+def _attributes(name: str, value: Any) -> Held:
+    """The class of an object, and its attributes."""
+    own: Any = getattr(value, "__dict__", {})
+    slots = slots_of(type(value))
+
+    def now() -> list[Any]:
+        return [type(value), *own, *own.values(), *(getattr(value, n, None) for n in slots)]
+
+    names = [f".{n}" for n in own]
+    return Held(name, value, now, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)])
+
+
 # of the standard library, and no base of anything else: what a program keeps its values in
 _NAMESPACES = {
     ("types", "SimpleNamespace"),
@@ -225,6 +248,7 @@ _NAMESPACES = {
     ("_thread", "_local"),
     ("collections", "UserList"),
     ("collections", "UserDict"),
+    ("queue", "Queue"),
 }
 
 
@@ -267,11 +291,27 @@ def _around(fn: types.FunctionType) -> Held:
 
     def now() -> list[Any]:
         named = (fn.__kwdefaults__ or {}).values()
-        return [*map(tables.get, names), *map(content_of, cells), *(fn.__defaults__ or ()), *named, *own]
+        around = *map(tables.get, names), *map(content_of, cells)
+        return [*around, *(fn.__defaults__ or ()), *named, *own, fn.__code__]
 
     own = [vars(fn)] if has_attributes(fn) else []
     defaults = [*(f"default {k}" for k in range(len(fn.__defaults__ or ()))), *(fn.__kwdefaults__ or {})]
-    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults, *(f"{fn.__name__}.__dict__" for _ in own)])
+    attributes = [f"{fn.__name__}.__dict__" for _ in own]
+    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults, *attributes, f"{fn.__name__}.__code__"])
+
+
+def functions_around(fn: types.FunctionType) -> list[Named]:
+    """Return the functions of the program that one of a library has been made of: what a decorator has wrapped, also
+    in a table (`functools.singledispatch`)."""
+    around = [
+        (name, content_of(cell)) for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+    ]
+    tables = [(name, list(v.values())) for name, v in around if isinstance(v, dict) and len(v) < _MOST_WRAPPED]
+    flat = [*around, *((name, v) for name, values in tables for v in values)]
+    return [(name, v) for name, v in flat if isinstance(v, types.FunctionType | types.MethodType)]
+
+
+_MOST_WRAPPED = 1000
 
 
 def has_attributes(fn: types.FunctionType) -> bool:
@@ -296,11 +336,13 @@ def _names(code: types.CodeType) -> Iterable[str]:
 
 
 def is_of_program(value: Any) -> bool:
-    """An object of a class that the program has made."""
-    if not type(value).__flags__ & 1 << 9 or callable(getattr(type(value), "__torch_function__", None)):
+    """Say whether an object is of a class that is written in Python, and neither the standard library's nor one of a
+    framework: the program's, or that of a package which it uses."""
+    kind = type(value)
+    if not kind.__flags__ & 1 << 9 or callable(getattr(kind, "__torch_function__", None)):
         return False
-    home = sys.modules.get(type(value).__module__)
-    return not in_library(getattr(home, "__file__", None) or "")
+    home = kind.__module__.partition(".")[0]
+    return home == "__main__" or not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
 
 
 def slots_of(kind: type) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import io
 import random
 import sys
 import types
@@ -22,10 +23,13 @@ from typing import Any
 from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.instructions import codes_of, names_of, stored_names, uses_of
+from tensorgraft.compiled.instructions import codes_of, global_names, names_of, stored_attributes, stored_names, uses_of
+from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.reach import (
+    Call,
     Named,
     content_of,
+    functions_around,
     has_attributes,
     in_library,
     is_bound_builtin,
@@ -49,7 +53,6 @@ def opaque(*kinds: type) -> None:
     _OPAQUE.extend(kinds)
 
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
 Find = Callable[[Call], Any]
 
 
@@ -109,19 +112,29 @@ class Variables:
 class Namespace:
     """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
 
-    def __init__(self, of: Any, names: Iterable[str]) -> None:
+    def __init__(self, of: Any, names: Iterable[str], stored: Collection[str] = ()) -> None:
+        """`stored`: names that the functions may add."""
         self.of = of
-        self.names = [n for n in names if n in vars(of) and not (n.startswith("__") and n.endswith("__"))]
+        above = [vars(cls) for cls in of.__mro__[:-1]] if isinstance(of, type) else [vars(of)]
+        public = [n for n in names if not _is_special(n)]
+        self.names = [n for n in public if any(n in space for space in above)]
+        if isinstance(of, type):  # which nobody needs to mention
+            self.names += [n for n, v in vars(of).items() if _is_special(n) and isinstance(v, types.FunctionType)]
+        self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
 
     def entries(self) -> dict[str, Any]:
         own = vars(self.of)
-        return {name: own[name] for name in self.names if name in own}
+        return {name: own[name] for name in self._all if name in own}
 
     def put(self, key: str, value: Any) -> None:
         setattr(self.of, key, value)
 
     def drop(self, key: str) -> None:
         delattr(self.of, key)
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name != "__getattribute__"
 
 
 class Slots:
@@ -214,6 +227,7 @@ class Change:
     dropped: list[Any]  # keys, or elements of a set
     order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
     counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much
+    moved: list[Any] | None = None  # keys of a dict in the order that they have come to
 
     def apply(self, of: Any, new: Sequence[Any]) -> None:
         """Do the same to `of`, the table of a call, with the values of that call."""
@@ -235,6 +249,17 @@ class Change:
                 _drop(of, key)
             for key, value in zip(self.keys, new, strict=True):
                 _put(of, key, entry_of(of, key) + counts[key] if key in counts else value)
+            if self.moved is not None:
+                _reorder(of, self.moved)
+
+
+def _reorder(of: Any, keys: Iterable[Any]) -> None:
+    """Move these entries of a dict to its end, in this order."""
+    for key in keys:
+        if key in of:
+            value = of[key]
+            _drop(of, key)
+            _put(of, key, value)
 
 
 def entry_of(of: Any, key: Any) -> Any:
@@ -253,6 +278,8 @@ class Reachable:
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
         self.methods: list[types.FunctionType] = []  # of the program's classes
         self.objects: list[Table] = []  # attributes of objects of the program's classes
+        self.owners: list[Any] = []  # those objects
+        self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
@@ -261,15 +288,28 @@ class Reachable:
         args, kwargs = call
         self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
         self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
-        names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
-        for name, space in self._spaces:
-            self._add(name, Namespace(space, names), None)
+        names = self._walk_spaces()
         # what gives another value each time, as far as the function's code mentions it
         self.reads_vars = "vars" in names or "__dict__" in names
         self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
+        if "argv" in names:
+            self._walk([("sys.argv", sys.argv, None)])
         if "environ" in names or "getenv" in names:
             self._add("os.environ", Environment(), None)
         self._dice = _random_state(self.generators)
+
+    def _walk_spaces(self) -> dict[str, Any]:
+        """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
+        until there are no further functions; return the names that all of them mention."""
+        known = -1, -1
+        while known != (known := (len(self.codes), len(self._spaces))):
+            names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
+            stored = {name for code in self.codes for name in stored_attributes(code)}
+            tables = [(name, Namespace(space, names, stored)) for name, space in self._spaces]
+            self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
+        for name, table in tables:
+            self._add(name, table, None)
+        return names
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
         self.tables[id(of)] = table = Table(name, of, entries_of(of), find)
@@ -288,9 +328,11 @@ class Reachable:
             if isinstance(value, type | types.ModuleType):
                 queue.extend(self._space(name, value))
                 self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
-            elif _is_clock(value) or _is_iterator(value):
+            elif is_outside(value) or _is_iterator(value):
                 _, dot, attribute = name.rpartition(".")
                 self._once.append((name, attribute if dot else None))
+            elif isinstance(value, io.IOBase):
+                self._once += [(f"{name}.{method}", method) for method in _STREAMED]
             elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
                 self.generators.append(value)
             elif is_bound_builtin(value):
@@ -306,7 +348,7 @@ class Reachable:
             return
         if not value.__flags__ & 1 << 9:  # made in C
             return
-        for cls in value.__mro__:
+        for cls in (*value.__mro__, *type(value).__mro__):
             home = sys.modules.get(cls.__module__)
             if not cls.__flags__ & 1 << 9 or in_library(getattr(home, "__file__", None) or ""):
                 continue
@@ -316,7 +358,7 @@ class Reachable:
                 for member in vars(cls).values():
                     if isinstance(member, _REMEMBERS):
                         yield member.__name__, member, None
-                    elif (fn := function_of(member)) is not None:
+                    for fn in functions_of(member):
                         self.methods.append(fn)
                         yield fn.__qualname__, fn, None
 
@@ -366,8 +408,10 @@ class Reachable:
         if isinstance(own, dict):
             for key, child in self._add(name, own, None if find is None else _attributes_of(find)).items():
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
-            if find is None and is_of_program(value):
-                self.objects.append(self.tables[id(own)])
+            if is_of_program(value):
+                self.owners.append(value)
+                if find is None:
+                    self.objects.append(self.tables[id(own)])
         if made_in_python and (slots := slots_of(cls)):
             table = Slots(value, slots)
             found = None if find is None else lambda call: Slots(find(call), slots)
@@ -375,18 +419,24 @@ class Reachable:
                 yield f"{name}.{key}", child, _attribute(find, key)
 
     def _function(self, name: str, fn: types.FunctionType) -> Iterator[tuple[str, Any, Find | None]]:
-        library = in_library(fn.__code__.co_filename)
-        for variable, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-            child = content_of(cell)
-            if not library or isinstance(child, types.FunctionType | types.MethodType):
-                yield variable, child, None
-        if library:
+        if in_library(fn.__code__.co_filename):
+            yield from ((variable, child, None) for variable, child in functions_around(fn))
             return
+        for variable, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            yield variable, content_of(cell), None
         self.codes.append(fn.__code__)
         self._add(name, Variables(fn), None)
+        dynamic = sorted(global_names(fn.__code__) & _DYNAMIC - fn.__globals__.keys())
+        self._once += [(f"{called}()", None) for called in dynamic]
         mentioned = {n for code in codes_of(fn.__code__) for n in code.co_names}
         for variable in sorted(mentioned & fn.__globals__.keys()):
-            yield variable, fn.__globals__[variable], None
+            if is_outside(value := fn.__globals__[variable]):
+                self.outside.append((fn.__globals__, variable))
+            else:
+                yield variable, value, None
+        package = str(fn.__globals__.get("__package__") or "")
+        for module in modules_named(names_of(fn.__code__), package):
+            yield module.__name__, module, None
         yield from ((f"default {k}", child, None) for k, child in enumerate(fn.__defaults__ or ()))
         yield from ((key, child, None) for key, child in (fn.__kwdefaults__ or {}).items())
         if has_attributes(fn):
@@ -488,6 +538,8 @@ def restore(of: Any, before: Any) -> None:
     for key, value in before.items():
         if key not in now or now[key] is not value:
             _put(of, key, value)
+    if isinstance(of, dict) and len(of) == len(before) and list(of) != list(before):
+        _reorder(of, before)
 
 
 def _change(table: Table) -> Change | None:
@@ -502,18 +554,26 @@ def _change(table: Table) -> Change | None:
         places = {id(v): k for k, v in reversed(list(enumerate(before)))}
         order = [k if k < n and before[k] is v else places.get(id(v)) for k, v in enumerate(now)]
         return Change(table, [v for v, k in zip(now, order, strict=True) if k is None], [], [], order)
-    if len(now) == len(before) and all(map(is_, now.values(), before.values())) and now.keys() == before.keys():
+    if len(now) == len(before) and all(map(is_, now.values(), before.values())) and list(now) == list(before):
         return None
     keys = [k for k, v in now.items() if k not in before or before[k] is not v]
     keys = [k for k in keys if k not in before or not same(before[k], now[k])]
     dropped = [k for k in before if k not in now]
-    return Change(table, [now[k] for k in keys], keys, dropped) if keys or dropped else None
+    in_order = [k for k in before if k in now] + [k for k in keys if k not in before]
+    moved = list(now) if isinstance(table.of, dict) and in_order != list(now) else None
+    return Change(table, [now[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
+
+
+def functions_of(member: Any) -> list[types.FunctionType]:
+    """Return the functions behind an entry of a class: a method, of any kind, or what a property calls."""
+    names = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")
+    inner = [member, *(getattr(member, name, None) for name in names)]
+    return [fn for fn in inner if isinstance(fn, types.FunctionType)]
 
 
 def function_of(member: Any) -> types.FunctionType | None:
-    """Return the function behind an entry of a class: a method, of any kind, or what a property calls."""
-    inner = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
-    return inner if isinstance(inner, types.FunctionType) else None
+    """Return the first of `functions_of`, which is called when the entry is read."""
+    return next(iter(functions_of(member)), None)
 
 
 def _substituted(value: Any, others: dict[int, Any]) -> Any:
@@ -524,6 +584,14 @@ def _substituted(value: Any, others: dict[int, Any]) -> Any:
         if any(map(is_not, made, value)):
             return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
     return value
+
+
+def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
+    """Return the modules, of those that are loaded, that `import` inside a function of a package finds by a name."""
+    parts = package.split(".") if package else []
+    above = ["", *(".".join(parts[: k + 1]) + "." for k in range(len(parts)))]
+    found = (sys.modules.get(before + name) for name in sorted(names) for before in above)
+    return [module for module in found if isinstance(module, types.ModuleType)]
 
 
 # ---- paths -----------------------------------------------------------------------------------------------------------
@@ -552,16 +620,14 @@ def _attributes_of(find: Find) -> Find:
 # ---- random numbers and clocks ---------------------------------------------------------------------------------------
 
 
+_STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
+_DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
+
 # by the name of a module or class: `time` itself is mentioned wherever the module is
 _CLOCKS = {
-    "time": ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time"),
     "datetime": ("now", "today", "utcnow"),
     "date": ("today",),
 }
-
-
-def _is_clock(value: Any) -> bool:
-    return type(value) is types.BuiltinFunctionType and value.__module__ == "time" and "sleep" not in value.__name__
 
 
 def _is_iterator(value: Any) -> bool:
@@ -577,6 +643,8 @@ def _random_state(generators: Sequence[Any]) -> list[Any]:
 
 
 def _state_of(generator: Any) -> Any:
+    if isinstance(generator, random.SystemRandom):
+        return None
     if isinstance(generator, random.Random):
         return generator.getstate()
     if hasattr(generator, "bit_generator"):
@@ -600,7 +668,8 @@ def _set_random_state(states: list[Any], generators: Sequence[Any]) -> None:
         sys.modules["numpy.random"].set_state(states[1])
     for one, state in zip(generators, states[2:], strict=True):
         if isinstance(one, random.Random):
-            one.setstate(state)
+            if state is not None:
+                one.setstate(state)
         elif hasattr(one, "bit_generator"):
             one.bit_generator.state = state
         elif state is not None:

@@ -37,12 +37,13 @@ from tensorgraft.compiled.values import Replaceable, is_plain, same
 from tensorgraft.errors import TracedValueError
 
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
+_KEPT = 1 << 28  # bytes of arrays that a trace keeps so that it can put them back
 
 
 class Contents:
-    """An array that can be written, and its values."""
+    """An array that can be written, and its values, or no more than their hash (`keep`)."""
 
-    def __init__(self, name: str, array: Any, framework: str) -> None:
+    def __init__(self, name: str, array: Any, framework: str, keep: bool = True) -> None:
         self.name, self.of, self._framework = name, array, framework
         host = _on_host(array, framework)
         if host.nbytes > _LARGEST:
@@ -52,15 +53,24 @@ class Contents:
                 "  pass it:      as an argument, as a tensor or an array of the program\n"
                 "  forbid it:    array.flags.writeable = False, for one of NumPy"
             )
-        self._values = bits_of(host)
+        self._kept = keep
+        self._values = self._now(host)
         self._objects = list(host.ravel()) if host.dtype.hasobject else []
 
+    def _now(self, host: np.ndarray) -> Any:
+        return bits_of(host) if self._kept else hash(bits_of(host))
+
     def holds(self) -> bool:
-        return bits_of(_on_host(self.of, self._framework)) == self._values
+        return self._now(_on_host(self.of, self._framework)) == self._values
 
     def put_back(self) -> None:
-        """Write the values that it had, where it has others."""
+        """Write the values that it had, where it has others. Raises TracedValueError where they were not kept."""
         if not self.holds():
+            if not self._kept:
+                raise TracedValueError(
+                    f"a compiled function writes {self.name} of {self._framework}, and reaches so many that their"
+                    " values before the call were not kept: it has been written once. Write it outside of the function"
+                )
             dtype, shape, held = self._values
             if isinstance(held, tuple):  # objects
                 before = np.empty(len(held), object)
@@ -82,6 +92,7 @@ class Surroundings:
         self._own, self._backend = own, backend
         self._containers: list[Held] = []
         self._arrays: list[Contents] = []
+        self._watched: list[Contents] = []
         self._seen: dict[int, Any] = {}
         self._objects: list[Any] = []  # of the program's classes
         self._nows: list[Callable[[], list[Any]]] = []
@@ -103,10 +114,26 @@ class Surroundings:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
                     self._arrays.append(Contents(its_name, x, framework))
             elif held is not None:
-                if (held.before or isinstance(x, _GROWING) or is_of_program(x)) and not isinstance(x, _FIXED):
+                grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
+                if (held.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
                     self._containers.append(held)
+                if isinstance(x, tuple) and is_of_program(x):
+                    self._objects.append(x)
             elif is_of_program(x):
                 self._objects.append(x)
+
+    def watch(self, world: Reachable) -> None:
+        """Take the values of further arrays that the function may write, before it is traced."""
+        known = {id(one.of) for one in self._arrays}
+        kept = 0
+        for x in world.seen.values():
+            framework = framework_of(x) or ("memory" if _is_buffer(x) else None)
+            if framework is None or id(x) in known or self._is_own(x, framework) or not _is_mutable(x, framework):
+                continue
+            size = _on_host(x, framework).nbytes
+            if size <= _LARGEST:  # a larger one is refused where the function reads it
+                kept += size
+                self._watched.append(Contents(f"an array of {framework}", x, framework, keep=kept <= _KEPT))
 
     def _is_own(self, x: Any, framework: str) -> bool:
         if framework != self._own:
@@ -125,15 +152,19 @@ class Surroundings:
         at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
         whose variables count, too. `whole`: objects all of whose attributes count. Raises RunsUncompiled for arrays of
         other frameworks that it has written."""
-        written = next((one for one in self._arrays if not one.holds()), None)
+        written = next((one for one in (*self._arrays, *self._watched) if not one.holds()), None)
         if written is not None:
             self.undo()
-            raise RunsUncompiled(f"writes {written.name}, an array of another framework than its own")
+            raise RunsUncompiled(f"writes {written.name}, which is of another framework than its own")
+        self._watched.clear()
+        if id(sys.argv) in world.tables:
+            self.add("sys.argv", sys.argv)
         for fn in methods:
             self.add(fn.__qualname__, fn)
+        added = {id(change.table): [k for k in change.keys if k not in change.table.before] for change in changes}
         for table in world.tables.values():
             if isinstance(table.of, Namespace | Environment):
-                self._guard_names(table)
+                self._guard_names(table, added.get(id(table), ()))
         for table in world.objects if world.reads_vars else ():  # not by their names alone
             self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
         for owner in whole:
@@ -154,12 +185,12 @@ class Surroundings:
 
     def undo(self) -> None:
         """Give the arrays of other frameworks the values that they had before the trace."""
-        for one in self._arrays:
+        for one in (*self._arrays, *self._watched):
             one.put_back()
 
-    def _guard_names(self, table: Table) -> None:
+    def _guard_names(self, table: Table, added: Iterable[str]) -> None:
         space, absent = table.of, object()
-        names = list(table.before) if isinstance(space, Environment) else space.names
+        names = list(table.before) if isinstance(space, Environment) else [*space.names, *added]
 
         def now() -> list[Any]:
             own = space.entries()

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorgraft.compiled.function import Report, call_of
 from tensorgraft.compiled.places import OURS, program_frame, quoted
-from tensorgraft.errors import FallbackError, MissingNameError, TracedValueError
+from tensorgraft.errors import CompilationError, FallbackError, MissingNameError
 
 
 class RunsUncompiled(Exception):
@@ -20,16 +20,18 @@ class UncompiledWarning(UserWarning):
     """A function under `tg.jit` runs as eager code, since it does what a compiled program cannot do at every call."""
 
 
-def warn_uncompiled(name: str, why: str, stacklevel: int) -> None:
-    """Warn once for a signature that it runs as eager code."""
+def warn_uncompiled(name: str, why: str) -> None:
+    """Warn once for a signature, at the program's line, that it runs as eager code."""
     frame = program_frame(sys._getframe(1))
-    where = name if frame is None else quoted(frame.f_code.co_filename, frame.f_lineno)
-    warnings.warn(
-        f"{where}: {name} {why}. It runs uncompiled, operator by operator; do that outside, and pass what comes of it,"
-        " for a compiled program",
-        UncompiledWarning,
-        stacklevel=stacklevel,
+    if frame is None:
+        frame = sys._getframe(1)
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    words = (
+        f"{quoted(file, line)}: {name} {why}. It runs uncompiled, operator by operator; do that outside, and pass what"
+        " comes of it, for a compiled program"
     )
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(words, UncompiledWarning, file, line, frame.f_globals.get("__name__"), registry)
 
 
 def called(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -40,20 +42,19 @@ def called(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 def raised_by_the_function(error: Exception) -> bool:
     """Say whether the function itself has raised an error, as its eager code would, and not a trace, a backend, or
     want of memory."""
-    if isinstance(error, TracedValueError | FallbackError | MissingNameError | MemoryError):
+    if isinstance(error, CompilationError | FallbackError | MissingNameError | MemoryError):
         return False
-    if isinstance(error, NotImplementedError) or type(error).__module__.partition(".")[0] in _OF_BACKENDS:
+    if type(error).__module__.partition(".")[0] in _OF_BACKENDS:
         return False
-    place, inside, files = error.__traceback__, False, [""]
+    place, inside, code = error.__traceback__, False, called.__code__
     while place is not None:
-        inside = inside or place.tb_frame.f_code is called.__code__
-        if place.tb_frame.f_code.co_name == "__torch_dispatch__":  # something of the program's is between operators
-            return False
-        files.append(place.tb_frame.f_code.co_filename)
+        code = place.tb_frame.f_code
+        inside = inside or code is called.__code__
+        if code.co_name == "__torch_dispatch__" and not code.co_filename.startswith(OURS):
+            return False  # a mode or a subclass of the program's is between the operators
         place = place.tb_next
-    last = files[-1]  # of ours: only an operator's own check is not a refusal
-    inner = last.removeprefix(OURS)  # wherever the package lies
-    return inside and (not last.startswith(OURS) or "/kernels/" in inner or "/dispatch/" in inner)
+    missing = isinstance(error, NotImplementedError) and code.co_filename.startswith(OURS)
+    return inside and not missing
 
 
 _OF_BACKENDS = {"jax", "jaxlib", "tensorflow"}

@@ -35,59 +35,6 @@ def number(value):
     return torch.tensor(float(value))
 
 
-def attempt(f, *args):
-    """What a call returns; None where it raises."""
-    try:
-        return f(*args)
-    except (RuntimeError, KeyError):
-        return None
-
-
-# ---- exceptions ------------------------------------------------------------------------------------------------------
-
-
-@case
-def changes_before_an_error_of_autograd(device, jit):
-    seen, leaf = [1], full(1, device).requires_grad_()
-
-    def f(x):
-        nonlocal seen
-        seen += [3.0]
-        x.mul_(0.5)
-
-    return [number(attempt(jit(f), leaf) is None), number(len(seen)), leaf]
-
-
-@case
-def hooks_before_an_error(device, jit):
-    leaf = full(1, device).requires_grad_()
-
-    def f(x):
-        v = x * 1.0
-        leaf.register_hook(lambda g: g * 2)
-        v.sum().backward()
-        v.sum().backward()
-
-    f = jit(f)
-    attempt(f, leaf[None])
-    attempt(f, leaf[None])
-    return [leaf.grad]
-
-
-@case
-def an_error_in_the_second_call(device, jit):
-    seen = []
-
-    def f(x):
-        seen.append(len(seen))
-        if len(seen) == 2:
-            raise KeyError("two")
-        return x + len(seen)
-
-    f = jit(f)
-    return [*(t for t in (attempt(f, full(1, device)) for _ in range(4)) if t is not None), number(len(seen))]
-
-
 # ---- histories and hooks ---------------------------------------------------------------------------------------------
 
 
@@ -172,6 +119,20 @@ def requires_grad_of_a_parameter_in_a_list(device, jit):
     return [number(before), number(f(x).requires_grad)]
 
 
+@case
+def a_leaf_that_needs_no_gradient_any_more(device, jit):
+    a, b = (full(k, device).requires_grad_() for k in (2, 3))
+    f = jit(lambda x: x * a * b)
+    gradients = []
+    for _ in range(2):
+        a.requires_grad_()
+        y = f(full(1, device))
+        a.requires_grad_(False)
+        y.sum().backward()
+        gradients += [number(a.grad is None), b.grad.clone()]
+    return gradients
+
+
 # ---- arrays of NumPy -------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +161,27 @@ def array_that_is_read_through_a_view(device, jit):
 
     f = jit(f)
     return [*(f(full(1, device)) for _ in range(3)), torch.from_numpy(base), number(view.flags.writeable)]
+
+
+class Counts(nn.Module):
+    counts = np.zeros(2, np.float32)
+
+    def forward(self, x):
+        WRITTEN[0] *= 0.5
+        self.counts += 1
+        return x * 2
+
+
+WRITTEN = np.ones(1, np.float32)
+
+
+@case
+def arrays_that_a_method_writes(device, jit):
+    WRITTEN[:], Counts.counts[:] = 1, 0
+    f = jit(Counts())
+    for _ in range(3):
+        f(full(1, device))
+    return [torch.from_numpy(WRITTEN.copy()), torch.from_numpy(Counts.counts.copy())]
 
 
 # ---- side effects ----------------------------------------------------------------------------------------------------

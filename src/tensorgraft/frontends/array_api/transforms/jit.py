@@ -23,6 +23,7 @@ from tensorgraft.compiled.function import (
     unflatten_call,
 )
 from tensorgraft.compiled.objects import Template, noting_new
+from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.reach import Reached, roots
 from tensorgraft.compiled.side_effects import Reachable
@@ -133,7 +134,7 @@ class Jitted(TracedFunction):
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
-        warn_uncompiled(self.report.name, why, stacklevel=5)
+        warn_uncompiled(self.report.name, why)
         known.append(trace := Uncompiled(self.fn, self.report))
         return trace(leaves)
 
@@ -169,6 +170,9 @@ class Jitted(TracedFunction):
         surroundings = Surroundings("tensorgraft", xp)
         for name, value in roots(self.fn):
             surroundings.add(name, value)
+        for leaf in leaves:
+            if not (isinstance(leaf, Array) or is_plain(leaf)):
+                surroundings.add("an argument", leaf)
         numbers: dict[int, NumberInput] = {}
         alive: list[tuple[Use, weakref.ref[Any]]] = []
 
@@ -193,11 +197,13 @@ class Jitted(TracedFunction):
                 args, kwargs = unflatten_call(structure, inside) if uses else call_of(leaves)
                 seen["world"] = world = Reachable([("", self.fn)], (args, kwargs))
                 if world.once is not None:
-                    raise RunsUncompiled(
-                        f"reads {world.once}, a clock or an iterator, which has another value each time"
-                    )
+                    raise RunsUncompiled(f"reads {world.once}, which may be something else each time")
+                surroundings.watch(world)
                 world.is_new = is_new
-                made = self.fn(*args, **kwargs)
+                seen["said"] = said = OutsideCalls()
+                with said.watched(world.outside):
+                    made = self.fn(*args, **kwargs)
+                said.settled()
                 args = kwargs = inside = None
                 seen["changes"] = changes = world.changes()
                 if world.drew():
@@ -302,6 +308,7 @@ class Jitted(TracedFunction):
             template=seen["template"],
             finds=[] if seen["template"] is None else [world.finds.get(id(x)) for x in seen["template"].old],
             changes=seen["changes"],
+            said=seen["said"],
         )
 
 

@@ -12,6 +12,7 @@ import optree
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.function import call_of
 from tensorgraft.compiled.objects import Template
+from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.compiled.surroundings import Surroundings
@@ -75,12 +76,14 @@ class ArrayTrace:
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
     finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
+    said: OutsideCalls
     record: Record | None = None  # where another trace is to be compared with it
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")
         plain = not (len(self.written) or self.checks or self.backend.mutable or any(self.devices))
-        plain = plain and self.template is None
+        plain = plain and self.template is None and not self.said
+        self._ran = False
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # where to look in new storages, if the results are these in their order, and nothing else
         self._only = [result.geometry for result in self.results] if in_order else None
@@ -106,8 +109,11 @@ class ArrayTrace:
                     results = [self._leaf(result, cells, leaves) for result in self.results]
                 finally:  # the arrays before may have been given up
                     together(self._write, list(zip(self.written(leaves), arrays, strict=False)))
+            built = None if self.template is None else self._built(self.template, results, leaves)
+            self.said.repeat(first=not self._ran)
+            self._ran = True
             if self.template is not None:
-                return self._built(self.template, results, leaves)
+                return built
         return optree.tree_unflatten(self.structure, results)
 
     def _built(self, template: Template, arrays: list[Any], leaves: Sequence[Any]) -> Any:

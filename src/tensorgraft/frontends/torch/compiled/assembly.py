@@ -184,6 +184,7 @@ def assemble(
         template=seen["template"],
         finds=[] if seen["template"] is None else [world.finds.get(id(x)) for x in seen["template"].old],
         changes=changes,
+        said=seen["said"],
         tape=tape,
         roots=seen["roots"],
         ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],

@@ -20,6 +20,7 @@ import torch
 
 from tensorgraft.compiled.program import Feed
 from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.errors import CompilationError
 from tensorgraft.frontends.torch.compiled.host import raw_gradient
 from tensorgraft.frontends.torch.compiled.loops import Loops
 from tensorgraft.frontends.torch.core import codes, state
@@ -156,8 +157,8 @@ class Capture:
         known = self.looks.get(id(t))
         return known is not None and known[0]() is t
 
-    def _elsewhere(self, does: str, cell: Storage, instead: str) -> RuntimeError:
-        return RuntimeError(
+    def _elsewhere(self, does: str, cell: Storage, instead: str) -> CompilationError:
+        return CompilationError(
             f"{here()} {does} a tensor on {cell.backend.name}, and tg.jit compiles for one device, {self.backend.name}:"
             f" {instead}"
         )

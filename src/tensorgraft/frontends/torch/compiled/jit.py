@@ -22,6 +22,7 @@ from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
+from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.reach import roots
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
@@ -196,7 +197,7 @@ class Compiled(TracedFunction):
         return self._uncompiled_from_now_on(known, why)(leaves)
 
     def _uncompiled_from_now_on(self, known: list[Any], why: str) -> Uncompiled:
-        warn_uncompiled(self.report.name, why, stacklevel=7)
+        warn_uncompiled(self.report.name, why)
         known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
         return trace
 
@@ -309,7 +310,7 @@ class Compiled(TracedFunction):
         call = call_of(leaves)
         capture.world = world = Reachable([("", self.fn)], call)
         if world.once is not None:
-            raise RunsUncompiled(f"reads {world.once}, a clock or an iterator, which has another value each time")
+            raise RunsUncompiled(f"reads {world.once}, which may be something else each time")
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if on_host(t):
@@ -332,9 +333,11 @@ class Compiled(TracedFunction):
         for leaf in leaves:
             if not isinstance(leaf, Boxed | np.ndarray):
                 surroundings.add("an argument", leaf)
+        surroundings.watch(world)
         keyed = {id(x) for leaf in leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
         reads = Reads(surroundings, world, keyed)
-        owners = [v for v in (*self._reached.fixed, *leaves, *surroundings.new_objects()) if not isinstance(v, Tensor)]
+        reached = *self._reached.fixed, *leaves, *surroundings.new_objects(), *world.owners
+        owners = [v for v in reached if not isinstance(v, Tensor)]
         seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings, "cells": cells, "template": None}
 
         def traced() -> list[Array]:
@@ -348,7 +351,10 @@ class Compiled(TracedFunction):
                 before, groups = modes(), Groups(world.seen.values())
                 capture.undos.append(groups.restore)
                 with noting(reads, *owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-                    out = called(self.fn, args, kwargs)
+                    seen["said"] = said = OutsideCalls()
+                    with said.watched(world.outside):
+                        out = called(self.fn, args, kwargs)
+                    said.settled()
                     seen["grad_mode"] = torch.is_grad_enabled()
                 if capture.uncompiled is not None:
                     raise RunsUncompiled(capture.uncompiled)

@@ -12,6 +12,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tensorgraft.errors import CompilationError
 from tensorgraft.frontends.torch.core import devices, state
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.hub.backend import Backend
@@ -42,7 +43,9 @@ def lazy(compile: When) -> Iterator[Figures]:
     """Record what runs on the current device, if its backend tells shapes without computing. See `tg.lazy`."""
     slot = devices.slot_at(None)
     if state.now.capture is not None:
-        raise RuntimeError("tg.lazy() inside a function compiled by tg.jit, which is one program already: leave it out")
+        raise CompilationError(
+            "tg.lazy() inside a function compiled by tg.jit, which is one program already: leave it out"
+        )
     if slot.backend in _active or type(slot.backend).eval_shape is Backend.eval_shape:
         yield slot.backend.figures if isinstance(slot.backend, RecordedBackend) else Figures()
         return

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.function import one_at_a_time
@@ -61,6 +62,7 @@ class Tape:
         self.roots = roots
         self.before = before  # the tape whose graph this one's goes on into
         self.leaves: list[Tensor] = []  # what the graph ends in: parameters and arguments
+        self._edges: list[GradientEdge] = []  # of the leaves: they need not require gradients any more
         self.spoilt: Exception | None = None  # why there can be no backward pass
         self.arrays: list[Array] = []  # residuals in the traced program, each once; those of tapes before come first
         self._first: int = 0 if before is None else before._first + before._count
@@ -273,7 +275,7 @@ class Tape:
             table.clear()
         given = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
 
-        def slopes(of: Sequence[Tensor], without: Tensor | None = None) -> list[Tensor | None]:
+        def slopes(of: Sequence[Tensor | GradientEdge], without: Tensor | None = None) -> list[Tensor | None]:
             begun = [(t, dy) for t, dy in given if t is not without]
             if not begun or not of:
                 return [None] * len(of)
@@ -287,7 +289,7 @@ class Tape:
         try:
             with OwnMode():  # in which PyTorch's derivatives ask for no values
                 # of a result outside autograd retains what comes from there
-                return [*slopes(self.leaves), *(slope for t in self.retained for slope in slopes([t], t))]
+                return [*slopes(self._edges), *(slope for t in self.retained for slope in slopes([t], t))]
         finally:
             for table, entries in hidden:
                 table.update(entries)
@@ -507,6 +509,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
         variable = getattr(node, "variable", None)
         if variable is not None:
             tape.leaves.append(variable)
+            tape._edges.append(GradientEdge(node, 0))
             continue
         if node._sequence_nr() < first_node:
             if before is not None:  # its graph

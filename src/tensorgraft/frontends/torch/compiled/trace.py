@@ -13,6 +13,7 @@ import torch
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.objects import Template
+from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
@@ -81,6 +82,7 @@ class Trace:
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
     finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
+    said: OutsideCalls
     grad_mode: bool | None  # that the function leaves, if it is another one
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
@@ -110,7 +112,7 @@ class Trace:
             self.schedule.after,
         )
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
-        plain = plain and self.template is None and self.grad_mode is None
+        plain = plain and self.template is None and self.grad_mode is None and not self.said
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something at the host's side asks for the arguments of the call
         self.hosted = self.inputs.fed or bool(self.on_host) or self.tape is not None
@@ -199,6 +201,8 @@ class Trace:
         if not first:
             for call in self.schedule.after:
                 call()
+        if self.said:
+            self.said.repeat(first)
         placed = [cell for cell in written if cell.__class__ is Placed]
         if placed:  # a move may fail, for lack of memory: each has its array by now
             together(lay, placed)

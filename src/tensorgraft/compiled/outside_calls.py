@@ -1,0 +1,171 @@
+"""Calls of Python's standard library that act outside of a program, or have another value each time: `print`, `open`,
+`time.time`, `os.urandom`.
+
+While a function is traced they are watched where the program makes them. What is only said (`print`, `logging`,
+`warnings`) is said again at every call of the compiled program; a function that does anything else runs uncompiled.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import copy
+import functools
+import os
+import sys
+import sysconfig
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tensorgraft.compiled.reach import in_library
+from tensorgraft.compiled.uncompiled import RunsUncompiled
+
+_CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+_ASKS = ("getcwd", "listdir", "scandir", "stat", "lstat", "access", "times", "getloadavg")
+_ACTS = ("system", "open", "remove", "unlink", "mkdir", "rmdir", "rename", "replace", "chdir", "truncate", "symlink")
+_REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # what is said of them, where they are
+    ("reads a clock", "time", (*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS), "localtime", "gmtime", "ctime")),
+    ("waits", "time", ("sleep",)),
+    ("draws random numbers", "os", ("urandom",)),
+    ("asks the operating system", "os", _ASKS),
+    ("acts outside of the program", "os", _ACTS),
+    ("opens a file", "io", ("open",)),
+    ("opens a file", "builtins", ("open",)),
+    ("asks its user", "builtins", ("input",)),
+    ("draws random numbers", "random.SystemRandom", ("random", "getrandbits")),
+    ("draws random numbers", "random", ("_urandom",)),  # what `secrets` calls
+    ("starts a process", "subprocess.Popen", ("__init__",)),
+    ("starts a thread", "threading.Thread", ("start",)),
+)
+_STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
+
+Call = Callable[[], None]
+
+
+class OutsideCalls:
+    """What a traced function has said. `refused`: why it runs uncompiled, if the program has caught that."""
+
+    def __init__(self) -> None:
+        self.repeated: list[Call] = []  # at every call of the program, the one that is traced included
+        self.warned: list[Call] = []  # at every call but that one
+        self.refused: str | None = None
+        self._thread = threading.get_ident()
+        self._active = False
+
+    def settled(self) -> None:
+        """Raise RunsUncompiled where the program has caught it."""
+        if self.refused is not None:
+            raise RunsUncompiled(self.refused)
+
+    def repeat(self, first: bool) -> None:
+        """Say again what was said in the trace. `first`: in the call that is traced."""
+        for call in self.repeated if first else (*self.repeated, *self.warned):
+            call()
+
+    def __bool__(self) -> bool:
+        return bool(self.repeated or self.warned)
+
+    @contextlib.contextmanager
+    def watched(self, bound: Sequence[tuple[dict[str, Any], str]] = ()) -> Iterator[None]:
+        """Inside, this thread's calls are watched. `bound`: global variables of the program that are such functions."""
+        with contextlib.ExitStack() as stack:
+            wrapped: dict[int, Any] = {}
+            for owner, name, make in self._places():
+                original = vars(owner)[name]
+                wrapped[id(original)] = self._wrapped(original, make)
+                setattr(owner, name, wrapped[id(original)])
+                stack.callback(setattr, owner, name, original)
+            for table, name in bound:
+                original = table[name]
+                table[name] = wrapped.get(id(original), original)
+                stack.callback(table.__setitem__, name, original)
+            self._active = True
+            try:
+                yield
+            finally:
+                self._active = False
+
+    def _places(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        """Yield (a module or class, a name in it, what is done in the place of a call by the program)."""
+        for owner, name, what in _refused():
+            yield owner, name, functools.partial(self._refuse, f"{what} ({getattr(owner, '__name__', owner)}.{name})")
+        yield builtins, "print", self._print
+        yield warnings, "warn", self._warn
+        if "logging" in sys.modules:
+            yield sys.modules["logging"].Logger, "handle", self._log
+
+    def _wrapped(self, original: Any, make: Callable[..., Any]) -> Any:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._active and threading.get_ident() == self._thread and _by_program(sys._getframe(1)):
+                return make(original, args, kwargs)
+            return original(*args, **kwargs)
+
+        return call
+
+    def _refuse(self, why: str, *_: Any) -> Any:
+        self.refused = why
+        raise RunsUncompiled(why)
+
+    def _print(self, original: Any, args: Any, kwargs: Any) -> None:
+        said = tuple(map(str, args))  # of a tensor it raises
+        if kwargs.keys() - {"sep", "end", "file", "flush"}:
+            original(*said, **kwargs)  # raises
+        self.repeated.append(functools.partial(original, *said, **kwargs))
+
+    def _log(self, original: Any, args: Any, kwargs: Any) -> None:
+        logger, record = args
+        said = copy.copy(record)
+        said.msg, said.args = record.getMessage(), None
+
+        def handle() -> None:
+            again = copy.copy(said)
+            again.created = time.time()
+            original(logger, again)
+
+        self.repeated.append(handle)
+
+    def _warn(self, original: Any, args: Any, kwargs: Any) -> None:
+        names = ("message", "category", "stacklevel", "source")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        level = given.get("stacklevel", 1)
+        given["stacklevel"] = level + 2
+        frame = sys._getframe(2)
+        for _ in range(level - 1):
+            frame = frame.f_back or frame
+        original(**given)
+        message = given["message"]
+        kind = type(message) if isinstance(message, Warning) else given.get("category") or UserWarning
+        registry = frame.f_globals.setdefault("__warningregistry__", {})
+        place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), registry
+        self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *place))
+
+
+def _refused() -> Iterator[tuple[Any, str, str]]:
+    """Yield (a module or class, a name in it, what is said of it) of what is loaded."""
+    for what, path, names in _REFUSED:
+        module, _, cls = path.partition(".")
+        owner = sys.modules.get(module)
+        owner = getattr(owner, cls, None) if cls else owner
+        yield from ((owner, name, what) for name in names if owner is not None and name in vars(owner))
+
+
+def is_outside(value: Any) -> bool:
+    """Say whether a value is one of the functions that are watched, which a program may have bound to another name."""
+    return isinstance(value, types.BuiltinFunctionType) and any(vars(o)[name] is value for o, name, _ in _refused())
+
+
+def _by_program(frame: types.FrameType | None) -> bool:
+    """Say whether the program itself is calling, perhaps by way of the standard library."""
+    while frame is not None and _is_standard(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and not in_library(frame.f_code.co_filename)
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith("<frozen") or (file.startswith(_STANDARD) and not file.startswith(_SITE))
