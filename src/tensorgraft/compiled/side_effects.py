@@ -279,6 +279,7 @@ class Reachable:
         self.methods: list[types.FunctionType] = []  # of the program's classes
         self.objects: list[Table] = []  # attributes of objects of the program's classes
         self.owners: list[Any] = []  # those objects
+        self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
@@ -413,7 +414,7 @@ class Reachable:
                 if find is None:
                     self.objects.append(self.tables[id(own)])
         if made_in_python and (slots := slots_of(cls)):
-            table = Slots(value, slots)
+            table = self.slotted[id(value)] = Slots(value, slots)
             found = None if find is None else lambda call: Slots(find(call), slots)
             for key, child in self._add(name, table, found).items():
                 yield f"{name}.{key}", child, _attribute(find, key)

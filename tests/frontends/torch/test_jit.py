@@ -355,20 +355,29 @@ def test_leaf_arguments_get_gradients(device):
 
 
 def test_other_threads_go_on_eagerly(device):
-    from concurrent.futures import ThreadPoolExecutor
+    import threading
 
     x = torch.ones(3).to(device)
     outside = torch.zeros(3).to(device)
+    begun, added = threading.Event(), threading.Event()
+
+    def other():
+        begun.wait(60)
+        outside.add_(1)  # not a part of the program
+        added.set()
 
     def program(x):
         y = x * 2
-        with ThreadPoolExecutor(1) as pool:  # not a part of the program
-            pool.submit(lambda: outside.add_(1)).result()
+        begun.set()
+        added.wait(60)
         return y + 1
 
+    thread = threading.Thread(target=other)
+    thread.start()
     run = tg.jit(program)
     for _ in range(3):
         assert run(x).tolist() == [3.0] * 3
+    thread.join()
     assert outside.tolist() == [1.0] * 3
 
 

@@ -179,8 +179,11 @@ def _as_it_is(fn: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def _refusal(error: Exception) -> bool:
-    """Compiling is refused, with the line of the program, which is said in words."""
+    """Compiling is refused, with the line of the program, which is said in words; or PyTorch takes inference tensors
+    for `.data` of no other devices than its own."""
     said = str(error)
+    if "incompatible tensor type" in said:
+        return True
     return "<stateful" in said and (isinstance(error, tg.TracedValueError) or "tg.jit" in said)
 
 

@@ -57,6 +57,11 @@ class Table:
 
     def _see_tensor(self, name: str, t: Tensor, deep: int) -> None:
         significant = [i for i, n in enumerate(t.shape) if n > 1] if t.numel() > 1 else []
+        try:
+            leaf = t.is_leaf
+        except RuntimeError:  # a view from `no_grad` that was written since
+            self.rows[name] = {"kind": type(t).__name__, "shape": tuple(t.shape)}, t.detach().cpu().clone()
+            return
         exact = {
             "kind": type(t).__name__,
             "dtype": t.dtype,
@@ -64,12 +69,12 @@ class Table:
             "strides": tuple([t.stride(i) for i in significant]),
             "memory of": self._storages.setdefault(t.untyped_storage()._cdata, name) if t.numel() else name,
             "requires_grad": t.requires_grad,
-            "is_leaf": t.is_leaf,
+            "is_leaf": leaf,
             "inference": t.is_inference(),
         }
         random = name == "place.u"  # drawn on the device, which has other numbers
         self.rows[name] = exact, None if random else t.detach().cpu().resolve_conj().clone()
-        if (t.is_leaf or t.retains_grad) and not name.endswith(".grad"):
+        if (leaf or t.retains_grad) and not name.endswith(".grad"):
             self._see(f"{name}.grad", t.grad, deep + 1)
 
 

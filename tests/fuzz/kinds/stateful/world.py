@@ -8,6 +8,7 @@ import dataclasses
 import os
 import random
 import types
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -125,6 +126,16 @@ def total(value: Any) -> Tensor:
     return sum((t.float().sum() for t in tensors(value) if t.requires_grad), torch.zeros(()))  # type: ignore[return-value]
 
 
+_COUNTED = """
+count, log = 0, []
+def counted(v):
+    global count
+    count += 1
+    log.append(count + 0.5)
+    return v * count
+"""
+
+
 def world(device: torch.device, jit: Callable[..., Any]) -> dict[str, Any]:
     """Return the names that a program begins with, on a device."""
 
@@ -132,6 +143,10 @@ def world(device: torch.device, jit: Callable[..., Any]) -> dict[str, Any]:
         """What has attributes, its class too, which is this program's own."""
 
         n = 1
+        shared: typing.ClassVar[list[float]] = []
+
+        def __len__(self) -> int:
+            return 2
 
         def __init__(self, **attributes: Any) -> None:
             vars(self).update(attributes)
@@ -166,6 +181,7 @@ def world(device: torch.device, jit: Callable[..., Any]) -> dict[str, Any]:
 
     place = types.ModuleType("place")  # a module of Python
     vars(place).update(k=2.0, t=data((3,), 1), scaled=lambda v: v * 0.5)
+    exec(_COUNTED, vars(place))
     names = {
         "torch": torch, "nn": nn, "F": nn.functional, "random": random, "np": np, "os": os, "types": types, "copy": copy,
         "deque": collections.deque, "parametrize": parametrize, "D": device, "jit": jit, "X": data, "leaf": leaf,

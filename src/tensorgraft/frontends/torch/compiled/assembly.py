@@ -143,7 +143,19 @@ def assemble(
     )
 
     tape: Tape | None = seen["tape"]
+    outside = [t for t, _ in seen["versions"] if id(t) not in slots.tensors]
+    # what operators write that autograd takes for a constant (running statistics) it does not count
+    bumped = [t for t, before in seen["versions"] if t._version != before and id(t) not in slots.tensors]
+    written_cells, known = {id(t.cell) for t in seen["written"]}, {id(t) for t, _ in seen["versions"]}
+    stepped_on = {id(p): p for s in stepped for group in s.optimizer.param_groups for p in group["params"]}
+    bumped += [
+        p
+        for key, p in stepped_on.items()
+        if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
+    ]
     if tape is not None:
+        saved = [t for t in outside if id(cell_of(t)) in tape.saved_cells]
+        tape.watched = [getter_of(t, place) for t in saved]
         inside = {a: k for a, k in positions.items() if a in seen["usable"]}
         tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
     # drop this frame's hold on what only results and gradients refer to
@@ -169,6 +181,7 @@ def assemble(
         run=policy.counting(program.compile(donated), seen["notes"]),
         inputs=inputs,
         donated=donated,
+        versions=([t for t in bumped if id(t) not in place], [place[id(t)] for t in bumped if id(t) in place]),
         written=Storages([source(t.cell) for t in seen["written"]], _cell_of),
         kept=kept,
         results=results,

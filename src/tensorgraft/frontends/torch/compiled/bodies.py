@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import CompilationError, TracedValueError
 from tensorgraft.frontends.torch.compiled.tape import nodes
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
@@ -46,7 +46,7 @@ class Body:
                 if id(variable) not in inside:
                     self.captured[id(variable)] = variable
             elif node._sequence_nr() < first_node:
-                raise RuntimeError(
+                raise CompilationError(
                     f"a branch or a loop body uses a tensor from outside that has a history ({node.name()}): give it as"
                     " an operand"
                 )
@@ -86,7 +86,7 @@ class Body:
         if written:
             raise TracedValueError("a branch or a loop body writes a tensor from outside: return the new value instead")
         if any(t.device.type != TYPE for t in flat):
-            raise RuntimeError("a branch or a loop body returns a tensor that is not on the device of its operands")
+            raise CompilationError("a branch or a loop body returns a tensor that is not on the device of its operands")
         return flat, inputs, first_node
 
 

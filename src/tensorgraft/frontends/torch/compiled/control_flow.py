@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from tensorgraft.errors import CompilationError
 from tensorgraft.frontends.torch.compiled.bodies import Body, differentiable, pulled_back, with_history
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
@@ -43,10 +44,12 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
         outputs = xp.cond(predicate, *[lambda *arrays, b=b: b.values(arrays) for b in branches], *map(_read, tensors))
     except TypeError:
         seen = [b.described for b in branches]
-        raise RuntimeError(f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike") from None
+        raise CompilationError(
+            f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike"
+        ) from None
     structure = branches[0].structure
     if structure is None or structure != branches[1].structure:
-        raise RuntimeError(
+        raise CompilationError(
             f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
         )
     slot, n = slot_of_backend(xp), len(tensors)
@@ -79,7 +82,7 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
             carried = tuple(body_fn(*carried))
         return carried
     if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in leaves):
-        raise RuntimeError(
+        raise CompilationError(
             "torch.while_loop inside a compiled function has no gradient, since nobody knows how long it runs: use"
             " scan, or detach() what is carried"
         )
@@ -157,7 +160,7 @@ def compiled_scan(
         outputs = body.values([*carried, *x, *arrays[n + m :]])
         for before, after in zip(carried, outputs, strict=False):
             if (xp.shape(before), xp.dtype_of(before)) != (xp.shape(after), xp.dtype_of(after)):
-                raise RuntimeError(
+                raise CompilationError(
                     f"scan: combine_fn takes a carry of shape {xp.shape(before)} and dtype {xp.dtype_of(before)}, and"
                     f" returns one of shape {xp.shape(after)} and dtype {xp.dtype_of(after)}"
                 )

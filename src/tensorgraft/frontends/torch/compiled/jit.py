@@ -52,7 +52,7 @@ from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, opt
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import looks, record
+from tensorgraft.frontends.torch.compiled.tape import is_leaf, looks, record
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
 from tensorgraft.frontends.torch.core import settings, state
@@ -100,7 +100,11 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
             a = cell.array
             if cell.backend.compound:
                 keys += (cell.array.kind,)
-            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
+            try:
+                leaf = t.is_leaf
+            except RuntimeError:  # a view from `no_grad` that was written since
+                leaf = False
+            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype, cell.placement)
             cells.append(cell)
         else:
@@ -109,6 +113,10 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
                 cells.append(cell_of(t))
     if len(cells) > 1:
         keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
+
+
+def _has_version(t: Any) -> bool:
+    return isinstance(t, Tensor) and t.device.type == TYPE and t.layout is torch.strided and not t.is_inference()
 
 
 class Compiled(TracedFunction):
@@ -319,7 +327,7 @@ class Compiled(TracedFunction):
         cells = {id(cell_of(t)): i for i, t in reversed(ours)}
         cut: dict[int, int] = {}  # arguments without the history that they came with
         for k, (i, t) in enumerate(ours):
-            if t.requires_grad and not t.is_leaf:  # its history is not the function's: autograd goes on there later
+            if t.requires_grad and not is_leaf(t):  # its history is not the function's: autograd goes on there later
                 handed[i] = t.detach().requires_grad_()
                 ours[k] = (i, handed[i])
                 cut[id(handed[i])] = i
@@ -327,6 +335,8 @@ class Compiled(TracedFunction):
         # leaves, whose `requires_grad` a call may set
         settable = [(i, t, t.requires_grad) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t is handed[i]]
         args, kwargs = world.substituted(call, {id(leaves[i]): handed[i] for i in cut.values()})
+        outside = {id(t): t for t in (*(t for _, t in ours), *world.seen.values()) if _has_version(t)}
+        versions = [(t, t._version) for t in outside.values()]
         surroundings = Surroundings("torch")
         for name, value in roots(self.fn):
             surroundings.add(name, value)
@@ -339,6 +349,7 @@ class Compiled(TracedFunction):
         reached = *self._reached.fixed, *leaves, *surroundings.new_objects(), *world.owners
         owners = [v for v in reached if not isinstance(v, Tensor)]
         seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings, "cells": cells, "template": None}
+        seen["versions"] = versions
 
         def traced() -> list[Array]:
             with active(capture), settings.kept(), contextlib.ExitStack() as stack:
@@ -404,7 +415,7 @@ class Compiled(TracedFunction):
                     flat.append(t.detach())
                 seen["moved"] = [i for i, _ in moved]
                 seen["required"] = [
-                    (i, not before) for i, t, before in settable if t.is_leaf and t.requires_grad is not before
+                    (i, not before) for i, t, before in settable if is_leaf(t) and t.requires_grad is not before
                 ]
                 seen["flat"] = flat
                 for t in flat:
@@ -447,7 +458,7 @@ class Compiled(TracedFunction):
         finally:
             capture.restore()
             for _, t, before in settable:
-                if t.is_leaf and t.requires_grad is not before:
+                if is_leaf(t) and t.requires_grad is not before:
                     t.requires_grad_(before)
         trace.undo, trace.close = capture.undo, capture.close
         self.report.traces += 1

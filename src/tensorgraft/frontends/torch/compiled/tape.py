@@ -77,6 +77,9 @@ class Tape:
         self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
         self.hidden = False  # nodes have others in them, whose saved tensors nobody can reach
         self.retained: list[Tensor] = []  # whose gradients are kept (`retain_grad`)
+        self.saved_cells: set[int] = set()  # the storages of what is saved, by identity
+        self.watched: list[Callable[[Sequence[Any]], Tensor]] = []  # what is saved and comes from outside
+        self.saves = False  # nodes have saved something, which a backward pass releases
 
     # ---- forward --------------------------------------------------------------------------------------------------
 
@@ -96,6 +99,7 @@ class Tape:
             metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
             return Residual((self._key(fed),), metadata, False, False)
         state.touch(cell_of(t))
+        self.saved_cells.add(id(cell_of(t)))
         keys = tuple(self._key(cell.array) for cell in codes.apart([cell_of(t)]))
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
@@ -161,16 +165,26 @@ class Tape:
         return saved
 
     def attach(
-        self, backend: Backend, residuals: Sequence[Array], results: Sequence[Tensor], ends: Sequence[Tensor]
+        self,
+        backend: Backend,
+        residuals: Sequence[Array],
+        results: Sequence[Tensor],
+        ends: Sequence[Tensor],
+        saved: Sequence[Tensor] = (),
     ) -> tuple[Tensor, ...]:
-        """The results of a call with a history that ends in `ends`."""
+        """The results of a call with a history that ends in `ends`, whatever mode the call is in. `saved`: the tensors
+        from outside that may not be written until the backward pass."""
+        if not torch.is_grad_enabled():
+            with torch.enable_grad():
+                return self.attach(backend, residuals, results, ends, saved)
         slot = slot_of_backend(backend)
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
-        out = _Outside.apply(self, [from_array(a, slot) for a in arrays], list(results), *ends)
+        versions = [(t, t._version) for t in saved]
+        out = _Outside.apply(self, [from_array(a, slot) for a in arrays], versions, list(results), *ends)
         if self.retained and out[0].grad_fn is not None:
             places = {id(t): o for t, o in zip(self.roots, out, strict=True)}
             for one in self.retained:
-                if id(one) in places:
+                if id(one) in places and not one._backward_hooks:
                     places[id(one)].retain_grad()
             out[0].grad_fn.retained = [weakref.ref(places.get(id(one), one)) for one in self.retained]
         return out
@@ -288,8 +302,9 @@ class Tape:
 
         try:
             with OwnMode():  # in which PyTorch's derivatives ask for no values
-                # of a result outside autograd retains what comes from there
-                return [*slopes(self._edges), *(slope for t in self.retained for slope in slopes([t], t))]
+                # of a result outside autograd retains what comes from there, unless hooks of its own come before
+                retained = ((t, None if t._backward_hooks else t) for t in self.retained)
+                return [*slopes(self._edges), *(slope for t, but in retained for slope in slopes([t], but))]
         finally:
             for table, entries in hidden:
                 table.update(entries)
@@ -304,21 +319,36 @@ class _Outside(torch.autograd.Function):
     """The compiled function as one node of autograd's graph."""
 
     @staticmethod
-    def forward(ctx: Any, tape: Tape, residuals: list[Tensor], results: list[Tensor], *ends: Tensor) -> Any:
-        ctx.tape, ctx.retained = tape, ()
+    def forward(
+        ctx: Any,
+        tape: Tape,
+        residuals: list[Tensor],
+        versions: list[tuple[Tensor, int]],
+        results: list[Tensor],
+        *ends: Tensor,
+    ) -> Any:
+        ctx.tape, ctx.retained, ctx.versions = tape, (), versions
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
-        ctx.saves = bool(residuals)
-        ctx.save_for_backward(*residuals)
+        ctx.saves = tape.saves
+        ctx.save_for_backward(*(residuals or ([torch.empty(0)] if tape.saves else [])))
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         # what has saved nothing can be gone through again
-        residuals = [cell_of(t).array for t in ctx.saved_tensors] if ctx.saves else []
+        saved = ctx.saved_tensors if ctx.saves else ()
+        residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
+        for t, version in ctx.versions:
+            if t._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation:"
+                    f" a tensor of shape {tuple(t.shape)} that a compiled function has saved is at version"
+                    f" {t._version}; expected version {version} instead"
+                )
         n = len(ctx.ends)
         if all(g is None for g in gradients):
-            return (None,) * (3 + n)
+            return (None,) * (4 + n)
         level = max(map(_level, _given(gradients)))
         if level < 0:
             slopes = _slopes(ctx, residuals, gradients)
@@ -327,7 +357,7 @@ class _Outside(torch.autograd.Function):
                     t.grad = slope.clone() if t.grad is None else t.grad + slope
         else:
             slopes = _batched_slopes(ctx, residuals, gradients, level)
-        return None, None, None, *slopes[:n]
+        return None, None, None, None, *slopes[:n]
 
 
 def _slopes(
@@ -502,6 +532,15 @@ def has_history(t: Tensor) -> bool:
         return False
 
 
+def is_leaf(t: Tensor) -> bool:
+    """Say whether a tensor has no history; a view from `no_grad` that was written since, of which PyTorch refuses to
+    tell, is no leaf whose `requires_grad` can be set."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        return False
+
+
 def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
     """The tape of some results; None where nothing is left to be differentiated."""
     tape = Tape(roots, before)
@@ -524,6 +563,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                     with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
                         for saved in _intact(node, name):
                             saved.register_hooks(*tape.hooks())
+                            tape.saves = True
                 except RuntimeError as error:
                     if "freed" in str(error):
                         return _used_up(roots, before, error)

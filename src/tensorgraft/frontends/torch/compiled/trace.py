@@ -69,6 +69,7 @@ class Trace:
     inputs: ProgramInputs
     donated: list[int]  # positions of inputs
     written: Storages
+    versions: tuple[list[Tensor], list[int]]  # tensors, and arguments, that are written: autograd counts how often
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
     results: list[Result]
     moved: list[int]  # arguments that look at the last results after a call
@@ -146,6 +147,8 @@ class Trace:
                 for put_back in reversed(undo):
                     put_back()
                 raise
+            if not first and (self.versions[0] or self.versions[1]):
+                torch.autograd.graph.increment_version([*self.versions[0], *(leaves[i] for i in self.versions[1])])
             for i in self.moved:  # before any result is a view of it, whose history a later write would end
                 torch.autograd.graph.increment_version(leaves[i])
             for i, required in self.required:
@@ -250,7 +253,8 @@ class Trace:
         if self.tape is not None:
             residuals = self.tape.residuals(arrays, outputs, leaves)
             ends = [get(leaves) for get in self.ends]
-            attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends)
+            saved = [get(leaves) for get in self.tape.watched]
+            attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends, saved)
             for i, tensor_with_history in zip(self.roots, attached, strict=True):
                 flat[i] = tensor_with_history
         for i, j in self.again:

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.instructions import is_counted_up
-from tensorgraft.compiled.reach import in_library, is_of_program
-from tensorgraft.compiled.side_effects import Change, Reachable, function_of, opaque
+from tensorgraft.compiled.reach import in_library, is_of_program, slots_of
+from tensorgraft.compiled.side_effects import Change, Reachable, Slots, function_of, opaque
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
 
@@ -62,7 +62,7 @@ class Reads:
         if type(value) in (int, float) and is_counted_up(at.f_code, at.f_lasti):
             self._counted.add((id(owner), name))
             return
-        own: Any = getattr(owner, "__dict__", ())
+        own = _own(owner, name)
         if name not in own and (fn := _member(owner, name)) is not None:
             self._functions[id(fn)] = fn
         if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
@@ -91,9 +91,10 @@ class Reads:
 
     def _before(self, owner: Any, name: str, value: Any) -> Any:
         """Return what an attribute was before the trace."""
-        own: Any = getattr(owner, "__dict__", None)
-        table = None if own is None else self._world.tables.get(id(own))
-        return value if table is None or name not in own else table.before.get(name)
+        own: Any = getattr(owner, "__dict__", ())
+        of = own if name in own else self._world.slotted.get(id(owner))
+        table = self._world.tables.get(id(of))
+        return value if table is None or name not in _own(owner, name) else table.before.get(name)
 
     @property
     def counted(self) -> set[tuple[int, str]]:
@@ -116,6 +117,12 @@ class Reads:
 
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
+
+
+def _own(owner: Any, name: str) -> Collection[str]:
+    """Return the names among which an attribute is that an object has itself."""
+    own: Any = getattr(owner, "__dict__", ())
+    return own if name in own else slots_of(type(owner))
 
 
 def _member(owner: Any, name: str) -> types.FunctionType | None:
@@ -236,7 +243,12 @@ class Attributes:
         """`written`: tables that the function does not read, by identity."""
         self._absent = [(owner, name) for (_, name), owner in reads.absent.items() if not _has(owner, name)]
         self._without = [(name, table) for owner, name in self._absent for table in _tables_of(owner)]
-        changed = {(id(c.table.of), key) for c in changes if isinstance(c.table.before, dict) for key in c.keys}
+        changed = {
+            (id(c.table.of.of if isinstance(c.table.of, Slots) else c.table.of), key)
+            for c in changes
+            if isinstance(c.table.before, dict)
+            for key in c.keys
+        }
         self._groups: list[tuple[Callable[[Any], Any], Any]] = []
         self._names: list[tuple[Any, str]] = []
         self._held: list[Any] = []
@@ -245,7 +257,7 @@ class Attributes:
             own = id(getattr(owner, "__dict__", None))
             kept = {name: value for name, value in values.items() if id(value) not in written}
             for name, value in kept.items():
-                if (own, name) in changed:
+                if (own, name) in changed or (id(owner), name) in changed:
                     kept[name] = slot(value) or value
             if kept:
                 names = [*kept] if len(kept) > 1 else [*kept] * 2  # of several names a getter makes a tuple
