@@ -15,7 +15,7 @@ import types
 from collections import deque
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextvars import ContextVar
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 from weakref import ReferenceType
 
@@ -289,15 +289,24 @@ def _around(fn: types.FunctionType) -> Held:
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in tables]
     cells = fn.__closure__ or ()
 
-    def now() -> list[Any]:
-        named = (fn.__kwdefaults__ or {}).values()
-        around = *map(tables.get, names), *map(content_of, cells)
-        return [*around, *(fn.__defaults__ or ()), *named, *own, fn.__code__]
-
     own = [vars(fn)] if has_attributes(fn) else []
+    get = tables.get
+
+    def now() -> list[Any]:
+        try:
+            around = [*map(get, names), *map(_content, cells)]
+        except ValueError:  # a variable that is not bound yet
+            around = [*map(get, names), *map(content_of, cells)]
+        if fn.__defaults__ or fn.__kwdefaults__:
+            around += [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
+        return [*around, *own, fn.__code__]
+
     defaults = [*(f"default {k}" for k in range(len(fn.__defaults__ or ()))), *(fn.__kwdefaults__ or {})]
     attributes = [f"{fn.__name__}.__dict__" for _ in own]
     return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults, *attributes, f"{fn.__name__}.__code__"])
+
+
+_content = attrgetter("cell_contents")
 
 
 def functions_around(fn: types.FunctionType) -> list[Named]:

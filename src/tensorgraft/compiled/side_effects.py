@@ -134,7 +134,7 @@ class Namespace:
 
 
 def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__") and name != "__getattribute__"
+    return name.startswith("__") and name.endswith("__") and name not in ("__getattribute__", "__init__", "__new__")
 
 
 class Slots:

@@ -289,14 +289,14 @@ class Tape:
             table.clear()
         given = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
 
-        def slopes(of: Sequence[Tensor | GradientEdge], without: Tensor | None = None) -> list[Tensor | None]:
+        def slopes(of: Sequence[Tensor] | Sequence[GradientEdge], without: Tensor | None = None) -> list[Tensor | None]:
             begun = [(t, dy) for t, dy in given if t is not without]
             if not begun or not of:
                 return [None] * len(of)
             roots, dys = map(list, zip(*begun, strict=True))
             return list(
                 torch.autograd.grad(
-                    roots, list(of), dys, retain_graph=True, create_graph=differentiable, allow_unused=True
+                    roots, of, dys, retain_graph=True, create_graph=differentiable, allow_unused=True
                 )
             )
 
