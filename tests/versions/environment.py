@@ -57,7 +57,9 @@ def _reason(said: str) -> str:
     return because[0] if because else text[-300:]
 
 
-def make(cell: Cell, place: Path, wheel: Path, cache: Path, beside: tuple[str, ...] = WITH) -> tuple[Path, dict[str, str]]:
+def make(
+    cell: Cell, place: Path, wheel: Path, cache: Path, beside: tuple[str, ...] = WITH
+) -> tuple[Path, dict[str, str]]:
     """(its Python, {distribution: version} of what was installed). `beside`: what else the tests import."""
     interpreter = find(cell.python)
     if (free := shutil.disk_usage(place.parent).free) < FREE:

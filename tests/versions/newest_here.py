@@ -1,9 +1,9 @@
-"""`python -m tests.versions.newest_here`: README's programs and part of the suite on the newest Python that this machine
-has, with the newest releases of the frameworks for it (`newest.json`; with `--today`, what the index gives now), in an
-environment made for it and deleted afterwards.
+"""`python -m tests.versions.newest_here`: README's programs and part of the suite on the newest Python of this machine.
 
-Continuous integration runs it beside the whole suite on `constraints.txt`. Exits with 1 where something fails, or nothing can be installed because our bounds exclude each other; with 0
-where the machine has no other Python, or the index cannot be reached, and says so.
+It has the newest releases of the frameworks for it (`newest.json`; with `--today`, what the index gives now), in an
+environment made for it and deleted afterwards. Continuous integration runs it beside the whole suite, which has the
+releases of `constraints.txt`. Exits with 1 where something fails, or what we ask for excludes each other; with 0 where the
+machine has no other Python, or the index cannot be reached, and says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from tests.versions.cells import FRAMEWORKS, NEWEST, ROOT, Cell
 # what is near to names and options of frameworks, so that a release may change it
 PART = [
     "tests/test_private_names.py",
+    "tests/backends/test_jax.py",
+    "tests/backends/test_late_errors.py",
+    "tests/backends/test_lowered.py",
+    "tests/frontends/array_api/test_promotion.py",
+    "tests/frontends/array_api/test_views.py",
     "tests/frontends/jax",
+    "tests/frontends/torch/test_jit.py",
+    "tests/frontends/torch/test_patches.py",
+    "tests/frontends/torch/test_views.py",
 ]
 BESIDE = (*environment.WITH, "flax", "lineax", "optax", "traceax")  # what these tests import
 README = ROOT / "tests" / "distribution" / "programs" / "readme.py"

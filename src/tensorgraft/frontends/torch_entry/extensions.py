@@ -19,12 +19,12 @@ from tensorgraft.frontends.torch_entry.loading import TYPE
 
 GROUP = "torch.backends"
 AUTOLOAD = "TENSORGRAFT_AUTOLOAD"  # in the environment: "1" takes the place, "0" leaves it
-_FREE = "privateuseone"
+_FREE = "privateuseone"  # says its name of now
 
 
 def holder() -> str | None:
     """Return the name of another package's device that has the place; None where it is free, or ours."""
-    name = torch._C._get_privateuse1_backend_name()
+    name = torch.device(_FREE).type
     return None if name in (_FREE, TYPE) else name
 
 

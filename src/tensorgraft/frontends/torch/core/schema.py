@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-Overload = torch._ops.OpOverload
+Overload = torch.library.OpOverload
 
 # arguments that say where and how a result is laid out: the front end's business, not a kernel's
 PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"})
@@ -29,8 +29,8 @@ def short_name(op: Overload) -> str:
 
 def has_composite(op: Overload) -> bool:
     """The dispatcher takes the operator apart above autograd: a kernel of ours would cut its gradient."""
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(op.name(), "CompositeImplicitAutograd") and not has(op.name(), "Autograd")
+    has = op.has_kernel_for_dispatch_key
+    return has("CompositeImplicitAutograd") and not has("Autograd")
 
 
 @dataclass(frozen=True)
