@@ -2,8 +2,8 @@
 
 It has the newest releases of the frameworks for it (`newest.json`; with `--today`, what the index gives now), in an
 environment made for it and deleted afterwards. Continuous integration runs it beside the whole suite, which has the
-releases of `constraints.txt`. Exits with 1 where something fails, or what we ask for excludes each other; with 0 where the
-machine has no other Python, or the index cannot be reached, and says so.
+releases of `constraints.txt`. Exits with 1 where something fails, or what we ask for excludes each other; with 0 where
+the machine has no other Python, or the index cannot be reached, and says so.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ NAMES = Names(
             frontends.torch.graph.dynamo frontends.torch.compiled.on_cpu frontends.jax.among.dynamo
             """,
             """
-            torch._dynamo: nonstrict_trace
+            torch._dynamo: nonstrict_trace optimize
             torch._dynamo.backends.common: aot_autograd
             torch._dynamo.backends.registry: lookup_backend
             """,

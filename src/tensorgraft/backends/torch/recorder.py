@@ -46,7 +46,7 @@ class StandIn(Tensor):
     home: Recorder | None  # whose graph has `node`
     node: fx.Node | None
 
-    __torch_function__ = torch.nn.Parameter.__torch_function__  # type: ignore[assignment]
+    __torch_function__ = torch.nn.Parameter.__torch_function__
 
     @staticmethod
     def __new__(cls, like: Tensor, held: Tensor | None = None) -> StandIn:
@@ -70,7 +70,8 @@ class StandIn(Tensor):
     ) -> Any:
         if now.recorder is not None:
             return now.recorder.call(func, args, kwargs or {})
-        args, kwargs = optree.tree_map(known, (args, kwargs or {}), none_is_leaf=True)
+        call: Any = args, kwargs or {}
+        args, kwargs = optree.tree_map(known, call, none_is_leaf=True)
         return func(*args, **kwargs)
 
 
@@ -172,7 +173,8 @@ class Recorder:
     # ---- operations ------------------------------------------------------------------------------------------------
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        leaves, tree = optree.tree_flatten((args, kwargs), none_is_leaf=True)
+        call: Any = args, kwargs
+        leaves, tree = optree.tree_flatten(call, none_is_leaf=True)
         nodes, fakes = list(leaves), list(leaves)
         for i, x in enumerate(leaves):
             if isinstance(x, Tensor):

@@ -26,7 +26,8 @@ def holder() -> str | None:
     """Return the name of another package's device that has the place; None where it is free, or ours."""
     name = torch.device(_FREE).type
     if name == _FREE:  # a device may have kernels before it has a name
-        has_kernels = torch.ops.aten.empty.memory_format.has_kernel_for_dispatch_key("PrivateUse1")
+        empty: Any = torch.ops.aten.empty.memory_format
+        has_kernels = empty.has_kernel_for_dispatch_key("PrivateUse1")
         return _FREE if has_kernels else None
     return None if name == TYPE else name
 

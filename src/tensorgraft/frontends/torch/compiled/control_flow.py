@@ -114,7 +114,7 @@ def scan(
 
     y_spec: list[Any] = [None]
     outputs = run(step, carry, slices, reverse)
-    ys = pytrees.unflatten(outputs[n:], y_spec[0])  # type: ignore[arg-type]
+    ys = pytrees.unflatten(outputs[n:], y_spec[0])
     return pytrees.unflatten(outputs[:n], carry_spec), pytrees.mapped(
         lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys
     )

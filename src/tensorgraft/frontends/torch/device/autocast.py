@@ -26,7 +26,7 @@ Tensor = torch.Tensor
 Kernel = Callable[..., Any]
 
 KEY = "AutocastPrivateUse1"
-_KEYS = torch.DispatchKeySet(torch.DispatchKey.AutocastPrivateUse1)
+_KEYS = torch.DispatchKeySet(getattr(torch.DispatchKey, KEY))
 _Excluded = torch._C._ExcludeDispatchKeyGuard
 _low = torch.get_autocast_dtype
 
@@ -246,7 +246,7 @@ def _is_cast(name: str, policy: str) -> bool:
     if op is None:
         return False
     key = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}.get(policy)
-    return key is None or op.has_kernel_for_dispatch_key(key)
+    return key is None or schema.has_kernel(op, key)
 
 
 def serve(policies: Iterable[str], only: bool) -> None:

@@ -58,7 +58,7 @@ def install() -> None:
     elementwise = [f"{name}{form}" for name in ELEMENTWISE.split() for form in ("", "_", ".out")]
     for name in (*elementwise, *STRUCTURE.split(), *OTHERS.split()):
         op = schema.overload(name)
-        if op is not None and op.has_kernel_for_dispatch_key("SparseCPU"):
+        if op is not None and schema.has_kernel(op, "SparseCPU"):
             aten.impl(name, _entry(op, None), KEY)
     for name, kernel in KERNELS.items():
         op = schema.overload(name)
@@ -102,8 +102,8 @@ def legacy(dtype: torch.dtype, device: Any, *args: Any) -> Tensor:
 
 def _reduced(t: Tensor, protocol: Any) -> Any:
     if isinstance(t, torch.nn.Parameter):
-        return pickled.parameter, (t.data, t.requires_grad, OrderedDict())
-    return pickled.sparse, (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
+        return pickled.parameter(), (t.data, t.requires_grad, OrderedDict())
+    return pickled.sparse(), (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
 
 
 def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.dispatch.overlap import meet
 
@@ -25,7 +26,7 @@ _SINGLY = "CompositeExplicitAutograd"
 def written_in_turn(operator: Operator) -> bool:
     """The operator writes a list, and PyTorch counts the writes nowhere but where it does them singly."""
     foreach = operator.op.name().startswith("aten::_foreach_")
-    return operator.kind == "inplace" and foreach and operator.op.has_kernel_for_dispatch_key(_SINGLY)
+    return operator.kind == "inplace" and foreach and schema.has_kernel(operator.op, _SINGLY)
 
 
 def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., Any]:

@@ -107,7 +107,7 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
 
 def _known(op: schema.Overload) -> bool:
     """A custom operator of the program is opaque, unless it has a kernel for the device."""
-    return op.namespace in ("aten", "prim", "prims") or op.has_kernel_for_dispatch_key("PrivateUse1")
+    return op.namespace in ("aten", "prim", "prims") or schema.has_kernel(op, "PrivateUse1")
 
 
 def _makes(target: Any) -> bool:

@@ -132,4 +132,4 @@ def _operators() -> Iterator[tuple[str, str]]:
 
 
 def _lacks_composite(op: schema.Overload) -> bool:
-    return not op.has_kernel_for_dispatch_key("CompositeExplicitAutograd")
+    return not schema.has_kernel(op, "CompositeExplicitAutograd")
