@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 from tests.versions import environment, newest, page, ran
@@ -33,7 +32,7 @@ def main() -> int:
             print(cell.name, "on Python", cell.python, cell.pins)
         return 0
     args.folder.mkdir(parents=True, exist_ok=True)
-    wheel, tests = _distributions(args.folder)
+    wheel, tests = environment.distributions(args.folder)
     held_back = newest.ask(wheel)
     for line in held_back:
         print(line, flush=True)
@@ -61,20 +60,6 @@ def _chosen(only: list[str]) -> list[Cell]:
     names = {cell.name for cell in cells()}
     wanted = [name for part in only or [""] for name in ([part] if part in names else names) if part in name]
     return [cell for cell in cells() if cell.name in wanted]
-
-
-def _distributions(folder: Path) -> tuple[Path, Path]:
-    """(the wheel, the unpacked source distribution it is built from)"""
-    dist, tests = folder / "dist", folder / "tests"
-    shutil.rmtree(dist, ignore_errors=True)
-    shutil.rmtree(tests, ignore_errors=True)
-    environment.uv("build", "--out-dir", str(dist), str(ROOT))
-    (archive,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
-    with tarfile.open(archive) as files:
-        files.extractall(tests, filter="data")
-    (unpacked,) = tests.iterdir()
-    shutil.rmtree(unpacked / "src")  # the wheel is what is tested
-    return wheel.absolute(), unpacked.absolute()
 
 
 def run(cell: Cell, folder: Path, wheel: Path, tests: Path, keep: bool) -> dict[str, object]:

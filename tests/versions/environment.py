@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 from tests.versions.cells import FRAMEWORKS, ROOT, Cell
@@ -21,13 +22,18 @@ class Impossible(Exception):
     """There is no such environment here; the message says why."""
 
 
+class Contradictory(Impossible):
+    """There is no such environment anywhere: what is asked for excludes each other."""
+
+
 def uv(*arguments: str, **variables: str) -> str:
     """Raises Impossible with what uv says."""
     environ = os.environ | {"UV_PYTHON_DOWNLOADS": "never"} | _where_pip_looks() | variables
     command = [_executable(), "--quiet", *arguments]
     process = subprocess.run(command, env=environ, capture_output=True, text=True)
     if process.returncode:
-        raise Impossible(_reason(process.stderr))
+        nowhere = "No solution found" in process.stderr
+        raise (Contradictory if nowhere else Impossible)(_reason(process.stderr))
     return process.stdout
 
 
@@ -51,8 +57,10 @@ def _reason(said: str) -> str:
     return because[0] if because else text[-300:]
 
 
-def make(cell: Cell, place: Path, wheel: Path, cache: Path) -> tuple[Path, dict[str, str]]:
-    """(its Python, {distribution: version} of what was installed)"""
+def make(
+    cell: Cell, place: Path, wheel: Path, cache: Path, beside: tuple[str, ...] = WITH
+) -> tuple[Path, dict[str, str]]:
+    """(its Python, {distribution: version} of what was installed). `beside`: what else the tests import."""
     interpreter = find(cell.python)
     if (free := shutil.disk_usage(place.parent).free) < FREE:
         raise Impossible(f"needs {FREE >> 30} GB of disk, {free >> 30} are free")
@@ -62,12 +70,26 @@ def make(cell: Cell, place: Path, wheel: Path, cache: Path) -> tuple[Path, dict[
     variables = {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(cache))}
     unwanted = place / "overrides.txt"  # it comes with CUDA, and TensorFlow aborts a process that has it
     unwanted.write_text("triton; sys_platform == 'never'\n" if "tensorflow" in cell.extras else "")
-    wanted = [f"tensorgraft[{','.join((*cell.extras, 'source'))}] @ {wheel.as_uri()}", *TOOLS, *WITH]
+    wanted = [f"tensorgraft[{','.join((*cell.extras, 'source'))}] @ {wheel.as_uri()}", *TOOLS, *beside]
     wanted += [f"{name}=={version}" for name, version in cell.pins.items()]
     uv("pip", "install", "--python", str(python), "--overrides", str(unwanted), *wanted, **variables)
     listed = json.loads(uv("pip", "list", "--format=json", "--python", str(python), **variables))
     installed = {one["name"]: one["version"] for one in listed}
     return python, {name: installed[name] for name in FRAMEWORKS if name in installed}
+
+
+def distributions(folder: Path) -> tuple[Path, Path]:
+    """(the wheel, the unpacked source distribution it is built from, without the package)"""
+    dist, tests = folder / "dist", folder / "tests"
+    shutil.rmtree(dist, ignore_errors=True)
+    shutil.rmtree(tests, ignore_errors=True)
+    uv("build", "--out-dir", str(dist), str(ROOT))
+    (archive,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
+    with tarfile.open(archive) as files:
+        files.extractall(tests, filter="data")
+    (unpacked,) = tests.iterdir()
+    shutil.rmtree(unpacked / "src")  # the wheel is what is tested
+    return wheel.absolute(), unpacked.absolute()
 
 
 def find(version: str) -> Path:

@@ -15,7 +15,8 @@ with the newest release of every framework that the index has for it, what an em
 `constraints.txt`, all previous and all oldest ones (of each dependency the least version that `pyproject.toml` allows),
 and what machines with a GPU have. The whole suite runs with those of `constraints.txt`. Made by `make versions`, which
 fails where an empty environment gets other releases than the newest; `VERSIONS_ARGS="--only torch"` for some of it. A
-row whose Python a machine has not stays as it ran last.
+row whose Python a machine has not stays as it ran last. Continuous integration runs the programs of the README and a
+thousand tests on the newest Python of its machine, too (`make newest`).
 
 | cell | Python | PyTorch | JAX | TensorFlow | NumPy | sample | on |
 | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -99,10 +99,10 @@ def _parts(text: str) -> list[int]:
 def _not_loaded() -> str:
     """Why PyTorch does not load the front end when it is imported; "" where it does."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
-        return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 (`import tensorgraft.torch` does)"
+        return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 (`tensorgraft.device` does)"
     points = importlib.metadata.entry_points(group="torch.backends")
     if not any(point.value.startswith("tensorgraft.") for point in points):
-        return "its entry point is not installed (`import tensorgraft.torch` does)"
+        return "its entry point is not installed (`tensorgraft.device` does)"
     others = [point.name for point in points if not point.value.startswith("tensorgraft.")]
     if others and os.environ.get("TENSORGRAFT_AUTOLOAD") != "1":
         return f"PyTorch's one device of an extension is left to {', '.join(others)} (`tensorgraft run` takes it)"

@@ -16,10 +16,9 @@ NAMES = Names(
             frontends.torch_entry.*
             """,
             """
-            torch._C: Generator _accelerator_getAccelerator _get_privateuse1_backend_name
+            torch._C: _accelerator_getAccelerator
             torch._C._acc: DeviceGuard
             torch._C._autograd.DeviceType: PrivateUse1
-            torch._ops: _OpNamespace
             torch.nn.parameter.UninitializedTensorMixin: _allowed_methods
             torch.utils.backend_registration: _setup_privateuseone_for_python_backend
             """,
@@ -42,54 +41,39 @@ NAMES = Names(
             frontends.torch
             """,
             """
-            torch: _add_batch_dim _conj _debug_has_internal_overlap _functionalize_unsafe_set
-              _fused_sdp_choice _neg_view _remove_batch_dim _safe_softmax
-            torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks
-              _use_count
+            torch: _add_batch_dim _debug_has_internal_overlap _functionalize_unsafe_set _fused_sdp_choice
+              _remove_batch_dim _safe_softmax
+            torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks _use_count
             torch.UntypedStorage: _byteswap _cdata _set_from_file _write_file
-            torch._C: DisableTorchFunction DispatchKeySet TensorBase _AutoDispatchBelowAutograd
-              _DisableAutocast _DisableFuncTorch _ExcludeDispatchKeyGuard
-              _construct_storage_from_data_pointer _current_autograd_node _disabled_torch_dispatch_impl
-              _disabled_torch_function_impl _dispatch_has_computed_kernel_for_dispatch_key
-              _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _dispatch_key_parse
-              _from_dlpack _get_deterministic_algorithms
-              _get_deterministic_algorithms_warn_only _get_dispatch_stack_at _get_function_stack_at
-              _get_tracing_state _has_storage
-              _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing _jit_get_all_schemas
-              _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg
-              _set_throw_on_mutable_data_ptr _swap_tensor_impl _to_dlpack _vmapmode_decrement_nesting
-              _vmapmode_increment_nesting
-            torch._C.DispatchKey: AutocastCPU CPU CompositeExplicitAutograd CompositeImplicitAutograd
+            torch._C: _AutoDispatchBelowAutograd _DisableAutocast _DisableFuncTorch _ExcludeDispatchKeyGuard
+              _construct_storage_from_data_pointer _current_autograd_node _from_dlpack _to_dlpack
+              _dispatch_has_computed_kernel_for_dispatch_key _get_dispatch_stack_at _get_function_stack_at
+              _get_tracing_state _has_storage _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing
+              _jit_get_all_schemas _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg
+              _set_throw_on_mutable_data_ptr _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
             torch._C._acc: create_empty_tensor
             torch._C._autograd: SavedTensor
             torch._C._functorch: get_unwrapped is_functorch_wrapped_tensor peek_interpreter_stack
             torch._decomp: core_aten_decompositions decomposition_table
             torch._guards: detect_fake_mode
-            torch._ops: OpOverload
-            torch._prims_common: ELEMENTWISE_TYPE_PROMOTION_KIND elementwise_dtypes
-              suggest_memory_format
+            torch._prims_common: ELEMENTWISE_TYPE_PROMOTION_KIND elementwise_dtypes suggest_memory_format
             torch._prims_common.wrappers: _maybe_resize_out
-            torch._utils: _rebuild_parameter _rebuild_parameter_with_state
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
-            torch.library.Library: _destroy
-            torch.ops.aten: _conj _conj_physical _convolution _ctc_loss _fused_rms_norm_backward
-              _linalg_check_errors _neg_view _scaled_dot_product_flash_attention_for_cpu
-              _scaled_dot_product_flash_attention_for_cpu_backward _thnn_fused_gru_cell _unsafe_view
-              _thnn_fused_lstm_cell copy_
+            torch.ops.aten: _convolution _ctc_loss _fused_rms_norm_backward _linalg_check_errors _neg_view
+              _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
+              _thnn_fused_gru_cell _unsafe_view _thnn_fused_lstm_cell copy_
             torch.utils: _cxx_pytree
             torch.distributions.Distribution: _validate_args
             torch.utils._device: CURRENT_DEVICE DeviceContext _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode _disable_current_modes
-            torch.utils._pytree: SUPPORTED_NODES TreeSpec _get_node_type tree_flatten tree_leaves
-              tree_flatten_with_path tree_map tree_unflatten
+            torch.utils._pytree: SUPPORTED_NODES _get_node_type tree_flatten tree_flatten_with_path
             torch.utils.checkpoint: _CheckpointFrame
             ~torch.Tensor: _is_param
             ~torch.TypedStorage: _untyped_storage
             ~torch._ops.OpOverload: _op_dk
             ~torch.autograd.function.FunctionCtx: _raw_saved_tensors
             ~torch.autograd.graph.Node: _sequence_nr
-            ~torch.library.Library: _op_impls
             ~torch.nn.Module: _state_dict_hooks _state_dict_pre_hooks
             ~torch.optim.Optimizer: _step_supports_amp_scaling
             """,
@@ -104,24 +88,21 @@ NAMES = Names(
             torch: _int_mm _weight_int8pack_mm
             torch.Tensor: _make_wrapper_subclass
             torch.UntypedStorage: _cdata
-            torch._C: DisableTorchFunction DispatchKeySet _ExcludeDispatchKeyGuard
-              _disabled_torch_function_impl _is_alias_of _is_any_autocast_enabled
-              _len_torch_dispatch_stack _len_torch_function_stack _storage_Use_Count
-            torch._C.DispatchKey: AutocastCPU AutocastCUDA
-            torch._C._functorch: get_unwrapped is_batchedtensor is_functorch_wrapped_tensor
-              is_gradtrackingtensor peek_interpreter_stack
+            torch._C: _ExcludeDispatchKeyGuard _is_alias_of _is_any_autocast_enabled _len_torch_dispatch_stack
+              _len_torch_function_stack _storage_Use_Count
+            torch._C._functorch: get_unwrapped is_batchedtensor is_functorch_wrapped_tensor is_gradtrackingtensor
+              peek_interpreter_stack
             torch._functorch.pyfunctorch: temporarily_clear_interpreter_stack
             torch._higher_order_ops: scan while_loop
-            torch._subclasses: FakeTensor
-            torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException
-              FakeTensor FakeTensorMode
+            torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor
+              FakeTensorMode
             torch.autograd.forward_ad: _current_level
             torch.fx.graph_module._loader.eval_cache: pop
             torch.ops.aten: _scaled_dot_product_flash_attention_for_cpu
               _scaled_dot_product_flash_attention_for_cpu_backward
             torch.ops.mkldnn: _is_mkldnn_bf16_supported
             torch.utils._python_dispatch: _disable_current_modes
-            torch.utils._pytree: tree_flatten tree_map tree_unflatten
+            torch.utils._pytree: tree_flatten
             ~torch._dynamo.assume_constant_result: _dynamo_marked_constant
             """,
         ),
@@ -132,10 +113,9 @@ NAMES = Names(
             frontends.torch.graph.dynamo frontends.torch.compiled.on_cpu frontends.jax.among.dynamo
             """,
             """
-            torch._dynamo: disable nonstrict_trace optimize
+            torch._dynamo: nonstrict_trace optimize
             torch._dynamo.backends.common: aot_autograd
             torch._dynamo.backends.registry: lookup_backend
-            torch._functorch.partitioners: min_cut_rematerialization_partition
             """,
             imports=True,
         ),
@@ -146,7 +126,6 @@ NAMES = Names(
             frontends.torch.compiled.in_dynamo
             """,
             """
-            torch.utils._pytree: tree_leaves
             ~torch._dynamo.trace_rules: BUILTIN_INLINE_WHEN_CALLED
             """,
         ),
@@ -173,10 +152,9 @@ NAMES = Names(
             """,
             """
             torch.Tensor: _backward_hooks _make_subclass
-            torch._C: DisableTorchFunctionSubclass _is_any_autocast_enabled
-              _len_torch_dispatch_stack
+            torch._C: _is_any_autocast_enabled _len_torch_dispatch_stack
             torch._dynamo.eval_frame.OptimizedModule: _call_lazy_check
-            torch.utils._pytree: tree_leaves tree_map
+            torch.utils._pytree: tree_flatten_with_path
             ~torch._dynamo.eval_frame.OptimizedModule: _orig_mod
             torch.nn.modules.batchnorm._BatchNorm: _check_input_dim forward
             torch._C._distributed_c10d: Reducer
@@ -184,9 +162,7 @@ NAMES = Names(
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
             torch.compiler: _is_compiling_flag
-            torch.optim: _adafactor
             torch.utils._python_dispatch: _disable_current_modes
-            torch.utils._pytree: tree_flatten_with_path
             ~torch.nn.Module: _backward_pre_hooks _forward_hooks _forward_pre_hooks
             """,
         ),
@@ -202,7 +178,6 @@ NAMES = Names(
             torch._C: _current_autograd_node _swap_tensor_impl
             torch._C._autograd: _unsafe_set_version_counter
             torch.autograd: _get_sequence_nr
-            torch.utils._pytree: tree_flatten tree_leaves tree_map
             ~torch.autograd.graph.Node: _sequence_nr
             """,
         ),
@@ -213,16 +188,12 @@ NAMES = Names(
             frontends.torch.graph frontends.jax.among
             """,
             """
-            torch: _conj _neg_view
-            torch._C: _DisableAutocast _dispatch_has_kernel_for_dispatch_key _from_dlpack
-              _get_tracing_state _set_tracing_state
+            torch._C: _DisableAutocast _get_tracing_state _set_tracing_state _from_dlpack
             torch._higher_order_ops.associative_scan: generic_associative_scan
-            torch._library.utils: is_builtin
-            torch._ops: HigherOrderOperator OpOverload
             torch.autograd: _get_sequence_nr
             torch.nn.utils.stateless: _reparametrize_module
-            torch.utils._pytree: SUPPORTED_NODES TreeSpec register_constant tree_flatten tree_leaves
-              tree_unflatten
+            torch.utils._pytree: SUPPORTED_NODES register_constant tree_flatten
+            torch.ops.aten: _neg_view
             """,
         ),
         Feature(
@@ -232,12 +203,8 @@ NAMES = Names(
             frontends.torch.codegen
             """,
             """
-            torch._C: DisableTorchFunction TensorBase
-            torch._C.DispatchKey: CompositeImplicitAutograd
-            torch.library.Library: _destroy
             torch.utils._device: _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode
-            torch.utils._pytree: tree_flatten tree_map tree_unflatten
             ~torch._ops.OpOverload: _op_dk
             ~torch.nn.Module: _forward_hooks _forward_pre_hooks _non_persistent_buffers_set
             """,
@@ -250,8 +217,6 @@ NAMES = Names(
             """,
             """
             torch.Tensor: _use_count
-            torch._C: PyTorchFileReader PyTorchFileWriter
-            torch._C.ConcreteModuleType: from_jit_type
             torch.jit._builtins: _get_builtin_table
             ~torch.jit.RecursiveScriptModule: _c
             """,
@@ -264,9 +229,6 @@ NAMES = Names(
             """,
             """
             torch.Tensor: _indices _nnz
-            torch._C: DispatchKeySet _dispatch_has_kernel_for_dispatch_key
-            torch._C.DispatchKey: CPU SparseCPU
-            torch._utils: _rebuild_parameter _rebuild_sparse_tensor
             torch.ops.aten: _sparse_coo_tensor_with_dims_and_tensors
             """,
         ),
@@ -277,9 +239,8 @@ NAMES = Names(
             frontends.torch.device.collectives frontends.torch.device.groups
             """,
             """
-            torch._C: _get_accelerator
-            torch.distributed.ProcessGroup: _device_types _get_backend
-            torch.distributed.distributed_c10d: _get_default_group _get_default_store
+            torch.distributed.ProcessGroup: _get_backend
+            torch.distributed.distributed_c10d: _get_default_store
             torch.distributed.distributed_c10d._world: pg_group_ranks
             torch.utils._python_dispatch: TorchDispatchMode
             ~torch.distributed.ProcessGroup.BackendOptions: _timeout
@@ -294,7 +255,6 @@ NAMES = Names(
             """
             torch.distributed.checkpoint.filesystem: _StoragePrefix
             torch.distributed.checkpoint.filesystem._FileSystemWriter: _metadata_exists
-            torch.distributed.distributed_c10d._world: pg_map
             """,
             imports=True,
         ),
@@ -327,7 +287,7 @@ NAMES = Names(
             frontends.torch.quantized.models
             """,
             """
-            torch.nn.modules.conv: _ConvNd
+
             """,
         ),
         Feature(
@@ -338,7 +298,7 @@ NAMES = Names(
             """,
             """
             torch: _meta_registrations
-            torch._C: _dispatch_has_kernel _dispatch_has_kernel_for_dispatch_key _jit_get_all_schemas
+            torch._C: _jit_get_all_schemas
             torch._decomp: decomposition_table global_decomposition_table
             """,
         ),
@@ -349,9 +309,7 @@ NAMES = Names(
             transforms.native_shapes
             """,
             """
-            torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException
-              FakeTensorMode
-            torch.utils._pytree: tree_map
+            torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensorMode
             """,
         ),
     ),

@@ -76,7 +76,8 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     import torch
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-    from torch.utils._pytree import tree_map
+
+    from tensorgraft.frontends.torch.core import pytrees
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -90,12 +91,12 @@ def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return x
 
     with mode:
-        fakes, named = tree_map(fake, (tuple(args), kwargs))
+        fakes, named = pytrees.mapped(fake, (tuple(args), kwargs))
         try:
             out = fn(*fakes, **named)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise _asked(error, isinstance(error, DynamicOutputShapeException)) from None
-    return tree_map(
+    return pytrees.mapped(
         lambda x: ShapeDtype(tuple(x.shape), _numpy_dtype(x.dtype)) if isinstance(x, torch.Tensor) else x, out
     )
 

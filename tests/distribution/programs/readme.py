@@ -1,4 +1,4 @@
-"""README's programs, one after the other, as a reader would type them."""
+"""The programs of README, one after the other, and those of docs/index.md, as a reader would type them."""
 
 import re
 import sys
@@ -8,7 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-text = (Path(sys.argv[1]) / "README.md").read_text()
-names = {"jax_function": jnp.sin, "equinox_model": eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0))}
-for program in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-    exec(compile(program, "README.md", "exec"), names)
+root = Path(sys.argv[1])
+given = {"jax_function": jnp.sin, "equinox_model": eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0))}
+for page in (root / "README.md", root / "docs" / "index.md"):
+    names = dict(given)
+    for program in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(program, str(page), "exec"), names)

@@ -71,6 +71,21 @@ def test_the_place_is_theirs(installed):
     assert error.startswith("tensorgraft has no device here:") and "'other' of another package" in error
 
 
+UNNAMED = """global kernels
+    kernels = torch.library.Library("aten", "IMPL")
+    kernels.impl("empty.memory_format", lambda *args, **kwargs: None, "PrivateUse1")
+    kernels.fallback = torch.library.Library("_", "IMPL")
+    kernels.fallback.fallback(lambda op, *args, **kwargs: None, "PrivateUse1")
+"""
+
+
+def test_the_place_is_theirs_before_it_has_a_name(installed):
+    order, names, error = installed(PROGRAM, UNNAMED)
+    assert order == installed.order
+    assert names == "privateuseone 2.0"
+    assert error.startswith("tensorgraft has no device here:") and "'privateuseone' of another package" in error
+
+
 def test_what_they_leave_is_ours(installed):
     order, names, total = installed(PROGRAM, "pass")
     assert order == installed.order

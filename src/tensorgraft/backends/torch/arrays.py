@@ -187,7 +187,7 @@ def is_traced(x: Tensor) -> bool:
     """`x` has no values: it stands for what a program will compute."""
     if isinstance(x, StandIn):
         return x.held is None or now.recorder is not None
-    return x.device.type == "meta" or isinstance(x, torch._subclasses.FakeTensor)
+    return x.device.type == "meta" or isinstance(x, torch._subclasses.fake_tensor.FakeTensor)
 
 
 def is_differentiated(x: Tensor) -> bool:

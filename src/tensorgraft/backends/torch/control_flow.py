@@ -8,7 +8,6 @@ from typing import Any
 import optree
 import torch
 import torch._higher_order_ops
-from torch.utils._pytree import tree_map
 
 from tensorgraft.backends.torch import branches
 from tensorgraft.backends.torch.recorder import StandIn, now
@@ -24,7 +23,7 @@ def _recorded(*leaves: Any) -> bool:
 
 def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
     """`fn` whose results share no memory with its arguments: PyTorch's operators do not take others."""
-    return lambda *args: tree_map(torch.clone, fn(*args))
+    return lambda *args: optree.tree_map(torch.clone, fn(*args))
 
 
 def _any(x: Array) -> bool:

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import optree
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import (
@@ -24,7 +25,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.graph_module import _loader
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tensorgraft.errors import TracedValueError
 
@@ -46,7 +46,7 @@ class StandIn(Tensor):
     home: Recorder | None  # whose graph has `node`
     node: fx.Node | None
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = torch.nn.Parameter.__torch_function__
 
     @staticmethod
     def __new__(cls, like: Tensor, held: Tensor | None = None) -> StandIn:
@@ -70,7 +70,9 @@ class StandIn(Tensor):
     ) -> Any:
         if now.recorder is not None:
             return now.recorder.call(func, args, kwargs or {})
-        return func(*tree_map(known, args), **tree_map(known, kwargs or {}))
+        call: Any = args, kwargs or {}
+        args, kwargs = optree.tree_map(known, call, none_is_leaf=True)
+        return func(*args, **kwargs)
 
 
 def known(x: Any) -> Any:
@@ -171,12 +173,13 @@ class Recorder:
     # ---- operations ------------------------------------------------------------------------------------------------
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        leaves, tree = tree_flatten((args, kwargs))
+        call: Any = args, kwargs
+        leaves, tree = optree.tree_flatten(call, none_is_leaf=True)
         nodes, fakes = list(leaves), list(leaves)
         for i, x in enumerate(leaves):
             if isinstance(x, Tensor):
                 nodes[i], fakes[i] = self.lift(x)
-        fake_args, fake_kwargs = tree_unflatten(fakes, tree)
+        fake_args, fake_kwargs = tree.unflatten(fakes)
         try:
             with self.mode:
                 out = func(*fake_args, **fake_kwargs)
@@ -186,7 +189,7 @@ class Recorder:
                 " the tensor itself (where, cond, while_loop instead of Python's if and while), or take this step out"
                 " of the compiled function."
             ) from error
-        node = self.graph.call_function(func, *tree_unflatten(nodes, tree))
+        node = self.graph.call_function(func, *tree.unflatten(nodes))
         if isinstance(out, FakeTensor):
             for x, fake in zip(leaves, fakes, strict=True):
                 if fake is out:  # an operator that returns the tensor that it was given (and may have written)

@@ -15,9 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 _AUTOCAST = ("cpu", "cuda")
-_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.AutocastCUDA
-)
+_KEYS = torch.DispatchKeySet(torch.DispatchKey.AutocastCPU) | torch.DispatchKeySet(torch.DispatchKey.AutocastCUDA)
 PLAIN: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 _compiling = torch.compiler.is_compiling
@@ -54,7 +52,7 @@ def _apart(modes: bool = True) -> Iterator[None]:
         if modes and _dispatch_modes():
             stack.enter_context(_disable_current_modes())
         if _function_modes():
-            stack.enter_context(torch._C.DisableTorchFunction())
+            stack.enter_context(torch.DisableTorchFunction())
         if _autocast():
             stack.enter_context(torch._C._ExcludeDispatchKeyGuard(_KEYS))
         yield

@@ -17,17 +17,11 @@ _AUTOCAST = ("AutocastCPU", "AutocastCUDA")
 
 def kinds() -> Kinds:
     schemas = {_name(s): str(s) for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
         "operators": {name: hashed(text) for name, text in schemas.items()},
         "decompositions": _functions(torch._decomp.decomposition_table),
         "meta functions": _functions(torch._decomp.global_decomposition_table["meta"]),
-        "autocast": {
-            f"{key} {name}": ""
-            for name in schemas
-            for key in _AUTOCAST
-            if _registered(name) and has(f"aten::{name}", key)
-        },
+        "autocast": {f"{key} {name}": "" for name in schemas for key in _AUTOCAST if _registered(name, key)},
     }
 
 
@@ -36,8 +30,13 @@ def _name(schema: Any) -> str:
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
-def _registered(name: str) -> bool:
-    return torch._C._dispatch_has_kernel(f"aten::{name}")
+def _registered(name: str, key: str) -> bool:
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    try:
+        return op is not None and op.has_kernel_for_dispatch_key(key)
+    except RuntimeError:  # TorchScript's own, which the dispatcher does not know
+        return False
 
 
 def _functions(table: dict[Any, Callable[..., Any]]) -> dict[str, str]:

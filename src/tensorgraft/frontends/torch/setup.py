@@ -198,7 +198,7 @@ def _call(operator: Operator) -> Callable[..., Any]:
         return below_modes(transfer.resolving(call))
     if operator.name == "convolution":
         return traced_in_parts(call, _convolution)
-    if torch._C._dispatch_has_kernel_for_dispatch_key(operator.op.name(), "Conjugate"):
+    if schema.has_kernel(operator.op, "Conjugate"):
         return below_modes(transfer.resolved(operator.name, operator.signature, call))
     return call
 

@@ -14,7 +14,7 @@ import torch
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.loading import TYPE
 
-_Generator: Any = torch._C.Generator
+_Generator: Any = torch.Generator
 _Event: Any = torch.Event
 _Stream: Any = torch.Stream
 

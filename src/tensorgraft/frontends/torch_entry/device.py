@@ -104,7 +104,7 @@ def manual_seed_all(seed: int) -> None:
 module = DeviceModule()
 
 
-class _Operators(torch._ops._OpNamespace):
+class _Operators(type(torch.ops.aten)):  # type: ignore[misc]
     """`torch.ops.graft`: programs in files name operators of ours."""
 
     def __getattr__(self, name: str) -> Any:

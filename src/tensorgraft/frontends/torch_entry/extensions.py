@@ -19,13 +19,17 @@ from tensorgraft.frontends.torch_entry.loading import TYPE
 
 GROUP = "torch.backends"
 AUTOLOAD = "TENSORGRAFT_AUTOLOAD"  # in the environment: "1" takes the place, "0" leaves it
-_FREE = "privateuseone"
+_FREE = "privateuseone"  # says its name of now
 
 
 def holder() -> str | None:
     """Return the name of another package's device that has the place; None where it is free, or ours."""
-    name = torch._C._get_privateuse1_backend_name()
-    return None if name in (_FREE, TYPE) else name
+    name = torch.device(_FREE).type
+    if name == _FREE:  # a device may have kernels before it has a name
+        empty: Any = torch.ops.aten.empty.memory_format
+        has_kernels = empty.has_kernel_for_dispatch_key("PrivateUse1")
+        return _FREE if has_kernels else None
+    return None if name == TYPE else name
 
 
 def require_the_place() -> None:
@@ -36,7 +40,8 @@ def require_the_place() -> None:
             "tensorgraft has no device here: PyTorch has one device of an extension (PrivateUse1) in a process, and it"
             f" is {name!r} of another package.\n"
             "  this program:    tensorgraft run --on jax program.py, which takes the place for its process\n"
-            "  every program:   TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment, and `import tensorgraft.torch`\n"
+            "  every program:   TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment; then `tensorgraft.device`\n"
+            "                   registers the device\n"
             "  without it:      arrays, and functions of JAX and TensorFlow (tg.graft, tg.source), need no such device"
         )
 

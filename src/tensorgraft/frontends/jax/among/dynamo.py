@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tensorgraft.frontends.jax.among.tensors import AmongTensors
 
 
-@torch._dynamo.disable
+@torch.compiler.disable
 def apart(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return function.now(args, kwargs)
 

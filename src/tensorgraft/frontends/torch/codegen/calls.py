@@ -55,7 +55,7 @@ class Calls:
             return
         code, given = python.f_code, python.f_locals
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        with torch._C.DisableTorchFunction():
+        with torch.DisableTorchFunction():
             if not any(True for name in names for _ in pairs(given.get(name))):
                 return
             arguments = [(name, value) for name in names if (value := tree(given.get(name))) is not DROPPED]
@@ -68,7 +68,7 @@ class Calls:
         _, scope = self.open.pop()
         frame = scope.frame
         assert frame is not None
-        with torch._C.DisableTorchFunction():
+        with torch.DisableTorchFunction():
             value = tree(result)
             tensors = list(pairs(result))
             if value is DROPPED or not tensors or not self.is_pure(frame):

@@ -300,9 +300,7 @@ def _kernels(slot: Slot) -> list[tuple[str, str, Callable[..., Any]]]:
 
 def _kernel(op: schema.Overload, spec: Spec, fits: Fits, slot: Slot) -> Callable[..., Any]:
     call = entry(Operator(op, spec))
-    before = _before(schema.short_name(op)) or functools.partial(
-        op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd
-    )
+    before = _before(schema.short_name(op)) or functools.partial(op._op_dk, torch.DispatchKey.CompositeImplicitAutograd)
 
     name = schema.short_name(op)
 
@@ -339,5 +337,4 @@ def installed(slot: Slot) -> Iterator[None]:
         with _lock:
             _users -= 1
             if not _users and _library is not None:
-                _library._destroy()
-                _library = None
+                _library = None  # and what is registered in it

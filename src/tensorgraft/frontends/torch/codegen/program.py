@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tensorgraft.codegen.program import Evaluation, by_path, cosines, said
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
 from tensorgraft.frontends.torch.codegen.numbers import SameNumbers
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
+from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
 
 Tensor = torch.Tensor
@@ -38,9 +38,9 @@ class ModuleProgram:
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
-        leaves, structure = tree_flatten((args, kwargs))
+        leaves, structure = pytrees.flatten((args, kwargs))
         leaves = [x.view_as(x) if isinstance(x, Tensor) else x for x in leaves]  # each occurrence is an argument
-        positional, named = tree_unflatten(leaves, structure)
+        positional, named = pytrees.unflatten(leaves, structure)
         place = {id(x): i for i, x in enumerate(leaves)}
         arrays = [x for _, v in bound_arguments(self.module, positional, named).items() for x in _arrays(v)]
 
@@ -48,7 +48,7 @@ class ModuleProgram:
             changed = list(leaves)
             for old, x in zip(arrays, new, strict=True):
                 changed[place[id(old)]] = x
-            return tree_unflatten(changed, structure)
+            return pytrees.unflatten(changed, structure)
 
         return arrays, rebuild
 
@@ -96,8 +96,8 @@ class ModuleProgram:
 
 
 def _tensors(tree_of_arguments: Any) -> Any:
-    leaves, structure = tree_flatten(tree_of_arguments)
-    return tree_unflatten([torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in leaves], structure)
+    leaves, structure = pytrees.flatten(tree_of_arguments)
+    return pytrees.unflatten([torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in leaves], structure)
 
 
 def _arrays(x: Any) -> Iterator[Any]:

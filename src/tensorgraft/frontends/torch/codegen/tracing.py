@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.func import functional_call
-from torch.utils._pytree import tree_map
 
 from tensorgraft.codegen.trace import Frame, SourceTrace, prune, steps
 from tensorgraft.errors import TracedValueError
@@ -28,6 +27,7 @@ from tensorgraft.frontends.torch.codegen.values import values_of
 from tensorgraft.frontends.torch.codegen.watching import WordWatch
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.host import HostWatch
+from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.state import RandomState
@@ -115,7 +115,7 @@ def _trace(
                         recording.smooth.add(v)
                     return from_array(v, slot)
 
-                args, kwargs = tree_map(given, (args, kwargs))
+                args, kwargs = pytrees.mapped(given, (args, kwargs))
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}

@@ -52,7 +52,7 @@ def _permuted(fn: Callable[..., Tensor]) -> View:
     def view(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var] | None:
         if x.ndim > len(_PRIMES):
             return None
-        with torch._C.DisableTorchFunction():
+        with torch.DisableTorchFunction():
             probe = fn(torch.empty(_PRIMES[: x.ndim], device="meta"), *args[1:], **kwargs)
         return [xp.permute_dims(x, tuple(_PRIMES.index(n) for n in probe.shape))]
 

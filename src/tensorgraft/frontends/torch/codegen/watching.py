@@ -80,7 +80,7 @@ _QUESTIONS = frozenset(
 _HOSTED = frozenset(
     ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
 )
-_DETACHING = frozenset({Tensor.detach, torch.detach, vars(torch._C.TensorBase)["data"].__get__})
+_DETACHING = frozenset({Tensor.detach, torch.detach, vars(Tensor.__base__)["data"].__get__})
 
 
 class WordWatch(TorchFunctionMode):

@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.errors import CompilationError, TracedValueError
 from tensorgraft.frontends.torch.compiled.tape import nodes
-from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core import pytrees, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import from_array, to_array
 
@@ -29,11 +28,11 @@ def differentiable(t: Tensor) -> bool:
 class Body:
     """`fn` of operands, some of which are tensors on the device. For an active capture."""
 
-    def __init__(self, fn: Callable[..., Any], leaves: Sequence[Any], spec: TreeSpec | None) -> None:
+    def __init__(self, fn: Callable[..., Any], leaves: Sequence[Any], spec: Any) -> None:
         self.fn, self.spec = fn, spec
         self.leaves = [_TENSOR if isinstance(t, Tensor) else t for t in leaves]  # it outlives what it was called with
         self.captured: dict[int, Tensor] = {}  # tensors from outside that have gradients, by identity
-        self.structure: TreeSpec | None = None  # of the results
+        self.structure: Any = None  # of the results
         self.described = ""
 
     def values(self, arrays: Sequence[Array]) -> list[Array]:
@@ -56,8 +55,8 @@ class Body:
         """The results of `fn` for other tensors."""
         rest = iter(tensors)
         leaves = [next(rest) if t is _TENSOR else t for t in self.leaves]
-        flat, self.structure = tree_flatten(
-            self.fn(*(leaves if self.spec is None else tree_unflatten(leaves, self.spec)))
+        flat, self.structure = pytrees.flatten(
+            self.fn(*(leaves if self.spec is None else pytrees.unflatten(leaves, self.spec)))
         )
         slot = slot_of_backend(state.now.capture.backend)  # type: ignore[union-attr]
         return [t if isinstance(t, Tensor) else torch.tensor(t, device=slot.device) for t in flat]

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from tensorgraft.errors import CompilationError
 from tensorgraft.frontends.torch.compiled.bodies import Body, differentiable, pulled_back, with_history
-from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core import pytrees, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, on_device, to_array
 
@@ -26,17 +25,17 @@ Array = Any
 
 def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     """`torch.cond`. Raises RuntimeError where the branches differ in structure, shapes or dtypes."""
-    leaves, spec = tree_flatten(tuple(operands))
+    leaves, spec = pytrees.flatten(tuple(operands))
     if not _ours([pred, *leaves]):
         return original(pred, true_fn, false_fn, operands)
     if not (isinstance(pred, Tensor) and on_device(pred) and state.now.capture is not None):
         return (true_fn if pred else false_fn)(*operands)
     tensors = [t for t in leaves if isinstance(t, Tensor)]
     results, structure = _branch(pred, [Body(fn, leaves, spec) for fn in (true_fn, false_fn)], tensors)
-    return tree_unflatten(results, structure)
+    return pytrees.unflatten(results, structure)
 
 
-def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -> tuple[list[Tensor], TreeSpec]:
+def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
     """(results, their structure) of one of two branches, by the value of `pred`."""
     xp = cell_of(pred).backend
     predicate = xp.reshape(_read(pred), ())
@@ -73,7 +72,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
 
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
     """`torch.while_loop`. Inside a compiled function a Python int that is carried comes back as a tensor."""
-    leaves, spec = tree_flatten(tuple(carried_inputs))
+    leaves, spec = pytrees.flatten(tuple(carried_inputs))
     if not _ours(leaves):
         return original(cond_fn, body_fn, carried_inputs)
     if state.now.capture is None:
@@ -95,15 +94,15 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
             lambda arrays: xp.reshape(condition.values(arrays)[0], ()), body.values, [_read(t) for t in leaves]
         )
     slot = slot_of_backend(xp)
-    return tuple(tree_unflatten([from_array(a, slot) for a in outputs], spec))
+    return tuple(pytrees.unflatten([from_array(a, slot) for a in outputs], spec))
 
 
 def scan(
     original: Callable[..., Any], combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
 ) -> Any:
     """`torch._higher_order_ops.scan`."""
-    x_leaves, x_spec = tree_flatten(xs)
-    carry, carry_spec = tree_flatten(init)
+    x_leaves, x_spec = pytrees.flatten(xs)
+    carry, carry_spec = pytrees.flatten(init)
     if not x_leaves or not _ours([*x_leaves, *carry]):
         return original(combine_fn, init, xs, dim=dim, reverse=reverse)
     dim = range(x_leaves[0].ndim)[dim]
@@ -112,14 +111,16 @@ def scan(
     run = compiled_scan if state.now.capture is not None else _loop
 
     def step(carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
-        after, y = combine_fn(tree_unflatten(carry, carry_spec), tree_unflatten(x, x_spec))
-        flat, y_spec[0] = tree_flatten(y)
-        return [*tree_leaves(after), *flat]
+        after, y = combine_fn(pytrees.unflatten(carry, carry_spec), pytrees.unflatten(x, x_spec))
+        flat, y_spec[0] = pytrees.flatten(y)
+        return [*pytrees.leaves_of(after), *flat]
 
-    y_spec: list[TreeSpec | None] = [None]
+    y_spec: list[Any] = [None]
     outputs = run(step, carry, slices, reverse)
-    ys = tree_unflatten(outputs[n:], y_spec[0])  # type: ignore[arg-type]
-    return tree_unflatten(outputs[:n], carry_spec), tree_map(lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys)
+    ys = pytrees.unflatten(outputs[n:], y_spec[0])
+    return pytrees.unflatten(outputs[:n], carry_spec), pytrees.mapped(
+        lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys
+    )
 
 
 def _loop(step: Callable[..., list[Tensor]], carry: list[Tensor], xs: Sequence[Tensor], reverse: bool) -> list[Tensor]:
@@ -218,7 +219,7 @@ def associative_scan(
     combine_mode: str = "pointwise",
 ) -> Any:
     """`torch._higher_order_ops.associative_scan`: in about log2(n) steps, each of the operators themselves."""
-    ours = _ours(tree_leaves(xs))
+    ours = _ours(pytrees.leaves_of(xs))
     return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
 
 

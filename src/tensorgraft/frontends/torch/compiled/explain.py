@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
 from tensorgraft.compiled.reach import Named, arguments, objects_behind
@@ -26,7 +25,7 @@ from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.jit import Compiled
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.compiled.trace import Trace
-from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.places import Place, in_library, program_place, source_line
@@ -43,7 +42,7 @@ Tensor = torch.Tensor
 def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     fn, compiled, new = _unwrapped(fn, args, kwargs)
     probe = _Probe(fn)
-    flat, structure = tree_flatten((args, kwargs))
+    flat, structure = pytrees.flatten((args, kwargs))
     leaves = Leaves(flat, (args, kwargs))
     home = home_of(fn, probe._reached.now(), leaves)
     if home.backend is None:
@@ -281,7 +280,7 @@ class _Watch:
         written = schema.signature(func).written
         if written:
             bound = schema.signature(func).bind(args, kwargs)
-            for t in tree_leaves([bound.get(name) for name in written]):
+            for t in pytrees.leaves_of([bound.get(name) for name in written]):
                 if isinstance(t, Tensor) and not t.is_inference():
                     self.versions.append((weakref.ref(t), t._version))
 
@@ -301,7 +300,7 @@ class _Watch:
         for device in ("meta", "cpu"):  # where PyTorch cannot tell without values, zeros do
             positional, named = to_meta(args, kwargs, device)
             try:
-                return tree_map(made, op(*positional, **named))
+                return pytrees.mapped(made, op(*positional, **named))
             except NotImplementedError:
                 if device == "cpu":
                     raise

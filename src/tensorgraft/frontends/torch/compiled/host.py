@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located import refused
 from tensorgraft.frontends.torch.core.modes import OwnMode
@@ -127,9 +126,9 @@ class HostStep:
     def __call__(self) -> list[Tensor]:
         known = state.now.computed
         if self not in known:
-            args, kwargs = tree_map(_now, (self._args, self._kwargs))
+            args, kwargs = pytrees.mapped(_now, (self._args, self._kwargs))
             with torch.no_grad():
-                known[self] = list(filter(on_host, tree_leaves(self._func(*args, **kwargs))))
+                known[self] = list(filter(on_host, pytrees.leaves_of(self._func(*args, **kwargs))))
         results: list[Tensor] = known[self]
         return results
 
@@ -213,7 +212,7 @@ class HostWatch(OwnMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        host = [t for t in tree_leaves((args, kwargs)) if on_host(t)]
+        host = [t for t in pytrees.leaves_of((args, kwargs)) if on_host(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
             self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
         live = {id(t): now for t in host if (now := self.live(t)) is not None}
@@ -230,7 +229,7 @@ class HostWatch(OwnMode):
             out = func(*args, **kwargs)
         finally:
             self.computing = {}
-        results = [t for t in tree_leaves(out) if on_host(t)]
+        results = [t for t in pytrees.leaves_of(out) if on_host(t)]
         if random and (results or host):
             raise self.refused(
                 "draws random numbers on the CPU inside tg.jit: every call would have those of the first.",
@@ -315,7 +314,7 @@ class HostWatch(OwnMode):
             return live[id(x)] if id(x) in live else x.clone()  # a constant, as it is now
 
         with _disable_current_modes():
-            args, kwargs = tree_map(held, (args, kwargs))
+            args, kwargs = pytrees.mapped(held, (args, kwargs))
         step = HostStep(func, args, kwargs, any(one.of_argument for one in live.values()))
         for k, t in enumerate(results):
             if id(t) not in self.capture.fed_tensors:
@@ -326,7 +325,7 @@ class HostWatch(OwnMode):
         if not sig.written:
             return
         for name, value in sig.bind(args, kwargs).items():
-            for t in tree_leaves(value) if name in sig.written else ():
+            for t in pytrees.leaves_of(value) if name in sig.written else ():
                 if not on_host(t):
                     continue
                 if isinstance(live.get(id(t)), Argument | Outside):

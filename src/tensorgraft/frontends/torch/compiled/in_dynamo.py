@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from tensorgraft.compiled.places import OURS
+from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE
 
 
@@ -25,5 +25,5 @@ def inline_when_called() -> None:
 def device_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.device | None:
     """The first device of ours that a graph of Dynamo's has tensors on."""
     examples = [node.meta.get("example_value") for node in graph.graph.nodes]
-    tensors = (t for t in tree_leaves([inputs, examples]) if isinstance(t, torch.Tensor))
+    tensors = (t for t in pytrees.leaves_of([inputs, examples]) if isinstance(t, torch.Tensor))
     return next((t.device for t in tensors if t.device.type == TYPE), None)

@@ -46,7 +46,7 @@ class OnCpu:
         code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2], co_filename="<tg.jit>")
         own = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         patches.apply("compile")
-        optimized: Callable[..., Any] = torch._dynamo.optimize(self._graph)(own)
+        optimized: Callable[..., Any] = torch._dynamo.optimize(self._graph)(own)  # `torch.compile` may be ours
         return optimized
 
     def _graph(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import is_, itemgetter
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.optim import _adafactor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -214,7 +214,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
     handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
     try:
         with (
-            replaced(_adafactor, "adafactor", lambda _: adafactor),
+            replaced(sys.modules[torch.optim.Adafactor.__init__.__module__], "adafactor", lambda _: adafactor),
             replaced(Optimizer, "__init__", noting),
             numbers,
         ):

@@ -170,7 +170,7 @@ def kernel(name: str) -> Callable[..., Any]:
     packet, _, overload = name.partition(".")
     op, cell = getattr(getattr(torch.ops.aten, packet), overload), CELLS[name]
     # PyTorch's own composite: the decomposition that `op.decompose` prefers, in Python, leaves dropout out
-    taken_apart = functools.partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+    taken_apart = functools.partial(op._op_dk, torch.DispatchKey.CompositeImplicitAutograd)
 
     def call_layer(x: Tensor, states: Any, params: Sequence[Tensor], *options: Any) -> Any:
         if state.now.capture is None and not (options[2] and options[3]):  # dropout's numbers are the device's

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves, tree_map
 
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import pytrees
 
 Tensor = torch.Tensor
 
@@ -29,8 +29,8 @@ class MaskedSelection(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        first = next(x for x in tree_leaves((args, kwargs)) if type(x) is MaskedSelection)
-        with torch._C.DisableTorchFunctionSubclass():
+        first = next(x for x in pytrees.leaves_of((args, kwargs)) if type(x) is MaskedSelection)
+        with torch.DisableTorchFunctionSubclass():
             if name == "__get__" and getattr(func.__self__, "__name__", "") in ("dtype", "ndim"):
                 return func(first.whole) if func.__self__.__name__ == "dtype" else 1 + len(first.rest)
             if name == "dim":
@@ -43,7 +43,7 @@ class MaskedSelection(torch.Tensor):
                 return reduction(first, *args[1:], **kwargs)
             if not _is_elementwise(name):
                 raise first.error
-            values = tree_map(first.beside, (args, kwargs))
+            values = pytrees.mapped(first.beside, (args, kwargs))
             out = func(*values[0], **values[1])
             if isinstance(out, Tensor) and out.shape == first.whole.shape:
                 in_place = args[0] is first and ((name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE)
@@ -56,7 +56,7 @@ class MaskedSelection(torch.Tensor):
     @property
     def rest(self) -> tuple[int, ...]:
         """Return the extents of the axes that the mask leaves as they are."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch.DisableTorchFunctionSubclass():
             return tuple(self.whole.shape[self.mask.ndim :])
 
     def beside(self, x: Any) -> Any:
@@ -79,7 +79,7 @@ class MaskedSelection(torch.Tensor):
     def write(self, x: Tensor, index: Any) -> None:
         """Do `x[index] = self`. Raises the error where another mask is written than the one that has chosen."""
         (mask,) = index if isinstance(index, tuple) and len(index) == 1 else (index,)
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch.DisableTorchFunctionSubclass():
             if mask is not self.mask or self.version != _version(mask) or type(x) is MaskedSelection:
                 raise self.error
             if x.dtype != self.whole.dtype:
@@ -94,7 +94,7 @@ class MaskedSelection(torch.Tensor):
     @property
     def where(self) -> Tensor:  # type: ignore[override]
         """Return the mask, with an axis for each of `whole`."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch.DisableTorchFunctionSubclass():
             return self.mask.reshape(*self.mask.shape, *(1,) * len(self.rest))
 
     def filled(self, value: Any) -> Tensor:

@@ -51,8 +51,8 @@ class Residual:
 
     def on(self, cell: Storage) -> Tensor:
         t = self.metadata.on(cell)
-        t = torch._conj(t) if self.conj else t
-        return torch._neg_view(t) if self.neg else t
+        t = torch.conj(t) if self.conj else t
+        return torch.ops.aten._neg_view(t) if self.neg else t
 
 
 class Tape:

@@ -42,13 +42,13 @@ class Metadata:
         return replace(Metadata.of(t), conj=t.is_conj(), neg=t.is_neg())
 
     def lazily(self, t: Tensor) -> Tensor:
-        t = torch._conj(t) if self.conj else t
-        return torch._neg_view(t) if self.neg else t
+        t = torch.conj(t) if self.conj else t
+        return torch.ops.aten._neg_view(t) if self.neg else t
 
     def view(self, base: Tensor) -> Tensor:
         """A tensor on the storage of another one, of which it is a view where PyTorch has such a view."""
-        base = torch._conj(base) if base.is_conj() else base
-        base = torch._neg_view(base) if base.is_neg() else base
+        base = torch.conj(base) if base.is_conj() else base
+        base = torch.ops.aten._neg_view(base) if base.is_neg() else base
         if base.is_complex() and self.dtype is base.dtype.to_real():
             base = torch.view_as_real(base)
         if base.dtype is not self.dtype:

@@ -36,7 +36,7 @@ class OwnMode(TorchDispatchMode):
 def suspended() -> Iterator[None]:
     """Inside, function modes of the program and the trace of `torch.jit.trace` are off."""
     trace, set_trace = torch._C._get_tracing_state(), vars(torch._C)["_set_tracing_state"]
-    with torch._C.DisableTorchFunction():
+    with torch.DisableTorchFunction():
         if trace is not None:
             set_trace(None)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-Overload = torch._ops.OpOverload
+Overload = torch.library.OpOverload
 
 # arguments that say where and how a result is laid out: the front end's business, not a kernel's
 PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"})
@@ -27,10 +27,14 @@ def short_name(op: Overload) -> str:
     return op.name().partition("::")[2]
 
 
+def has_kernel(op: Overload, key: str) -> bool:
+    """The dispatcher has a kernel of an operator for a key."""
+    return bool(op.has_kernel_for_dispatch_key(key))  # type: ignore[arg-type]  # it takes names, too
+
+
 def has_composite(op: Overload) -> bool:
     """The dispatcher takes the operator apart above autograd: a kernel of ours would cut its gradient."""
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return has(op.name(), "CompositeImplicitAutograd") and not has(op.name(), "Autograd")
+    return has_kernel(op, "CompositeImplicitAutograd") and not has_kernel(op, "Autograd")
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from tensorgraft.hub.settings import register
 
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
-deterministic = torch._C._get_deterministic_algorithms
+deterministic = torch.are_deterministic_algorithms_enabled
 _fast_path = torch.backends.mha.get_fastpath_enabled  # as set: what autocast makes of it follows from autocast's state
 _anomaly, _checks_nan = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
-_only_warns = torch._C._get_deterministic_algorithms_warn_only
+_only_warns = torch.is_deterministic_algorithms_warn_only_enabled
 
 
 def settings() -> tuple[Any, ...]:

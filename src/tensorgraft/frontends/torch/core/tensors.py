@@ -27,7 +27,7 @@ from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
 
 Array = Any
 
-CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+CPU_KEY = torch.DispatchKeySet(torch.DispatchKey.CPU)
 _new_storage = torch._C._construct_storage_from_data_pointer
 _set = torch.ops.aten.set_.source_Storage_storage_offset.redispatch
 

@@ -26,7 +26,7 @@ Tensor = torch.Tensor
 Kernel = Callable[..., Any]
 
 KEY = "AutocastPrivateUse1"
-_KEYS = torch._C.DispatchKeySet(torch._C._dispatch_key_parse(KEY))
+_KEYS = torch.DispatchKeySet(getattr(torch.DispatchKey, KEY))
 _Excluded = torch._C._ExcludeDispatchKeyGuard
 _low = torch.get_autocast_dtype
 
@@ -242,10 +242,11 @@ def groups() -> dict[frozenset[str], list[str]]:
 
 def _is_cast(name: str, policy: str) -> bool:
     """This version of PyTorch has the operator, and its autocast has the row."""
-    if not torch._C._dispatch_has_kernel(f"aten::{name}"):
+    op = schema.overload(name)
+    if op is None:
         return False
     key = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}.get(policy)
-    return key is None or torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key)
+    return key is None or schema.has_kernel(op, key)
 
 
 def serve(policies: Iterable[str], only: bool) -> None:
@@ -260,7 +261,7 @@ def serve(policies: Iterable[str], only: bool) -> None:
             if having == {"cpu"}:
                 library.impl("lstm.input", _lstm, KEY, with_keyset=True)
         elif only and having in _libraries and not wanted & having:
-            _libraries.pop(having)._destroy()
+            del _libraries[having]  # and what is registered in it
 
 
 def _follow(region: Region) -> torch.autocast:

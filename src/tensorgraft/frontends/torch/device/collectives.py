@@ -198,7 +198,9 @@ def backend(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def __new__(cls: Any, name: str) -> Any:
-        unsaid = name == dist.Backend.UNDEFINED and torch._C._get_accelerator().type == TYPE
-        return original(cls, TYPE if unsaid else name)
+        if name == dist.Backend.UNDEFINED:
+            accelerator = torch.accelerator.current_accelerator()
+            name = TYPE if accelerator is not None and accelerator.type == TYPE else name
+        return original(cls, name)
 
     return __new__

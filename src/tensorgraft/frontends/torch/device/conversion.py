@@ -40,7 +40,7 @@ def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def _plain(t: torch.Tensor) -> bool:
     """No subclass of others that dispatches by itself (a fake tensor, a wrapper)."""
-    return isinstance(t, QuantizedTensor) or type(t).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+    return isinstance(t, QuantizedTensor) or type(t).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -123,13 +123,13 @@ class _Away:
 
 
 _away: WeakIdKeyDictionary = WeakIdKeyDictionary()
-_inherited_data: Any = vars(torch._C.TensorBase)["data"]
+_inherited_data: Any = vars(torch.Tensor.__base__)["data"]
 
 
 @contextlib.contextmanager
 def _flags_of(x: torch.Tensor, y: Any) -> Iterator[None]:
     """`x` has the lazy negation and conjugation of `y`, among whose dispatch keys C++ looks for both."""
-    with torch._C.DisableTorchFunction():  # a lazy module's parameter would refuse to answer
+    with torch.DisableTorchFunction():  # a lazy module's parameter would refuse to answer
         before = x.is_neg(), x.is_conj()
         if isinstance(y, torch.Tensor) and (y.is_neg(), y.is_conj()) != before and (x.is_complex() or not y.is_conj()):
             torch._C._set_neg(x, y.is_neg())

@@ -51,7 +51,7 @@ class _Members:
         if len(here) != self._groups:  # a compiled program has to know all that there are
             self._groups = len(here)
             for pg in here:
-                if isinstance(pg, dist.ProcessGroup) and TYPE in {d.type for d in pg._device_types}:
+                if isinstance(pg, dist.ProcessGroup) and f"{TYPE}:" in dist.get_backend_config(pg):
                     self._of(pg)
         name = own.group_name
         if name not in self._joint:
@@ -81,7 +81,7 @@ def joint(process_group: Any, backend: Backend) -> Group | None:
     """The processes of a group whose devices compute together; None where they do not, and their hosts do."""
     if not dist.is_initialized():
         return None
-    default = c10d._get_default_group()
+    default = dist.group.WORLD
     known = _members.get(default)
     if known is None:
         known = _members[default] = _Members(c10d._get_default_store(), backend.joined_as())

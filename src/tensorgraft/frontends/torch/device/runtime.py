@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext, _device_constructors
-from torch.utils._pytree import tree_map
 
-from tensorgraft.frontends.torch.core import devices
+from tensorgraft.frontends.torch.core import devices, pytrees
 from tensorgraft.frontends.torch.core.tensors import TO_NUMPY
 from tensorgraft.frontends.torch.device import module, scripted
 from tensorgraft.frontends.torch_entry import patches
@@ -88,7 +87,7 @@ def on_one_device(original: Callable[..., Any]) -> Callable[..., Any]:
         def move(x: Any) -> Any:
             return x.to(where) if isinstance(x, torch.Tensor) else x
 
-        return self.module(*tree_map(move, inputs), **tree_map(move, kwargs))
+        return self.module(*pytrees.mapped(move, inputs), **pytrees.mapped(move, kwargs))
 
     return functools.wraps(original)(forward)
 

@@ -68,7 +68,7 @@ def load(original: Callable[..., Any]) -> Callable[..., Any]:
             content = f.read()
             source = io.BytesIO(content)
         try:
-            reader = torch._C.PyTorchFileReader(source)
+            reader = torch.PyTorchFileReader(source)
         except RuntimeError:  # no file, or no archive: PyTorch says so
             reader = None
         if reader is not None:
@@ -80,7 +80,7 @@ def load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _portable(source: Any) -> bytes | None:
     """The archive with other names for the device. None: it has none."""
-    reader = torch._C.PyTorchFileReader(source)
+    reader = torch.PyTorchFileReader(source)
     seen: list[str] = []
 
     def rename(device: str) -> str:
@@ -154,7 +154,7 @@ def _pickle(content: bytes, rename: Rename) -> bytes:
 def _archive(reader: Any, records: dict[str, bytes]) -> bytes:
     """The archive of `reader` with other records."""
     out = io.BytesIO()
-    writer = torch._C.PyTorchFileWriter(out)
+    writer = torch.PyTorchFileWriter(out)
     for name in {**dict.fromkeys(reader.get_all_records()), **records}:
         if not _WRITTEN.match(name):
             content = records[name] if name in records else reader.get_record(name)

@@ -97,7 +97,7 @@ def apply(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _attributes(module: Any) -> dict[str, Any]:
     """What a `ScriptModule` has in C++, parts apart."""
-    names: Any = torch._C.ConcreteModuleType.from_jit_type(module._c._type())
+    names: Any = torch.ConcreteModuleType.from_jit_type(module._c._type())
     return {name: module._c.getattr(name) for name in names.get_attributes()}
 
 

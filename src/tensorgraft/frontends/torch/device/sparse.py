@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch.library import Library
 
-from tensorgraft.frontends.torch.core import devices, schema, state
+from tensorgraft.frontends.torch.core import devices, pickled, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.device.sparse_kernels import KERNELS, write
 
 Tensor = torch.Tensor
 
 KEY = "SparsePrivateUse1"
-_SPARSE_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.SparseCPU)
-_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_SPARSE_CPU = torch.DispatchKeySet(torch.DispatchKey.SparseCPU)
+_CPU = torch.DispatchKeySet(torch.DispatchKey.CPU)
 
 # PyTorch's own kernels, none of which looks at memory; these are there in place and with `out=` as well
 ELEMENTWISE = """
@@ -58,7 +58,7 @@ def install() -> None:
     elementwise = [f"{name}{form}" for name in ELEMENTWISE.split() for form in ("", "_", ".out")]
     for name in (*elementwise, *STRUCTURE.split(), *OTHERS.split()):
         op = schema.overload(name)
-        if op is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "SparseCPU"):
+        if op is not None and schema.has_kernel(op, "SparseCPU"):
             aten.impl(name, _entry(op, None), KEY)
     for name, kernel in KERNELS.items():
         op = schema.overload(name)
@@ -102,8 +102,8 @@ def legacy(dtype: torch.dtype, device: Any, *args: Any) -> Tensor:
 
 def _reduced(t: Tensor, protocol: Any) -> Any:
     if isinstance(t, torch.nn.Parameter):
-        return torch._utils._rebuild_parameter, (t.data, t.requires_grad, OrderedDict())
-    return torch._utils._rebuild_sparse_tensor, (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
+        return pickled.parameter(), (t.data, t.requires_grad, OrderedDict())
+    return pickled.sparse(), (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
 
 
 def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:

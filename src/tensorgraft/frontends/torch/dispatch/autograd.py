@@ -26,7 +26,7 @@ from tensorgraft.frontends.torch_entry.device import raised
 from tensorgraft.interrupts import held_back
 
 _library = Library("aten", "IMPL")
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_COMPOSITE = torch.DispatchKey.CompositeImplicitAutograd
 
 
 def install() -> None:
@@ -119,7 +119,7 @@ _taken_apart: list[Library] = []  # `linear`, while there are dual tensors of ou
 
 
 def linear_in_parts() -> Library:
-    """From here on autograd sees the operators that `linear` is of on the CPU, until what is returned is destroyed."""
+    """From here on autograd sees the operators that `linear` is of on the CPU, as long as what is returned is kept."""
     library = Library("aten", "IMPL")
     with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
         library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
@@ -138,8 +138,7 @@ def _make_dual(original: Callable[..., Any]) -> Callable[..., Any]:
 def _exit_dual_level(original: Callable[..., None]) -> Callable[..., None]:
     def exit_dual_level(*, level: int | None = None) -> None:
         original(level=level)
-        while _taken_apart:
-            _taken_apart.pop()._destroy()
+        _taken_apart.clear()  # and what is registered in it
 
     return exit_dual_level
 
@@ -147,10 +146,9 @@ def _exit_dual_level(original: Callable[..., None]) -> Callable[..., None]:
 FORWARD_MODE = {"make_dual": _make_dual, "exit_dual_level": _exit_dual_level}
 
 
+@functools.cache
 def _double_backward() -> None:
     """From the first gradient that is to be differentiated on, `linear_backward` is taken apart where that is done."""
-    if "aten/linear_backward/AutogradPrivateUse1" in _library._op_impls:
-        return
     fused = torch.ops.aten.linear_backward.default
 
     def differentiable(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
 
 from tensorgraft import warned
 from tensorgraft.errors import FallbackError, FallbackWarning, TracedValueError
-from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.located import refused
 from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
@@ -118,7 +117,7 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _of_nothing(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Its tensors have no elements, so that their values are known in a trace."""
-    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+    tensors = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, torch.Tensor)]
     return bool(tensors) and not any(map(torch.numel, tensors)) and torch.Tag.nondeterministic_seeded not in op.tags
 
 
@@ -155,7 +154,7 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
             return torch.device("cpu")
         return a
 
-    host_args, host_kwargs = tree_map(down, (args, kwargs))
+    host_args, host_kwargs = pytrees.mapped(down, (args, kwargs))
     if slot is None:
         slot = slot_of(None)
         if "device" in schema.signature(op).names:
@@ -176,7 +175,7 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
             high.resize_(low.size())
         high.copy_(low)
 
-    out = tree_map(up, result)
-    written = [t for name in schema.signature(op).written for t in tree_leaves(bound.get(name))]
+    out = pytrees.mapped(up, result)
+    written = [t for name in schema.signature(op).written for t in pytrees.leaves_of(bound.get(name))]
     together(write, [pairs[id(t)] for t in written if isinstance(t, torch.Tensor) and id(t) in pairs])
     return out

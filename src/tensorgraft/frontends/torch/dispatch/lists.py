@@ -16,21 +16,21 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.dispatch.overlap import meet
 
-_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _SINGLY = "CompositeExplicitAutograd"
 
 
 def written_in_turn(operator: Operator) -> bool:
     """The operator writes a list, and PyTorch counts the writes nowhere but where it does them singly."""
-    name = operator.op.name()
-    return operator.kind == "inplace" and name.startswith("aten::_foreach_") and _has_kernel(name, _SINGLY)
+    foreach = operator.op.name().startswith("aten::_foreach_")
+    return operator.kind == "inplace" and foreach and schema.has_kernel(operator.op, _SINGLY)
 
 
 def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., Any]:
-    singly = functools.partial(operator.op._op_dk, torch._C.DispatchKey.CompositeExplicitAutograd)
+    singly = functools.partial(operator.op._op_dk, torch.DispatchKey.CompositeExplicitAutograd)
     elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
 
     def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:

@@ -58,7 +58,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     if source is target:  # whatever its memory
         return target
     if target.is_conj():  # what a lazy view is to show, written through the view of the same memory without it
-        copy_(torch.ops.aten._conj(target), torch.ops.aten._conj(source) if source.is_complex() else source)
+        copy_(torch.ops.aten.conj(target), torch.ops.aten.conj(source) if source.is_complex() else source)
         return target
     if target.is_neg():
         copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
@@ -83,7 +83,7 @@ def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def call(x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
         if x.is_conj():
-            x = torch.ops.aten._conj_physical(torch.ops.aten._conj(x))
+            x = torch.ops.aten.conj_physical(torch.ops.aten.conj(x))
         if x.is_neg():
             x = torch.ops.aten.neg(torch.ops.aten._neg_view(x))
         return clone(x, memory_format=memory_format)

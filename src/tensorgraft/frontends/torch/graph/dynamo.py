@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from functorch.compile import min_cut_rematerialization_partition  # type: ignore[import-untyped]
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule
 
 from tensorgraft.frontends.torch.compiled.in_dynamo import device_of

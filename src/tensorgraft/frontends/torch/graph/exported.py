@@ -32,7 +32,7 @@ def on_device(program: torch.export.ExportedProgram | GraphModule, device: torch
         if isinstance(part, GraphModule):
             for node in part.graph.nodes:
                 node.args, node.kwargs = map_aggregate(node.args, moved), map_aggregate(node.kwargs, moved)
-                if isinstance(node.target, torch._ops.HigherOrderOperator):
+                if getattr(node.target, "namespace", None) == "higher_order":
                     node.target = CONTROL_FLOW.get(node.target.name(), node.target)
             part.recompile()
     return module

@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._library.utils import is_builtin
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
-from torch.utils._pytree import tree_leaves
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import control_flow
-from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of
 from tensorgraft.frontends.torch.core.places import Place
 from tensorgraft.frontends.torch.core.state import RandomState
@@ -92,10 +90,10 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
 
     args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)
     target: Any = node.target
-    if _makes(target) and not any(isinstance(a, Tensor) for a in tree_leaves(args)):
+    if _makes(target) and not any(isinstance(a, Tensor) for a in pytrees.leaves_of(args)):
         kwargs = {**kwargs, "device": slot.device}
     for op in (target, *args):
-        if isinstance(op, torch._ops.OpOverload) and not _known(op):
+        if isinstance(op, schema.Overload) and not _known(op):
             raise Untraceable(node, fallback.NoKernelError(schema.short_name(op)))
     if getattr(target, "__name__", "") == "with_effects":  # an error that depends on values, a line that is printed
         raise Untraceable(node, RuntimeError("an operator has effects"))
@@ -107,13 +105,13 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
         raise Untraceable(node, error.cause) from error
 
 
-def _known(op: torch._ops.OpOverload) -> bool:
+def _known(op: schema.Overload) -> bool:
     """A custom operator of the program is opaque, unless it has a kernel for the device."""
-    return is_builtin(op) or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "PrivateUse1")
+    return op.namespace in ("aten", "prim", "prims") or schema.has_kernel(op, "PrivateUse1")
 
 
 def _makes(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and "device" in schema.signature(target).names
+    return isinstance(target, schema.Overload) and "device" in schema.signature(target).names
 
 
 def as_function(module: GraphModule, slot: Slot) -> Callable[..., Any]:
@@ -216,7 +214,7 @@ def _capture() -> GraphCapture:
 
 
 def _slot(args: Any, kwargs: Any) -> Slot:
-    device = next((a.device for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)), kwargs.get("device"))
+    device = next((a.device for a in pytrees.leaves_of((args, kwargs)) if isinstance(a, Tensor)), kwargs.get("device"))
     return slot_of(device)
 
 

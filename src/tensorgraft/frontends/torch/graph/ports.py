@@ -111,8 +111,8 @@ def _lazily(t: Tensor) -> Callable[[Tensor], Tensor]:
     """What makes a lazy conjugate or negative, such as `t`, of the tensor on the same memory without it, or the other
     way round."""
     if t.is_conj():
-        return (lambda t: torch._neg_view(torch._conj(t))) if t.is_neg() else torch._conj
-    return torch._neg_view if t.is_neg() else _same
+        return (lambda t: torch.ops.aten._neg_view.default(torch.conj(t))) if t.is_neg() else torch.conj
+    return torch.ops.aten._neg_view.default if t.is_neg() else _same
 
 
 def _row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> Callable[[Tensor], Tensor]:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch.func import functional_call
 from torch.nn.utils.stateless import _reparametrize_module
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from tensorgraft.compiled.objects import CopiedObjects, noting_new
 from tensorgraft.frontends.torch.compiled.capture import active
@@ -21,6 +20,7 @@ from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.compiled.host import on_host
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.watch import HostWatch
+from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.graph.pure import PureCapture
@@ -61,7 +61,7 @@ class PureFunction:
                     f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
                 )
         xp = self.xp
-        leaves, structure = tree_flatten((args, kwargs))
+        leaves, structure = pytrees.flatten((args, kwargs))
         places, given_arrays = [], []
         for i, leaf in enumerate(leaves):
             array = leaf if isinstance(leaf, np.ndarray) else xp.operand(leaf)
@@ -109,9 +109,7 @@ class PureFunction:
 class PureSignature:
     """The module's call with arguments that look the same."""
 
-    def __init__(
-        self, owner: PureFunction, leaves: list[Any], places: list[int], structure: TreeSpec, keyed: bool
-    ) -> None:
+    def __init__(self, owner: PureFunction, leaves: list[Any], places: list[int], structure: Any, keyed: bool) -> None:
         self.owner, self.places, self.structure, self.keyed = owner, places, structure, keyed
         self.leaves = [None if i in places else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
@@ -126,7 +124,7 @@ class PureSignature:
         flat = list(run.flat)
         for i, array in zip(run.where, outputs[:n], strict=True):
             flat[i] = array
-        results = plain(tree_unflatten(run.objects.placed(flat), run.structure))
+        results = plain(pytrees.unflatten(run.objects.placed(flat), run.structure))
         return results, dict(zip(run.written, outputs[n:], strict=True))
 
     def _primal(self, *arrays: Array) -> list[Array]:
@@ -168,7 +166,7 @@ class PureRun:
     """What a traced call of the module was, other than its arrays."""
 
     given_dtypes: list[np.dtype]  # of the arguments
-    structure: TreeSpec  # of the results
+    structure: Any  # of the results
     objects: CopiedObjects  # among the results
     flat: list[Any]  # the results and what is in these objects, None for tensors
     where: list[int]  # of the tensors among them
@@ -218,11 +216,11 @@ def _run(
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
         leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
-    args, kwargs = tree_unflatten(leaves, call.structure)
+    args, kwargs = pytrees.unflatten(leaves, call.structure)
 
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     with noting_new() as is_new:
-        flat, structure = tree_flatten(functional_call(owner.module, state, args, kwargs))
+        flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
         objects, flat = CopiedObjects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]

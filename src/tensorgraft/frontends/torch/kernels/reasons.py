@@ -132,4 +132,4 @@ def _operators() -> Iterator[tuple[str, str]]:
 
 
 def _lacks_composite(op: schema.Overload) -> bool:
-    return not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeExplicitAutograd")
+    return not schema.has_kernel(op, "CompositeExplicitAutograd")

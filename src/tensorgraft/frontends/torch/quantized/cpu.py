@@ -56,7 +56,7 @@ def _of_numbers(name: str) -> Callable[..., Any]:
 class QuantizedTensor(Tensor):
     """A quantised tensor on the CPU, as `tg.quantize` makes it."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = torch.nn.Parameter.__torch_function__
     __slots__ = ()
 
     _run: Callable[[Any, Any, dict[str, Any]], Any]  # an operator, as `operators` says

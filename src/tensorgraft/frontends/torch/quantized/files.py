@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.multiprocessing.reductions as reductions
 
+from tensorgraft.frontends.torch.core import pickled
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
@@ -38,7 +39,7 @@ def _sent(t: torch.Tensor) -> Any:
     if t.device.type not in (TYPE, "cpu") or not torch._C._has_storage(t) or not is_quantized(t):
         return reductions.reduce_tensor(t)
     if isinstance(t, torch.nn.Parameter):
-        return torch._utils._rebuild_parameter, (t.detach(), t.requires_grad, OrderedDict())
+        return pickled.parameter(), (t.detach(), t.requires_grad, OrderedDict())
     parts, *kept, place = described(t)
     if t.device.type == "cpu":
         return rebuild, ("cpu", list(cell_of(t).array.parts), *kept, *place, t.requires_grad)
@@ -64,8 +65,8 @@ def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
         if getattr(self, "_is_param", False):  # on the CPU a parameter is of the tensor's own class
             rebuilt: Any = (self.detach(), self.requires_grad, OrderedDict())
             if state:
-                return torch._utils._rebuild_parameter_with_state, (*rebuilt, state)
-            return torch._utils._rebuild_parameter, rebuilt
+                return pickled.parameter_with_state(), (*rebuilt, state)
+            return pickled.parameter(), rebuilt
         parts, *kept, place = described(self)
         for part in parts:  # so that `map_location` says where it is to be
             part.untyped_storage().saved_from = self.device  # type: ignore[attr-defined]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
-from torch.nn.modules.conv import _ConvNd
 
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
@@ -18,6 +17,8 @@ from tensorgraft.frontends.torch.quantized.tensors import place_of, read, tensor
 from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
+
+_CONVS = tuple(getattr(torch.nn, f"Conv{kind}{n}d") for kind in ("", "Transpose") for n in (1, 2, 3))
 
 
 def quantize_module(
@@ -42,7 +43,7 @@ def quantize_module(
             continue
         if weight.device.type not in (TYPE, "cpu"):
             raise ValueError(f"quantize_: {name or 'the model'} is on {weight.device}: {quantized_cpu.ELSEWHERE}")
-        if (isinstance(module, _ConvNd) or key == "kernel") and (scheme.is_static or method.rounding != "nearest"):
+        if (isinstance(module, _CONVS) or key == "kernel") and (scheme.is_static or method.rounding != "nearest"):
             kind = "layers of Keras and Flax" if key == "kernel" else "convolutions"
             raise ValueError(
                 f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into {kind} is neither"
@@ -69,7 +70,7 @@ def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
         if scheme.granularity == "group":
             return replace(scheme, granularity="block", block=(*(1,) * (rank - 2), scheme.group, 1))
         return replace(scheme, axis=rank - 1) if scheme.granularity == "channel" else scheme
-    if not isinstance(module, _ConvNd):
+    if not isinstance(module, _CONVS):
         return scheme
     if scheme.granularity == "group":
         axes = module.weight.dim() - (not module.transposed)

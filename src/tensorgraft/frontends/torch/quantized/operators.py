@@ -26,7 +26,7 @@ from tensorgraft.quantization.quantized import Quantized
 
 Tensor = torch.Tensor
 Handler = Callable[[Any, Any, dict[str, Any]], Any]
-_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_AUTOCAST = torch.DispatchKeySet(torch.DispatchKey.AutocastCPU)
 _any_autocast = torch._C._is_any_autocast_enabled
 
 
@@ -62,7 +62,7 @@ def _handler(func: Any) -> Handler:
         return _view
     if name.partition(".")[0].endswith("_like") or name.startswith("new_"):
         return _like
-    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+    if schema.has_kernel(func, "CompositeImplicitAutograd"):
         return _taken_apart  # under inference mode nothing has done it yet
     return on_numbers
 
