@@ -248,6 +248,12 @@ def _is_module(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
+def is_plain_tensor(value: Any) -> bool:
+    """Say whether a value is a tensor of PyTorch's own classes, whose attributes are the program's."""
+    torch = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
 def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
     """Attributes."""
     names = [f".{key}" if name else f"{key}" for table in tables for key, _ in table.items()]

@@ -11,7 +11,7 @@ import functools
 import time
 import types
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
-from tensorgraft.compiled.reach import roots
+from tensorgraft.compiled.reach import is_plain_tensor, roots
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import (
@@ -40,6 +40,7 @@ from tensorgraft.frontends.torch.compiled.assembly import assemble
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards import (
     Rebound,
+    attributes_key,
     leaf_key,
     modes,
 )
@@ -91,6 +92,8 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
     for t in leaves:
         kind = t.__class__
         if kind is Tensor or kind is Parameter:
+            if attributes := t.__dict__:
+                keys.append(attributes_key(attributes))
             try:
                 cell = t.untyped_storage().cell
             except (AttributeError, NotImplementedError):  # a sparse tensor has no storage
@@ -320,6 +323,7 @@ class Compiled(TracedFunction):
         for k, (i, t) in enumerate(ours):
             if t.requires_grad and not t.is_leaf:  # its history is not the function's: autograd goes on there later
                 handed[i] = t.detach().requires_grad_()
+                handed[i].__dict__ = t.__dict__
                 ours[k] = (i, handed[i])
                 cut[id(handed[i])] = i
         capture.cut.update(cut)
@@ -332,6 +336,8 @@ class Compiled(TracedFunction):
         for leaf in leaves:
             if not isinstance(leaf, Boxed | np.ndarray):
                 surroundings.add("an argument", leaf)
+            for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
+                surroundings.add(f"an argument.{name}", value)
         keyed = {id(x) for leaf in leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
         reads = Reads(surroundings, world, keyed)
         owners = [v for v in (*self._reached.fixed, *leaves, *surroundings.new_objects()) if not isinstance(v, Tensor)]
@@ -384,6 +390,7 @@ class Compiled(TracedFunction):
                 outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
                 seen["looks"] = looks(flat, ours, {**outside, **slots.tensors}, capture)
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
+                seen["attributes"] = [*_new_attributes(flat, seen["identical"], world)]
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
@@ -467,6 +474,17 @@ class Compiled(TracedFunction):
                     ("its values", "write them: t.copy_(new) in torch.no_grad()"),
                     ("its shape", "return the new tensor, or pass the old one as an argument without history"),
                 )
+
+
+def _new_attributes(
+    flat: Sequence[Any], identical: Sequence[Any], world: Reachable
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the attributes that the function has given to new tensors among its results, by their places."""
+    for i, (x, same) in enumerate(zip(flat, identical, strict=True)):
+        if same is None and is_plain_tensor(x) and x.__dict__ and id(x) not in world.seen:
+            if not all(map(is_plain, x.__dict__.values())):
+                raise RunsUncompiled("returns a tensor with an attribute that is a tensor or another object")
+            yield i, dict(x.__dict__)
 
 
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end

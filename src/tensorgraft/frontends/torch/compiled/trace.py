@@ -84,6 +84,7 @@ class Trace:
     grad_mode: bool | None  # that the function leaves, if it is another one
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
+    attributes: list[tuple[int, dict[str, Any]]]  # of results, by their places
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
     record: Record | None = None  # where another trace is to be compared with it
     close: Callable[[], None] = lambda: None  # lets go of what the trace has met
@@ -102,6 +103,7 @@ class Trace:
         more = (
             self.moved,
             self.required,
+            self.attributes,
             self.written,
             self.kept,
             self.gradients,
@@ -251,6 +253,8 @@ class Trace:
                 flat[i] = tensor_with_history
         for i, j in self.again:
             flat[i] = flat[j]
+        for i, attributes in self.attributes:
+            flat[i].__dict__.update(attributes)
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old
