@@ -186,6 +186,7 @@ def assemble(
         changes=changes,
         tape=tape,
         roots=seen["roots"],
+        classes=seen["classes"],
         attributes=seen["attributes"],
         ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
     )

@@ -102,11 +102,13 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
             a = cell.array
             if cell.backend.compound:
                 keys += (cell.array.kind,)
-            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
+            keys += (kind, cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype, cell.placement)
             cells.append(cell)
         else:
             keys.append(leaf_key(t))
+            if is_plain_tensor(t):
+                keys += (kind, attributes_key(t.__dict__))
             if isinstance(t, Tensor) and t.device.type == TYPE:
                 cells.append(cell_of(t))
     if len(cells) > 1:
@@ -313,6 +315,8 @@ class Compiled(TracedFunction):
         capture.world = world = Reachable([("", self.fn)], call)
         if world.once is not None:
             raise RunsUncompiled(f"reads {world.once}, a clock or an iterator, which has another value each time")
+        if (made := next(filter(_is_composite, leaves), None)) is not None:
+            raise RunsUncompiled(f"takes a {type(made).__name__}, a tensor that is made of others")
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if on_host(t):
@@ -370,6 +374,8 @@ class Compiled(TracedFunction):
                 if (name := world.remembered()) is not None:
                     raise RunsUncompiled(f"calls {name}, under functools.lru_cache, with tensors")
                 flat, structure = flatten_results(out)
+                if (composite := next(filter(_is_composite, flat), None)) is not None:
+                    raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor that is made of others")
                 if any(isinstance(x, _LATER) for x in flat):
                     raise RunsUncompiled("returns a generator, which computes when it is asked")
 
@@ -390,6 +396,7 @@ class Compiled(TracedFunction):
                 outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
                 seen["looks"] = looks(flat, ours, {**outside, **slots.tensors}, capture)
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
+                seen["classes"] = [*_classes(flat, seen, world)]
                 seen["attributes"] = [*_new_attributes(flat, seen["identical"], world)]
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
@@ -476,6 +483,19 @@ class Compiled(TracedFunction):
                 )
 
 
+def _classes(flat: Sequence[Any], seen: dict[str, Any], world: Reachable) -> Iterator[tuple[int, type, bool]]:
+    """Yield the new results that are leaves of autograd, or of another class: (place, class, whether a leaf requires
+    gradients). Raises RunsUncompiled for those that have a gradient, or are in the history of another result."""
+    ends = set() if seen["tape"] is None else set(map(id, seen["tape"].leaves))
+    for i, (t, same, look) in enumerate(zip(flat, seen["identical"], seen["looks"], strict=True)):
+        if same is None and is_plain_tensor(t) and id(t) not in world.seen:
+            required = look is None and t.is_leaf and t.requires_grad
+            if required and (t.grad is not None or id(t) in ends):
+                raise RunsUncompiled("returns or keeps a new leaf of autograd with what it has computed of it")
+            if required or type(t) is not Tensor:
+                yield i, type(t), required
+
+
 def _new_attributes(
     flat: Sequence[Any], identical: Sequence[Any], world: Reachable
 ) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -491,6 +511,12 @@ reports: deque[Report] = deque(maxlen=1000)  # a program may make functions with
 
 
 _LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+def _is_composite(x: Any) -> bool:
+    """Say whether it is a tensor of a program's class that is made of other tensors."""
+    ours = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
+    return ours and not is_plain_tensor(x)
 
 
 def _is_tensor(x: Any) -> bool:
