@@ -38,6 +38,7 @@ def test_in_place(method):
 def test_powers_of_one_tensor():
     tensors, number = arguments()
     agree(torch._foreach_pow, number, tensors)
+    agree(torch._foreach_pow, number.double(), [number, number.half()])
 
 
 def test_interpolation():

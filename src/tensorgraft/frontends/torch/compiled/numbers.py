@@ -124,9 +124,13 @@ def _foreach_lerp(method: str, writes: bool) -> Callable[..., Any]:
 def _foreach_pow(calls: Any, base: Any, exponents: Any) -> Any:
     if not _is_unknown(base):
         return _foreach("pow", False)(calls, base, exponents)
-    if not all(x.ndim for x in exponents):  # of which the dtype would count
+    if not all(x.ndim or _is_float(x) and _is_float(base) for x in exponents):  # as a tensor its dtype would count
         return NotImplemented
-    return tuple(torch.pow(base, x) for x in exponents)
+    return tuple(torch.pow(base if x.ndim else base.to(x.dtype), x) for x in exponents)
+
+
+def _is_float(x: Tensor) -> bool:
+    return x.dtype.is_floating_point
 
 
 # `_foreach_<name>` is that method of each; with clamp_min and clamp_max for the names that take tensors alone
