@@ -45,13 +45,13 @@ def _reported(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
         yield outcome
 
 
-def run_suites(names: list[str], on: list[str] | None, every: int | None, seconds: float) -> int:
+def run_suites(names: list[str], on: list[str] | None, every: int | None, seconds: float, offset: int) -> int:
     failed = 0
     for name in names:
         suite = suites.SUITES[name]
         for backend in on or suite.on:
             try:
-                suites.on_backend(suite, backend, every or suite.every * suite.on.get(backend, 1), seconds)
+                suites.on_backend(suite, backend, every or suite.every * suite.on.get(backend, 1), seconds, offset)
             except Unavailable as error:
                 print(f"skipped {name} on {backend}: {error}")
                 continue
@@ -72,13 +72,14 @@ def main() -> int:
     parser.add_argument("--on", nargs="+", help="backends; by default those that the page shows")
     parser.add_argument("--only", default="", help="programs whose names contain this")
     parser.add_argument("--every", type=int, help="one test of so many")
+    parser.add_argument("--offset", type=int, default=0, help="which of so many")
     parser.add_argument("--seconds", type=float, default=1e9, help="for each suite on each backend")
     args = parser.parse_args()
     failed = 0
     if args.what in ("programs", "all"):
         failed += programs(args.areas, args.on, args.only)
     if args.what in ("suites", "all"):
-        failed += run_suites(args.suites, args.on, args.every, args.seconds)
+        failed += run_suites(args.suites, args.on, args.every, args.seconds, args.offset)
     if args.what in ("page", "all"):
         PAGE.write_text(page())
         print(f"wrote {PAGE}")

@@ -224,7 +224,7 @@ def passed(path: Path) -> Iterator[str]:
     return (name for name, row in read(path).items() if row["outcome"] == "passed")
 
 
-def on_backend(suite: Suite, backend: str, every: int, seconds: float) -> Path:
+def on_backend(suite: Suite, backend: str, every: int, seconds: float, offset: int = 0) -> Path:
     """What passes natively, on `backend`; then the same tests natively, for what both take."""
     native = OUT / f"suite-{suite.name}-native.jsonl"
     if not native.exists():
@@ -233,9 +233,9 @@ def on_backend(suite: Suite, backend: str, every: int, seconds: float) -> Path:
     ids.write_text("\n".join(passed(native)))
     plainly: dict[str, dict[str, Any]] = {}
     if suite.compiles:
-        plainly = read(run(suite, backend, ids, every, seconds, name=f"plain-{backend}", plain=True))
+        plainly = read(run(suite, backend, ids, every, seconds, f"plain-{backend}", offset, plain=True))
         ids.write_text("\n".join(name for name, row in plainly.items() if row["outcome"] == "passed"))
-    out = run(suite, backend, ids, every, seconds)
+    out = run(suite, backend, ids, every, seconds, offset=offset)
     with out.open("a") as file:
         for row in plainly.values():
             if row["outcome"] == "apart":

@@ -15,7 +15,7 @@ from tensorgraft.compiled.reach import content_of, slots_of
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 
-_ATOMS = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
+_ATOMS = (type, types.BuiltinFunctionType, types.CodeType)
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ class Template:
         for x in behind(value, lambda x: is_array(x) or is_old(x)):
             if is_array(x):
                 self.arrays.append(x)
-            elif is_old(x):
+            elif is_old(x) or isinstance(x, types.ModuleType):
                 self.old.append(x)
             else:
                 self._copied = True
@@ -163,7 +163,9 @@ class CopiedObjects:
 
 
 def _inside(x: Any) -> Iterator[Any]:
-    """Yield what an object holds."""
+    """Yield what an object holds; a module of Python is whole."""
+    if isinstance(x, types.ModuleType):
+        return
     if isinstance(x, dict):
         yield from x.keys()
         yield from x.values()

@@ -272,6 +272,15 @@ def _is_module(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
+def is_plain_tensor(value: Any) -> bool:
+    """Say whether a value is a tensor of PyTorch's or of a program's class, with memory of its own, whose attributes
+    are the program's."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor) or type(value).__module__.startswith("tensorgraft."):
+        return False
+    return type(value).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+
+
 def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
     """Attributes."""
     names = [f".{key}" if name else f"{key}" for table in tables for key, _ in table.items()]

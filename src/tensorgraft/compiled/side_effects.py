@@ -36,6 +36,7 @@ from tensorgraft.compiled.reach import (
     is_compiled_function,
     is_namespace,
     is_of_program,
+    is_plain_tensor,
     slots_of,
 )
 from tensorgraft.compiled.values import is_scalar, same
@@ -281,6 +282,7 @@ class Reachable:
         self.owners: list[Any] = []  # those objects
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
+        self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
@@ -340,6 +342,15 @@ class Reachable:
                 queue.append(("self", value.__self__, None))
             elif framework_of(value) is None and not isinstance(value, tuple(_OPAQUE)):
                 queue.extend(self._children(name, value, find))
+            elif is_plain_tensor(value):
+                queue.extend(self._of_tensor(name, value, find))
+
+    def _of_tensor(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, None]]:
+        """Note the attributes of a tensor; those of an argument are in its key, objects by their identity."""
+        before = self._add(name, value.__dict__, None if find is None else _attributes_of(find))
+        if find is None:
+            self.of_tensors.append(self.tables[id(value.__dict__)])
+        return ((f"{name}.{key}", child, None) for key, child in before.items())
 
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""

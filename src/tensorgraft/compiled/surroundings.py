@@ -97,6 +97,7 @@ class Surroundings:
         self._objects: list[Any] = []  # of the program's classes
         self._nows: list[Callable[[], list[Any]]] = []
         self._lengths: list[int] = []
+        self._bare: list[dict[str, Any]] = []  # of tensors without attributes
         self._flat: list[Any] = []
         self._told = 0
 
@@ -167,10 +168,17 @@ class Surroundings:
                 self._guard_names(table, added.get(id(table), ()))
         for table in world.objects if world.reads_vars else ():  # not by their names alone
             self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
+        changed = {_identity(change.table.of): change for change in changes}
+        for table in world.of_tensors:
+            if table.before or id(table.of) in changed:
+                self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
+            else:
+                self._bare.append(table.of)
+            for key, value in table.before.items():
+                self.add(f"{table.name}.{key}", value)
         for owner in whole:
             own = vars(owner)
             self._containers.append(Held(type(owner).__name__, own, functools.partial(_items, own)))
-        changed = {_identity(change.table.of): change for change in changes}
         left = []
         for held in self._containers:
             change = changed.get(_identity(held.of))
@@ -207,6 +215,8 @@ class Surroundings:
                 self.add(f"{table.name}.{name}", value)
 
     def hold(self) -> bool:
+        if any(self._bare):
+            return False
         now = [elements() for elements in self._nows]
         if [*map(len, now)] != self._lengths:
             return False
@@ -219,10 +229,12 @@ class Surroundings:
         for held in self._containers:
             if not held.holds():
                 return f"{held.name or 'a variable'} has other elements" if held.names is None else _which(held)
+        if any(self._bare):
+            return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
         return next((f"{one.name} has other values" for one in self._arrays if not one.holds()), None)
 
     def __bool__(self) -> bool:
-        return bool(self._containers or self._arrays)
+        return bool(self._containers or self._arrays or self._bare)
 
 
 def _which(held: Held) -> str:

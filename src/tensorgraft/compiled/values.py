@@ -34,6 +34,22 @@ def exact(value: Any) -> Any:
     return kind, kind(map(exact, value)) if kind is tuple or kind is frozenset else value
 
 
+class Identity:
+    """A key of an object that is equal for the same one alone, whatever its own `==` says, and keeps it."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.of is self.of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+    def __repr__(self) -> str:
+        return f"another {type(self.of).__name__}"
+
+
 class Replaceable:
     """Stands for a value that each call finds in its place for itself, and of which the trace knows the kind alone."""
 

@@ -279,3 +279,10 @@ def test_a_refusal_keeps_no_caller_alive(device, refused):
         assert caller()() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("operator", [torch.any, torch.nanmean, torch.norm, torch.logsumexp])
+def test_more_axes_than_pytorch_computes_with(operator):
+    for device in ("cpu", tg.device("jax")):
+        with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
+            operator(torch.ones([1] * 65, device=device), dim=0)

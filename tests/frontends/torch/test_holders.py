@@ -104,6 +104,11 @@ def _variable() -> Access:
     return (lambda: variable.get()), (lambda value: variable.set(value))
 
 
+def _marked(tensor: Any) -> Any:
+    tensor.n = 1
+    return tensor
+
+
 def _bound() -> Access:
     held = [1]
     get, put = held.__getitem__, held.__setitem__
@@ -141,6 +146,8 @@ HOLDERS |= {
     "bytearray": item(lambda: bytearray([1])),
     "memoryview": item(lambda: memoryview(bytearray([1]))),
     "numpy": item(lambda: np.ones(1, np.int64)),
+    "tensor": attribute(lambda: _marked(torch.ones(1))),
+    "parameter": attribute(lambda: _marked(torch.nn.Parameter(torch.ones(1)))),
     "nested": item(lambda: types.SimpleNamespace(held=[{"k": [1]}]).held[0]["k"]),
     "partial": item(lambda: functools.partial(max, [1]).args[0]),
     "context variable": _variable,

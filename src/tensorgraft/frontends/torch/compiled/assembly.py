@@ -200,6 +200,8 @@ def assemble(
         said=seen["said"],
         tape=tape,
         roots=seen["roots"],
+        classes=seen["classes"],
+        attributes=seen["attributes"],
         ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
     )
 

@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -210,7 +212,11 @@ class HostWatch(OwnMode):
         self.guards: list[ValueGuard | LookGuard] = []
         self.computing: dict[int, Live] = {}  # what the operator that runs is given
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):  # of which the functions would run unseen
+            raise RunsUncompiled(f"calls {func.name()}, which has no compiled form here")
         kwargs = kwargs or {}
         host = [t for t in pytrees.leaves_of((args, kwargs)) if on_host(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():

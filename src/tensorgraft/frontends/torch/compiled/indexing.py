@@ -17,7 +17,9 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.compiled import numbers
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.selections import MaskedSelection, selected
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -51,6 +53,8 @@ class TracedCalls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch._C._get_tracing_state() is not None:
+            raise RunsUncompiled("traces a function for TorchScript")
         if self._rows:
             self._rows = [row for row in self._rows if row.tensor() is not None]
             used = {id(cell_of(t)) for t in tensors_in(args, kwargs) if _has_storage(t) and t.device.type == TYPE}
@@ -262,37 +266,7 @@ def _select_scatter(calls: TracedCalls, x: Any, src: Any, dim: Any, index: Any) 
     return torch.ops.aten.index_put(x, [*[None] * (dim % x.ndim), index.long()], src)
 
 
-# ---- numbers ---------------------------------------------------------------------------------------------------------
-
-
-def _is_unknown_number(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.device.type == TYPE and x.ndim == 0
-
-
-def _full(
-    calls: TracedCalls, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, **kwargs: Any
-) -> Any:
-    """Make `torch.full` of a number that is a tensor."""
-    if not _is_unknown_number(fill_value) or device is None or torch.device(device).type != TYPE or "out" in kwargs:
-        return NotImplemented
-    if dtype is None:
-        kind = fill_value.dtype
-        floating, default = kind.is_floating_point, torch.get_default_dtype()
-        dtype = default if floating else default.to_complex() if kind.is_complex else kind
-        dtype = dtype if floating or kind.is_complex or kind is torch.bool else torch.int64
-    return torch.full(size, 0, dtype=dtype, device=device, **kwargs).copy_(fill_value)
-
-
-def _full_like(calls: TracedCalls, x: Any, fill_value: Any, **kwargs: Any) -> Any:
-    if not _is_unknown_number(fill_value):
-        return NotImplemented
-    return torch.full_like(x, 0, **kwargs).copy_(fill_value)
-
-
-def _new_full(calls: TracedCalls, x: Any, size: Any, fill_value: Any, **kwargs: Any) -> Any:
-    if not _is_unknown_number(fill_value):
-        return NotImplemented
-    return x.new_full(size, 0, **kwargs).copy_(fill_value)
+# ---- averages --------------------------------------------------------------------------------------------------------
 
 
 def _averaged(forward: Any) -> Any:
@@ -327,17 +301,27 @@ def _retain_grad(calls: TracedCalls, x: Any) -> Any:
     return NotImplemented
 
 
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+
+def _text(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse to say in a trace what the values of a tensor are."""
+    if x.device.type != TYPE or calls.capture.values is not None or calls.capture.world is None:
+        return NotImplemented
+    raise RunsUncompiled("makes text of a tensor (print, str, an f-string), which has its values")
+
+
 _CALLS: dict[Any, Callable[..., Any]] = {
+    **numbers.CALLS,
+    Tensor.__format__: _text,
     Tensor.__getitem__: _getitem,
+    Tensor.__repr__: _text,
     Tensor.__setitem__: _setitem,
     Tensor.masked_select: _masked_select,
     Tensor.narrow: _narrow,
-    Tensor.new_full: _new_full,
     Tensor.retain_grad: _retain_grad,
     Tensor.select: _select,
     Tensor.select_scatter: _select_scatter,
-    torch.full: _full,
-    torch.full_like: _full_like,
     torch.masked_select: _masked_select,
     torch.narrow: _narrow,
     torch.select: _select,

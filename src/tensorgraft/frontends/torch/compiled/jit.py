@@ -11,7 +11,7 @@ import functools
 import time
 import types
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.reach import roots
+from tensorgraft.compiled.reach import is_plain_tensor, roots
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import (
@@ -41,6 +41,7 @@ from tensorgraft.frontends.torch.compiled.assembly import assemble
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards import (
     Rebound,
+    attributes_key,
     leaf_key,
     modes,
 )
@@ -92,6 +93,8 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
     for t in leaves:
         kind = t.__class__
         if kind is Tensor or kind is Parameter:
+            if attributes := t.__dict__:
+                keys.append(attributes_key(attributes))
             try:
                 cell = t.untyped_storage().cell
             except (AttributeError, NotImplementedError):  # a sparse tensor has no storage
@@ -104,11 +107,13 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
                 leaf = t.is_leaf
             except RuntimeError:  # a view from `no_grad` that was written since
                 leaf = False
-            keys += (cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, leaf)
+            keys += (kind, cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, leaf)
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype, cell.placement)
             cells.append(cell)
         else:
             keys.append(leaf_key(t))
+            if is_plain_tensor(t):
+                keys += (kind, attributes_key(t.__dict__))
             if isinstance(t, Tensor) and t.device.type == TYPE:
                 cells.append(cell_of(t))
     if len(cells) > 1:
@@ -319,6 +324,8 @@ class Compiled(TracedFunction):
         capture.world = world = Reachable([("", self.fn)], call)
         if world.once is not None:
             raise RunsUncompiled(f"reads {world.once}, which may be something else each time")
+        if (made := next(filter(_is_composite, leaves), None)) is not None:
+            raise RunsUncompiled(f"takes a {type(made).__name__}, a tensor that is made of others")
         ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         for i, t in enumerate(leaves):
             if on_host(t):
@@ -329,6 +336,7 @@ class Compiled(TracedFunction):
         for k, (i, t) in enumerate(ours):
             if t.requires_grad and not is_leaf(t):  # its history is not the function's: autograd goes on there later
                 handed[i] = t.detach().requires_grad_()
+                handed[i].__dict__ = t.__dict__
                 ours[k] = (i, handed[i])
                 cut[id(handed[i])] = i
         capture.cut.update(cut)
@@ -344,6 +352,8 @@ class Compiled(TracedFunction):
             if not isinstance(leaf, Boxed | np.ndarray):
                 surroundings.add("an argument", leaf)
         surroundings.watch(world)
+            for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
+                surroundings.add(f"an argument.{name}", value)
         keyed = {id(x) for leaf in leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
         reads = Reads(surroundings, world, keyed)
         reached = *self._reached.fixed, *leaves, *surroundings.new_objects(), *world.owners
@@ -381,6 +391,8 @@ class Compiled(TracedFunction):
                 if (name := world.remembered()) is not None:
                     raise RunsUncompiled(f"calls {name}, under functools.lru_cache, with tensors")
                 flat, structure = flatten_results(out)
+                if (composite := next(filter(_is_composite, flat), None)) is not None:
+                    raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor that is made of others")
                 if any(isinstance(x, _LATER) for x in flat):
                     raise RunsUncompiled("returns a generator, which computes when it is asked")
 
@@ -401,6 +413,8 @@ class Compiled(TracedFunction):
                 outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
                 seen["looks"] = looks(flat, ours, {**outside, **slots.tensors}, capture)
                 seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
+                seen["classes"] = [*_classes(flat, seen, world)]
+                seen["attributes"] = [*_new_attributes(flat, seen["identical"], world)]
                 seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
                 flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
                 del out
@@ -486,10 +500,40 @@ class Compiled(TracedFunction):
                 )
 
 
+def _classes(flat: Sequence[Any], seen: dict[str, Any], world: Reachable) -> Iterator[tuple[int, type, bool]]:
+    """Yield the new results that are leaves of autograd, or of another class: (place, class, whether a leaf requires
+    gradients). Raises RunsUncompiled for those that have a gradient, or are in the history of another result."""
+    ends = set() if seen["tape"] is None else set(map(id, seen["tape"].leaves))
+    for i, (t, same, look) in enumerate(zip(flat, seen["identical"], seen["looks"], strict=True)):
+        if same is None and is_plain_tensor(t) and id(t) not in world.seen:
+            required = look is None and t.is_leaf and t.requires_grad
+            if required and (t.grad is not None or id(t) in ends):
+                raise RunsUncompiled("returns or keeps a new leaf of autograd with what it has computed of it")
+            if required or type(t) is not Tensor:
+                yield i, type(t), required
+
+
+def _new_attributes(
+    flat: Sequence[Any], identical: Sequence[Any], world: Reachable
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the attributes that the function has given to new tensors among its results, by their places."""
+    for i, (x, same) in enumerate(zip(flat, identical, strict=True)):
+        if same is None and is_plain_tensor(x) and x.__dict__ and id(x) not in world.seen:
+            if not all(map(is_plain, x.__dict__.values())):
+                raise RunsUncompiled("returns a tensor with an attribute that is a tensor or another object")
+            yield i, dict(x.__dict__)
+
+
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end
 
 
 _LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+def _is_composite(x: Any) -> bool:
+    """Say whether it is a tensor of a program's class that is made of other tensors."""
+    ours = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
+    return ours and not is_plain_tensor(x)
 
 
 def _is_tensor(x: Any) -> bool:

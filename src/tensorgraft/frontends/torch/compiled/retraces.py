@@ -13,8 +13,8 @@ from torch.utils import _pytree
 
 from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.places import quoted
-from tensorgraft.compiled.reach import Reached, objects_behind
-from tensorgraft.compiled.values import is_plain
+from tensorgraft.compiled.reach import Reached, is_plain_tensor, objects_behind
+from tensorgraft.compiled.values import Identity, is_plain
 from tensorgraft.frontends.torch.compiled.guards import Guards, modes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.places import Place, in_library
@@ -180,6 +180,8 @@ def _properties(leaf: Any) -> dict[str, Any]:
         "conj": leaf.is_conj(),
         "neg": leaf.is_neg(),
     }
+    if is_plain_tensor(leaf):
+        properties["attributes"] = {k: v if is_plain(v) else Identity(v) for k, v in leaf.__dict__.items()}
     if leaf.device.type == TYPE:
         cell = cell_of(leaf)
         array = cell.array

@@ -295,9 +295,7 @@ class Tape:
                 return [None] * len(of)
             roots, dys = map(list, zip(*begun, strict=True))
             return list(
-                torch.autograd.grad(
-                    roots, of, dys, retain_graph=True, create_graph=differentiable, allow_unused=True
-                )
+                torch.autograd.grad(roots, of, dys, retain_graph=True, create_graph=differentiable, allow_unused=True)
             )
 
         try:

@@ -87,6 +87,8 @@ class Trace:
     grad_mode: bool | None  # that the function leaves, if it is another one
     tape: Tape | None  # of the results that a backward pass outside may begin at
     roots: list[int]  # their places among the results
+    classes: list[tuple[int, type[Tensor], bool]]  # of results that are leaves of autograd, or no plain tensors
+    attributes: list[tuple[int, dict[str, Any]]]  # of results, by their places
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
     record: Record | None = None  # where another trace is to be compared with it
     close: Callable[[], None] = lambda: None  # lets go of what the trace has met
@@ -105,6 +107,8 @@ class Trace:
         more = (
             self.moved,
             self.required,
+            self.classes,
+            self.attributes,
             self.written,
             self.kept,
             self.gradients,
@@ -257,8 +261,15 @@ class Trace:
             attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends, saved)
             for i, tensor_with_history in zip(self.roots, attached, strict=True):
                 flat[i] = tensor_with_history
+        for i, kind, required in self.classes:
+            if (t := flat[i]).__class__ is not kind:
+                flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
+            if required:
+                flat[i].requires_grad_()
         for i, j in self.again:
             flat[i] = flat[j]
+        for i, attributes in self.attributes:
+            flat[i].__dict__.update(attributes)
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, empty_cell, numpy_dtype, set_storage
@@ -297,6 +298,8 @@ def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
             " storage can give its bytes back (resize_(0)) and have them again; resize_ a tensor, which gets a new one"
         )
     if size != self.nbytes():
+        if (capture := state.now.capture) is not None and capture.world is not None:
+            raise RunsUncompiled("gives the memory of a storage back, or takes it again (resize_)")
         cell = vars(self)["cell"] if size else cell_of(as_bytes(self))
         state.touch(cell)
         with cell.backend.scope():

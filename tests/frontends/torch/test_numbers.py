@@ -1,0 +1,69 @@
+"""Compiled functions take tensors without axes where PyTorch takes numbers, and asks for their values."""
+
+import pytest
+import torch
+
+import tensorgraft as tg
+
+pytestmark = pytest.mark.filterwarnings("error::tensorgraft.transforms.UncompiledWarning")
+METHODS = ("add", "sub", "mul", "div", "pow", "clamp_min", "clamp_max", "maximum", "minimum")
+
+
+def arguments():
+    with torch.device(tg.device("jax")):
+        return [torch.full((2,), 2.0), torch.tensor([[1.0, 0.0]], dtype=torch.float16)], torch.tensor(0.75)
+
+
+def agree(fn, *args, expected=None):
+    compiled = tg.jit(fn)
+    expected = fn(*args) if expected is None else expected
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*args), expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lists_and_one_tensor(method):
+    agree(getattr(torch, f"_foreach_{method}"), *arguments())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_in_place(method):
+    tensors, number = arguments()
+    expected, _ = arguments()
+    getattr(torch, f"_foreach_{method}_")(expected, number)
+    tg.jit(lambda tensors, number: getattr(torch, f"_foreach_{method}_")(tensors, number) and None)(tensors, number)
+    torch.testing.assert_close(tensors, expected)
+
+
+def test_powers_of_one_tensor():
+    tensors, number = arguments()
+    agree(torch._foreach_pow, number, tensors)
+    agree(torch._foreach_pow, number.double(), [number, number.half()])
+
+
+def test_interpolation():
+    tensors, number = arguments()
+    agree(torch._foreach_lerp, tensors, [t + 1 for t in tensors], number)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: torch.tensor([x, 2]),
+        lambda x: torch.tensor([[x, 1], [2, x.reshape(1)]], dtype=torch.float64),
+        lambda x: torch.tensor((x.int(), True)),
+        lambda x: torch.tensor([x.half(), 1j]),
+        lambda x: torch.as_tensor([x, 1]),
+        lambda x: torch.asarray([x, 1]),
+        lambda x: torch.full((2,), x),
+    ],
+)
+def test_tensors_of_lists(fn):
+    with torch.device(tg.device("jax")):
+        agree(fn, torch.tensor(1.5))
+
+
+def test_what_pytorch_refuses():
+    x = torch.ones(2, device=tg.device("jax"))
+    with pytest.raises(ValueError, match="one element tensors"):
+        tg.jit(lambda x: torch.tensor([x, x]))(x)

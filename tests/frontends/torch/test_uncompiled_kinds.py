@@ -1,0 +1,88 @@
+"""What no program can do at every call runs uncompiled, and says so."""
+
+import pytest
+import torch
+from functorch.experimental.control_flow import map as mapped
+from torch.testing._internal.two_tensor import TwoTensor
+
+import tensorgraft as tg
+from tensorgraft.transforms import UncompiledWarning
+
+BACKENDS = pytest.mark.parametrize("backend", ["jax", "torch"])
+
+
+def uncompiled(fn, *args, match):
+    compiled = tg.jit(fn)
+    with pytest.warns(UncompiledWarning, match=match):
+        first = compiled(*args)
+    return first, compiled(*args)
+
+
+@BACKENDS
+def test_text(backend, capsys):
+    x = torch.full((2,), 1.5, device=tg.device(backend))
+
+    def told(x):
+        print(x.sum())
+        return f"{x} {x[0]:.2f}"
+
+    first, second = uncompiled(told, x, match="makes text of a tensor")
+    assert first == second == told(x)
+    assert capsys.readouterr().out == f"{x.sum()!r}\n" * 3
+
+
+def test_errors_with_values():
+    def raises(x):
+        raise KeyError(str(x))
+
+    x = torch.ones(2, device=tg.device("jax"))
+    with pytest.warns(UncompiledWarning, match="makes text"), pytest.raises(KeyError, match=r"1\., 1\."):
+        tg.jit(raises)(x)
+
+
+@BACKENDS
+def test_memory_that_is_given_back(backend):
+    def released(x):
+        y = x + 1
+        x.untyped_storage().resize_(0)
+        return y * 2
+
+    compiled = tg.jit(released)
+    for warned in (True, False):
+        x = torch.ones(2, device=tg.device(backend))
+        if warned:
+            with pytest.warns(UncompiledWarning, match="gives the memory of a storage back"):
+                y = compiled(x)
+        else:
+            y = compiled(x)
+        assert y.tolist() == [4, 4]
+        assert x.untyped_storage().size() == 0
+
+
+def test_torchscript():
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return x + 3
+
+    x = torch.ones(2, device=tg.device("jax"))
+    for y in uncompiled(lambda x: torch.jit.trace(Module(), (x,))(x), x, match="traces a function for TorchScript"):
+        assert y.tolist() == [4, 4]
+
+
+def test_operators_of_functions():
+    x = torch.ones(2, 1, device=tg.device("jax"))
+    for y in uncompiled(lambda x: mapped(lambda row: row * 2, x), x, match="calls map_impl"):
+        assert y.tolist() == [[2], [2]]
+
+
+def test_tensors_made_of_others():
+    def parts(k):
+        return torch.full((2,), k, device=tg.device("jax")), torch.ones(2, device=tg.device("jax"))
+
+    compiled = tg.jit(lambda x: x + 1)
+    with pytest.warns(UncompiledWarning, match="takes a TwoTensor"):
+        compiled(TwoTensor(*parts(1.0)))
+    assert compiled(TwoTensor(*parts(2.0))).a.tolist() == [3, 3]
+    made = tg.jit(TwoTensor)
+    with pytest.warns(UncompiledWarning, match="returns a TwoTensor"):
+        assert made(*parts(1.0)).b.tolist() == [1, 1]
