@@ -351,9 +351,9 @@ class Compiled(TracedFunction):
         for leaf in leaves:
             if not isinstance(leaf, Boxed | np.ndarray):
                 surroundings.add("an argument", leaf)
-        surroundings.watch(world)
             for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
                 surroundings.add(f"an argument.{name}", value)
+        surroundings.watch(world)
         keyed = {id(x) for leaf in leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
         reads = Reads(surroundings, world, keyed)
         reached = *self._reached.fixed, *leaves, *surroundings.new_objects(), *world.owners

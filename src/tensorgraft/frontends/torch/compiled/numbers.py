@@ -124,7 +124,7 @@ def _foreach_lerp(method: str, writes: bool) -> Callable[..., Any]:
 def _foreach_pow(calls: Any, base: Any, exponents: Any) -> Any:
     if not _is_unknown(base):
         return _foreach("pow", False)(calls, base, exponents)
-    if not all(x.ndim or _is_float(x) and _is_float(base) for x in exponents):  # as a tensor its dtype would count
+    if not all(x.ndim or (_is_float(x) and _is_float(base)) for x in exponents):  # as a tensor its dtype would count
         return NotImplemented
     return tuple(torch.pow(base if x.ndim else base.to(x.dtype), x) for x in exponents)
 
