@@ -282,6 +282,7 @@ class Reachable:
         self.owners: list[Any] = []  # those objects
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
+        self.hooks: list[Any] = []  # of tensors
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
@@ -350,7 +351,11 @@ class Reachable:
         before = self._add(name, value.__dict__, None if find is None else _attributes_of(find))
         if find is None:
             self.of_tensors.append(self.tables[id(value.__dict__)])
-        return ((f"{name}.{key}", child, None) for key, child in before.items())
+        hooks = (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None))
+        called = [hook for table in hooks for hook in (table or {}).values()]
+        self.hooks += called
+        yield from ((f"{name}.{key}", child, None) for key, child in before.items())
+        yield from ((f"a hook of {name}", hook, None) for hook in called)
 
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""

@@ -160,6 +160,8 @@ class Surroundings:
         self._watched.clear()
         if id(sys.argv) in world.tables:
             self.add("sys.argv", sys.argv)
+        for hook in world.hooks:
+            self.add("a hook", hook)
         for fn in methods:
             self.add(fn.__qualname__, fn)
         added = {id(change.table): [k for k in change.keys if k not in change.table.before] for change in changes}

@@ -388,6 +388,24 @@ def a_registry_of_functions(run, _):
     run(lambda x: registry["op"](x), lambda i: registry.update(op=lambda x: x * 10) if i == 1 else None, lambda: n[0])
 
 
+@case
+def hooks_of_a_leaf(run, _):
+    leaf, state = torch.ones(2).to(run.device).requires_grad_(), {"n": 0, "k": 1.0}
+
+    def hook(gradient):
+        state["n"] += 1
+        return gradient * state["k"]
+
+    leaf.register_hook(hook)
+
+    def f(x):
+        leaf.grad = None
+        (leaf * x).sum().backward()
+        return leaf.grad
+
+    run(f, lambda i: state.update(k=i + 2.0), lambda: state["n"])
+
+
 # ---- containers and streams ------------------------------------------------------------------------------------------
 
 
