@@ -513,3 +513,18 @@ def test_compile(on):
     assert f.report.traces == (1 if on == "jax" else 0)
     model = nn.Linear(2, 2)
     assert torch.compile(model, mode="max-autotune") is model
+
+
+@pytest.mark.parametrize("backend", tg.backends())
+def test_products_that_are_counted(backend):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def counted(device, x_needs):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Linear(5, 2)).to(device)
+        x = torch.ones(3, 4, device=device, requires_grad=x_needs)
+        with FlopCounterMode(display=False) as counter:
+            model(x).sum().backward()
+        return counter.get_total_flops()
+
+    for x_needs in (True, False):
+        assert counted(tg.device(backend), x_needs) == counted("cpu", x_needs) > 0

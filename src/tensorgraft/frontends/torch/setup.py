@@ -50,6 +50,7 @@ PARTS = (
     "dispatch.autograd",
     "device.batching",
     "device.collectives",
+    "device.flops",
     "graph.inductor",
     "compiled.recurrent",
     "device.runtime",
