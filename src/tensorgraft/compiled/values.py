@@ -34,14 +34,14 @@ def exact(value: Any) -> Any:
     return kind, kind(map(exact, value)) if kind is tuple or kind is frozenset else value
 
 
-class Identity:
+class SameObject:
     """A key of an object that is equal for the same one alone, whatever its own `==` says, and keeps it."""
 
     def __init__(self, of: Any) -> None:
         self.of = of
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.of is self.of
+        return isinstance(other, SameObject) and other.of is self.of
 
     def __hash__(self) -> int:
         return id(self.of)

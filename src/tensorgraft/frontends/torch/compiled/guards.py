@@ -18,7 +18,7 @@ from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.reach import Call, Reached
 from tensorgraft.compiled.side_effects import Change, Reachable, Table, entry_of
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
-from tensorgraft.compiled.values import Identity, Replaceable, exact, is_plain, keys_of
+from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.core import placed, state
@@ -43,7 +43,7 @@ Parameter = torch.nn.Parameter
 def attributes_key(attributes: dict[str, Any]) -> Any:
     """Return a key of the attributes that a program has given to a tensor; Dynamo's marks are no program's."""
     own = ((name, value) for name, value in attributes.items() if not name.startswith("_dynamo_"))
-    return tuple((name, exact(v) if is_plain(v) else Identity(v)) for name, v in own)
+    return tuple((name, exact(v) if is_plain(v) else SameObject(v)) for name, v in own)
 
 
 def leaf_key(leaf: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.uncompiled import RunsUncompiled
@@ -215,7 +215,7 @@ class HostWatch(OwnMode):
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if isinstance(func, HigherOrderOperator):  # of which the functions would run unseen
+        if not isinstance(func, OpOverload):  # an operator of functions, which would run unseen
             raise RunsUncompiled(f"calls {func.name()}, which has no compiled form here")
         kwargs = kwargs or {}
         host = [t for t in pytrees.leaves_of((args, kwargs)) if on_host(t)]

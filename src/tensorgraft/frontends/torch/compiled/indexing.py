@@ -53,7 +53,7 @@ class TracedCalls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch._C._get_tracing_state() is not None:
+        if torch.jit.is_tracing():
             raise RunsUncompiled("traces a function for TorchScript")
         if self._rows:
             self._rows = [row for row in self._rows if row.tensor() is not None]

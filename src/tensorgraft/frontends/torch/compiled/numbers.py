@@ -103,6 +103,8 @@ def _foreach(method: str, writes: bool) -> Callable[..., Any]:
     """Make the function over lists whose second argument is one tensor without axes."""
 
     def apply(calls: Any, tensors: Sequence[Tensor], other: Any, *args: Any, **kwargs: Any) -> Any:
+        if method == "pow" and _is_unknown(tensors):
+            return _powers(tensors, other)
         if not _is_unknown(other) or not isinstance(tensors, list | tuple):
             return NotImplemented
         out = tuple(getattr(x, method)(other, *args, **kwargs) for x in tensors)
@@ -121,9 +123,7 @@ def _foreach_lerp(method: str, writes: bool) -> Callable[..., Any]:
     return apply
 
 
-def _foreach_pow(calls: Any, base: Any, exponents: Any) -> Any:
-    if not _is_unknown(base):
-        return _foreach("pow", False)(calls, base, exponents)
+def _powers(base: Any, exponents: Sequence[Tensor]) -> Any:
     if not all(x.ndim or (_is_float(x) and _is_float(base)) for x in exponents):  # as a tensor its dtype would count
         return NotImplemented
     return tuple(torch.pow(base if x.ndim else base.to(x.dtype), x) for x in exponents)
@@ -146,7 +146,5 @@ CALLS: dict[Any, Callable[..., Any]] = {
     torch.tensor: _tensor,
     **{getattr(torch, f"_foreach_{name}"): _foreach(method, False) for name, method in _METHODS.items()},
     **{getattr(torch, f"_foreach_{name}_"): _foreach(f"{method}_", True) for name, method in _METHODS.items()},
-    torch._foreach_lerp: _foreach_lerp("lerp", False),
-    torch._foreach_lerp_: _foreach_lerp("lerp_", True),
-    torch._foreach_pow: _foreach_pow,
+    **{getattr(torch, f"_foreach_{name}"): _foreach_lerp(name, name == "lerp_") for name in ("lerp", "lerp_")},
 }

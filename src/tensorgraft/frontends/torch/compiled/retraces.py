@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.places import quoted
 from tensorgraft.compiled.reach import Reached, is_plain_tensor, objects_behind
-from tensorgraft.compiled.values import Identity, is_plain
+from tensorgraft.compiled.values import SameObject, is_plain
 from tensorgraft.frontends.torch.compiled.guards import Guards, modes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.places import Place, in_library
@@ -181,7 +181,7 @@ def _properties(leaf: Any) -> dict[str, Any]:
         "neg": leaf.is_neg(),
     }
     if is_plain_tensor(leaf):
-        properties["attributes"] = {k: v if is_plain(v) else Identity(v) for k, v in leaf.__dict__.items()}
+        properties["attributes"] = {k: v if is_plain(v) else SameObject(v) for k, v in leaf.__dict__.items()}
     if leaf.device.type == TYPE:
         cell = cell_of(leaf)
         array = cell.array

@@ -90,7 +90,12 @@ class Reach:
 
     def read(self, xp: Backend, array: Array, operands: Sequence[Any]) -> Array:
         if self._form is None:
-            return read(xp, array, self._geometry)
+            try:
+                return read(xp, array, self._geometry)
+            except ValueError as error:
+                if "maximum supported dimension" in str(error):  # NumPy's for as many axes as most of PyTorch's kernels
+                    raise RuntimeError("only tensors with up to 64 dims are supported") from None
+                raise
         offset = operands[self._at]
         if offset.__class__ is int:  # nothing is traced
             return read(xp, array, self._here(offset))

@@ -189,18 +189,12 @@ def _of_any_values(operator: Operator, refusal: Exception) -> bool:
     return not valued and not of_zeros and not isinstance(refusal, torch.linalg.LinAlgError)
 
 
-_MOST_AXES = 64  # of NumPy's arrays, too
-
-
 def check_dtypes(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]
 ) -> None:
     """Raises where PyTorch refuses tensors of these dtypes beside each other, which meta functions do not look at. Once
     for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked.
-    `everything`: the call's tensors. Raises RuntimeError for those of more axes than arrays have, as most of PyTorch's
-    kernels do."""
-    if any(t.dim() > _MOST_AXES for t in everything):
-        raise RuntimeError(f"only tensors with up to {_MOST_AXES} dims are supported")
+    `everything`: the call's tensors."""
     if not operator.takes_indices and len({t.dtype for t in everything}) <= 1:
         return
     bound = operator.signature.bind(args, kwargs)
