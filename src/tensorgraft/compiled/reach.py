@@ -278,7 +278,7 @@ def is_plain_tensor(value: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or type(value).__module__.startswith("tensorgraft."):
         return False
-    return type(value).__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+    return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
