@@ -328,8 +328,9 @@ class _Outside(torch.autograd.Function):
         ctx.tape, ctx.retained, ctx.versions = tape, (), versions
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
-        ctx.saves = tape.saves
-        ctx.save_for_backward(*(residuals or ([torch.empty(0)] if tape.saves else [])))
+        ctx.saves = tape.saves or bool(residuals)
+        # of numbers nothing is a residual, and a backward pass releases them nevertheless
+        ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
         return tuple(results)
 
     @staticmethod
