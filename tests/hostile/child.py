@@ -59,7 +59,7 @@ HARMLESS = {
 OWN_CODE = "<tensorgraft program"  # what a recorded program runs as, of which every word has been checked
 _PREFIXES = tuple(WATCHED)
 # of the installed packages, and of this one, of which tracebacks show lines
-_READ = tuple(map(os.path.realpath, (sys.prefix, sys.base_prefix, Path(__file__).parents[2] / "src"))) + ("/proc/self",)
+_READ = (*map(os.path.realpath, (sys.prefix, sys.base_prefix, Path(__file__).parents[2] / "src")), "/proc/self")
 _IMPORTING = "<frozen importlib"
 _NAMED_TUPLE = ("namedtuple", collections.namedtuple.__code__.co_filename)
 
