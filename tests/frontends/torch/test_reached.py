@@ -327,6 +327,21 @@ def an_attribute_that_comes(run, _):
     run(lambda x: x * (one.k if hasattr(one, "k") else 9.0), lambda i: setattr(one, "k", i + 1.0))
 
 
+@case
+def hyper_parameters(run, _):
+    weight = torch.ones(2).to(run.device).requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+
+    def f(x):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+        return x * optimizer.param_groups[0]["lr"]
+
+    rates = [0.25, torch.tensor(0.125), 1.0, 2.0]
+    run(f, lambda i: optimizer.param_groups[0].update(lr=rates[i]), lambda: weight.tolist())
+
+
 # ---- functions -------------------------------------------------------------------------------------------------------
 
 

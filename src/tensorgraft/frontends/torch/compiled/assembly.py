@@ -13,6 +13,7 @@ from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Change
 from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, Rebound, getter_of
@@ -129,6 +130,10 @@ def assemble(
     reads: Reads = seen["reads"]
     surroundings: Surroundings = seen["surroundings"]
     methods = reads.functions(capture.modules.values())
+    for optimizer in capture.groups_read.values():
+        if schedule.before or schedule.after:
+            raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
+        surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
     surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
     written = {id(c.table.of) for c in changes if world.only_written(c.table)}
     modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)

@@ -111,6 +111,7 @@ class Capture:
     hooks: list[Any] = field(default_factory=list)  # handles of those that tensors from outside were given
     cut: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
+    groups_read: dict[int, Any] = field(default_factory=dict)  # optimizers whose groups the program reads, by identity
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostWatch | None = None  # what knows the tensors of the host
     world: Reachable | None = None  # what the function reaches of Python's objects

@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.compiled.reach import in_library
 from tensorgraft.frontends.torch.compiled.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.watch import Schedule, replaced
@@ -202,6 +203,15 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
 
         return __init__
 
+    def groups(self: Optimizer) -> list[dict[str, Any]]:
+        if not counters and not in_library(sys._getframe(1).f_code.co_filename):  # the program's, outside of a step
+            capture.groups_read[id(self)] = self
+        found: list[dict[str, Any]] = vars(self)["param_groups"]
+        return found
+
+    def set_groups(self: Optimizer, value: Any) -> None:
+        vars(self)["param_groups"] = value
+
     def undo() -> None:
         while counters:
             for entries, name, counter in counters.pop():
@@ -218,8 +228,11 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
             replaced(Optimizer, "__init__", noting),
             numbers,
         ):
+            Optimizer.param_groups = property(groups, set_groups)  # type: ignore[assignment]
             yield
     finally:
+        if "param_groups" in vars(Optimizer):
+            del Optimizer.param_groups
         restore()
         for handle in handles:
             handle.remove()
