@@ -232,7 +232,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
             yield
     finally:
         if "param_groups" in vars(Optimizer):
-            del Optimizer.param_groups
+            del Optimizer.param_groups  # type: ignore[misc]
         restore()
         for handle in handles:
             handle.remove()
