@@ -110,7 +110,7 @@ class Surroundings:
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
         for its_name, x, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
-            framework = framework_of(x) or ("memory" if _is_buffer(x) else None)
+            framework = _framework(x)
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
                     self._arrays.append(Contents(its_name, x, framework))
@@ -128,7 +128,7 @@ class Surroundings:
         known = {id(one.of) for one in self._arrays}
         kept = 0
         for x in world.seen.values():
-            framework = framework_of(x) or ("memory" if _is_buffer(x) else None)
+            framework = _framework(x)
             if framework is None or id(x) in known or self._is_own(x, framework) or not _is_mutable(x, framework):
                 continue
             size = _on_host(x, framework).nbytes
@@ -287,9 +287,11 @@ def _is_mutable(x: Any, framework: str) -> bool:
     return framework in ("torch", "tensorgraft") or (framework == "tensorflow" and hasattr(x, "assign"))
 
 
-def _is_buffer(x: Any) -> bool:
+def _framework(x: Any) -> str | None:
+    """Return whose array a value is, "memory" for one of Python's own buffers."""
     array = sys.modules.get("array")
-    return isinstance(x, bytearray | memoryview) or (array is not None and isinstance(x, array.array))
+    is_buffer = isinstance(x, bytearray | memoryview) or (array is not None and isinstance(x, array.array))
+    return "memory" if is_buffer else framework_of(x)
 
 
 def _on_host(x: Any, framework: str) -> np.ndarray:

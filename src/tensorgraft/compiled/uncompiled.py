@@ -53,6 +53,7 @@ def raised_by_the_function(error: Exception) -> bool:
         if code.co_name == "__torch_dispatch__" and not code.co_filename.startswith(OURS):
             return False  # a mode or a subclass of the program's is between the operators
         place = place.tb_next
+    # ours: a kernel or a rule that is not there, which is a refusal
     missing = isinstance(error, NotImplementedError) and code.co_filename.startswith(OURS)
     return inside and not missing
 
