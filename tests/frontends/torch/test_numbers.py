@@ -67,3 +67,14 @@ def test_what_pytorch_refuses():
     x = torch.ones(2, device=tg.device("jax"))
     with pytest.raises(ValueError, match="one element tensors"):
         tg.jit(lambda x: torch.tensor([x, x]))(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+def test_nan_times_false(backend, dtype):
+    """XLA makes a product with a converted boolean a selection, where it would be 0."""
+    x = torch.tensor([float("nan"), float("inf"), 2], dtype=dtype, device=tg.device(backend))
+    mask = torch.tensor([False, False, True], device=tg.device(backend))
+    for fn in (lambda x, mask: x * mask, lambda x, mask: mask.to(x) * x):
+        assert tg.jit(fn)(x, mask).isnan().tolist() == fn(x, mask).isnan().tolist() == [True, True, False]
+    assert tg.jit(lambda x: x * (x == x))(x).isnan().tolist()[0]

@@ -177,6 +177,8 @@ def _astype(x: Array, dtype: np.dtype) -> Array:
         return _astype(lax.real(x), dtype)
     if dtypes.is_floating(source) and dtypes.is_integer(dtype):
         return _truncate(x if source.itemsize > 1 else lax.convert_element_type(x, np.float32), dtype)
+    if dtypes.is_bool(source) and not dtypes.is_integer(dtype):
+        x = lax.convert_element_type(x, np.int8)  # XLA makes a product with a converted bool a selection: NaN * 0 is 0
     return lax.convert_element_type(x, dtype)
 
 

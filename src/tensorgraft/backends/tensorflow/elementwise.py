@@ -349,6 +349,8 @@ def astype(x: Array, dtype: np.dtype) -> Array:
         return cast(nearest(wide, dtype) if is_symbolic(wide) else wide, dtype)
     if dtypes.is_floating(source) and dtypes.is_integer(dtype):
         return _truncate(x, dtype)
+    if dtypes.is_bool(source) and not dtypes.is_integer(dtype):
+        x = cast(x, dtypes.int8)  # XLA makes a product with a converted bool a selection, where NaN * 0 is 0
     return cast(x, dtype)
 
 

@@ -506,7 +506,7 @@ def _classes(flat: Sequence[Any], seen: dict[str, Any], world: Reachable) -> Ite
     ends = set() if seen["tape"] is None else set(map(id, seen["tape"].leaves))
     for i, (t, same, look) in enumerate(zip(flat, seen["identical"], seen["looks"], strict=True)):
         if same is None and is_plain_tensor(t) and id(t) not in world.seen:
-            required = look is None and t.is_leaf and t.requires_grad
+            required = look is None and is_leaf(t) and t.requires_grad
             if required and (t.grad is not None or id(t) in ends):
                 raise RunsUncompiled("returns or keeps a new leaf of autograd with what it has computed of it")
             if required or type(t) is not Tensor:
