@@ -19,7 +19,7 @@ import tensorgraft as tg
 import tensorgraft.array_api as xp
 from tensorgraft.frontends.torch.core.tensors import cell_of
 
-COUNTS = (10, 100, 1000, 5000)
+COUNTS = (2, 10, 100, 1000, 5000)
 ROUNDS = 60
 
 

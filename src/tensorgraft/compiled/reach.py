@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import dis
 import functools
@@ -15,11 +14,12 @@ import types
 from collections import deque
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextvars import ContextVar
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any
 from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.places import OURS
 from tensorgraft.compiled.values import is_scalar, same
 
@@ -39,45 +39,34 @@ class Reached:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fixed: list[Any] = []
-        self._names: tuple[list[str], list[str]] = [], []  # of the fixed ones and of the cells
-        self._cells: list[types.CellType] = []
-        self._globals: list[tuple[dict[str, Any], str]] = []
+        self._names: list[str] = []
+        self._variables, self._variable_names = Lookups(), []
         self._find(fn)
 
     def _find(self, fn: Any) -> None:
         if isinstance(fn, types.MethodType):
             self.fixed.append(fn.__self__)
-            self._names[0].append("self")
+            self._names.append("self")
             fn = fn.__func__
         if isinstance(fn, functools.partial):
             self._find(fn.func)
             self.fixed += [*fn.args, *fn.keywords.values()]
-            self._names[0].extend([*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords])
+            self._names += [*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords]
         elif isinstance(fn, types.FunctionType):
-            self._cells += fn.__closure__ or ()
-            self._names[1].extend(fn.__code__.co_freevars)
-            self._globals += [(fn.__globals__, name) for name in dict.fromkeys(_globals_of(fn.__code__))]
+            names = dict.fromkeys(_globals_of(fn.__code__))
+            self._variables = Lookups([(fn.__globals__, name) for name in names], fn.__closure__ or ())
+            self._variable_names = [*names, *fn.__code__.co_freevars]
         else:
             self.fixed.append(fn)
-            self._names[0].append(type(fn).__name__)
+            self._names.append(type(fn).__name__)
 
     def names(self) -> list[str]:
         """The program's names for what `now` finds."""
-        return [*self._names[0], *self._names[1], *(name for _, name in self._globals)]
+        return [*self._names, *self._variable_names]
 
     def now(self) -> list[Any]:
-        """The objects, in an order that stays the same; `Reached` itself for variables that are not there."""
-        try:
-            contents = [c.cell_contents for c in self._cells]
-        except ValueError:  # a variable that is not bound yet
-            contents = []
-            for c in self._cells:
-                contents.append(Reached)
-                with contextlib.suppress(ValueError):
-                    contents[-1] = c.cell_contents
-        if self._globals:
-            contents += [table.get(name, Reached) for table, name in self._globals]
-        return [*self.fixed, *contents] if self.fixed else contents
+        """The objects, in an order that stays the same; ABSENT for variables that are not there."""
+        return [*self.fixed, *self._variables.now()] if self.fixed else self._variables.now()
 
 
 def _globals_of(code: types.CodeType) -> Iterable[str]:
@@ -96,8 +85,16 @@ def _globals_of(code: types.CodeType) -> Iterable[str]:
 class Held:
     """A container, and what was in it, with the program's names, which are `[k]` where there are none."""
 
-    def __init__(self, name: str, of: Any, now: Callable[[], list[Any]], names: list[str] | None = None) -> None:
-        self.name, self.of, self.now, self.names = name, of, now, names
+    def __init__(
+        self,
+        name: str,
+        of: Any,
+        now: Callable[[], list[Any]],
+        names: list[str] | None = None,
+        lookups: Lookups | None = None,
+    ) -> None:
+        """`lookups`: what `now` begins with, where that is all that can change."""
+        self.name, self.of, self.now, self.names, self.lookups = name, of, now, names, lookups
         self.before = now()
 
     def holds(self) -> bool:
@@ -293,29 +290,13 @@ def is_compiled_function(value: Any) -> bool:
 
 
 def _around(fn: types.FunctionType) -> Held:
-    """The variables of a function that are not its own, and its defaults."""
-    tables = fn.__globals__
-    names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in tables]
-    cells = fn.__closure__ or ()
-
-    own = [vars(fn)] if has_attributes(fn) else []
-    get = tables.get
-
-    def now() -> list[Any]:
-        try:
-            around = [*map(get, names), *map(_content, cells)]
-        except ValueError:  # a variable that is not bound yet
-            around = [*map(get, names), *map(content_of, cells)]
-        if fn.__defaults__ or fn.__kwdefaults__:
-            around += [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
-        return [*around, *own, fn.__code__]
-
-    defaults = [*(f"default {k}" for k in range(len(fn.__defaults__ or ()))), *(fn.__kwdefaults__ or {})]
-    attributes = [f"{fn.__name__}.__dict__" for _ in own]
-    return Held("", fn, now, [*names, *fn.__code__.co_freevars, *defaults, *attributes, f"{fn.__name__}.__code__"])
-
-
-_content = attrgetter("cell_contents")
+    """The variables of a function that are not its own, its code and its defaults."""
+    names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
+    run_with = [n for n in ("__code__", "__defaults__", "__kwdefaults__") if getattr(fn, n) is not None]
+    lookups = Lookups([(fn.__globals__, n) for n in names], fn.__closure__ or (), [(fn, n) for n in run_with])
+    attributes = [vars(fn)] if has_attributes(fn) else []
+    own = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
+    return Held("", fn, lambda: [*lookups.now(), *attributes], [*names, *fn.__code__.co_freevars, *own], lookups)
 
 
 def functions_around(fn: types.FunctionType) -> list[Named]:
@@ -336,14 +317,6 @@ def has_attributes(fn: types.FunctionType) -> bool:
     """Say whether a function has attributes, or may give itself some."""
     code = fn.__code__
     return bool(vars(fn).keys() - {"__wrapped__"}) or fn.__name__ in (*code.co_names, *code.co_freevars)
-
-
-def content_of(cell: types.CellType) -> Any:
-    """Return what a variable is bound to, None for one that is not bound yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def _names(code: types.CodeType) -> Iterable[str]:

@@ -24,11 +24,11 @@ from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.instructions import codes_of, global_names, names_of, stored_attributes, stored_names, uses_of
+from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.reach import (
     Call,
     Named,
-    content_of,
     functions_around,
     has_attributes,
     in_library,

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.reach import Held, is_namespace, is_of_program, walk
 from tensorgraft.compiled.side_effects import (
     Change,
@@ -95,10 +96,11 @@ class Surroundings:
         self._watched: list[Contents] = []
         self._seen: dict[int, Any] = {}
         self._objects: list[Any] = []  # of the program's classes
-        self._nows: list[Callable[[], list[Any]]] = []
+        self._lookups, self._found = Lookups(), list[Any]()
+        self._growing: list[Held] = []  # containers that are asked for their elements
         self._lengths: list[int] = []
+        self._elements: list[Any] = []
         self._bare: list[dict[str, Any]] = []  # of tensors without attributes
-        self._flat: list[Any] = []
         self._told = 0
 
     def new_objects(self) -> list[Any]:
@@ -122,6 +124,11 @@ class Surroundings:
                     self._objects.append(x)
             elif is_of_program(x):
                 self._objects.append(x)
+
+    def look_up(self, name: str, lookups: Lookups) -> None:
+        """Look at attributes and entries, be they there or not."""
+        names = [f".{key}" for _, key in (*lookups.entries, *lookups.attributes)]
+        self._containers.append(Held(name, lookups, lookups.now, names, lookups))
 
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
@@ -189,9 +196,14 @@ class Surroundings:
                 if change is not None:
                     held.before = [slot(value) or value for value in held.before]
         self._containers = left
-        self._nows = [held.now for held in self._containers]
-        self._lengths = [len(held.before) for held in self._containers]
-        self._flat = list(chain.from_iterable(held.before for held in self._containers))
+        self._growing = [held for held in left if held.lookups is None]
+        self._lengths = [len(held.before) for held in self._growing]
+        self._elements = list(chain.from_iterable(held.before for held in self._growing))
+        looked = [(held.lookups, held.lookups.split(held.before)) for held in left if held.lookups is not None]
+        places = ((lookups.entries, lookups.cells, lookups.attributes) for lookups, _ in looked)
+        self._lookups = Lookups(*map(chain.from_iterable, zip(*places, strict=True)))
+        found = zip(*(values for _, values in looked), strict=True)
+        self._found = list(chain.from_iterable(map(chain.from_iterable, found)))
 
     def undo(self) -> None:
         """Give the arrays of other frameworks the values that they had before the trace."""
@@ -199,17 +211,12 @@ class Surroundings:
             one.put_back()
 
     def _guard_names(self, table: Table, added: Iterable[str]) -> None:
-        space, absent = table.of, object()
-        names = list(table.before) if isinstance(space, Environment) else [*space.names, *added]
-
-        def now() -> list[Any]:
-            own = space.entries()
-            return [own.get(name, absent) for name in names]
-
+        space = table.of
         if isinstance(space, Environment):
             held = Held(table.name, space, lambda: [*space.entries().items()])
         else:
-            held = Held(table.name, space, now, [f".{name}" for name in names])
+            lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)])
+            held = Held(table.name, space, lookups.now, [f".{name}" for _, name in lookups.entries], lookups)
         if held.before:
             self._containers.append(held)
         for name, value in table.before.items():
@@ -219,12 +226,19 @@ class Surroundings:
     def hold(self) -> bool:
         if any(self._bare):
             return False
-        now = [elements() for elements in self._nows]
-        if [*map(len, now)] != self._lengths:
-            return False
-        if not all(map(is_, chain.from_iterable(now), self._flat)):  # then perhaps equal
-            return all(held.holds() for held in self._containers) and all(one.holds() for one in self._arrays)
+        if not all(map(is_, self._lookups.now(), self._found)):
+            return self._equal()
+        if self._growing:
+            now = [held.now() for held in self._growing]
+            if [*map(len, now)] != self._lengths:
+                return False
+            if not all(map(is_, chain.from_iterable(now), self._elements)):
+                return self._equal()
         return not self._arrays or all(one.holds() for one in self._arrays)
+
+    def _equal(self) -> bool:
+        """What is another object than before is the same plain value."""
+        return all(held.holds() for held in self._containers) and all(one.holds() for one in self._arrays)
 
     def broken(self) -> str | None:
         """What has changed, in words."""
@@ -243,6 +257,8 @@ def _which(held: Held) -> str:
     now = held.now()
     for name, a, b in zip(held.names or (), held.before, now, strict=False):
         if not same(a, b):
+            if a is ABSENT or b is ABSENT:
+                return f"{held.name}{name} is {'there now' if a is ABSENT else 'gone'}"
             plain = is_plain(a) and is_plain(b)
             return f"{held.name}{name} was {a!r} and is {b!r}" if plain else f"{held.name}{name} is another object"
     return f"{held.name} has other elements"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.agreement import Check, Record
+from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Change
@@ -134,9 +135,12 @@ def assemble(
         if schedule.before or schedule.after:
             raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
         surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
+    modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
+    for cls in modules.classes:
+        surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
+    reads.look_up_absent()
     surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
     written = {id(c.table.of) for c in changes if world.only_written(c.table)}
-    modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
     guards = Guards(
         modules,
         Attributes(reads, changes, written, slots.slot),

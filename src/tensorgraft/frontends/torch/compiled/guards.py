@@ -348,10 +348,6 @@ def _global_hooks() -> list[Any]:
     return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
 
 
-def _forward_of(cls: type) -> Any:
-    return getattr(cls, "forward", None)
-
-
 class Modules:
     """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
 
@@ -384,8 +380,7 @@ class Modules:
         self._own = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
         self._dicts = [d for d, _ in self._own]
         self._lengths = list(map(len, self._dicts))
-        self._classes = list({type(m): None for m in modules})
-        self._forwards = list(map(_forward_of, self._classes))
+        self.classes = list({type(m): None for m in modules})
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
@@ -414,8 +409,6 @@ class Modules:
             if any(d.get("forward") is not own for d, own in self._own):
                 return False
             self._lengths = lengths
-        if not all(map(is_, map(_forward_of, self._classes), self._forwards)):
-            return False
         for d in self._scripted:
             if not d.hold():
                 return False
@@ -434,9 +427,6 @@ class Modules:
         for m, (d, own) in zip(self._modules, self._own, strict=False):
             if d.get("forward") is not own:
                 return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
-        for cls, forward in zip(self._classes, self._forwards, strict=True):
-            if _forward_of(cls) is not forward:
-                return f"{cls.__name__}.forward is another function"
         for d in self._scripted:
             if not d.hold():
                 return d.broken()

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.instructions import is_counted_up
+from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.reach import in_library, is_of_program, slots_of
 from tensorgraft.compiled.side_effects import Change, Reachable, Slots, function_of, opaque
 from tensorgraft.compiled.surroundings import Surroundings
@@ -95,6 +96,14 @@ class Reads:
         of = own if name in own else self._world.slotted.get(id(owner))
         table = self._world.tables.get(id(of))
         return value if table is None or name not in _own(owner, name) else table.before.get(name)
+
+    def look_up_absent(self) -> None:
+        """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
+        the trace has changed is undone."""
+        for (_, name), owner in self.absent.items():
+            tables = (getattr(owner, "__dict__", {}), *_parts_of(owner))
+            if not any(name in table for table in tables):
+                self._surroundings.look_up(type(owner).__name__, Lookups([(table, name) for table in tables]))
 
     @property
     def counted(self) -> set[tuple[int, str]]:
@@ -227,22 +236,12 @@ def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     return __getattribute__
 
 
-def _tables_of(owner: Any) -> tuple[Any, ...]:
-    return getattr(owner, "__dict__", {}), *_parts_of(owner)
-
-
-def _has(owner: Any, name: str) -> bool:
-    return any(name in table for table in _tables_of(owner))
-
-
 class Attributes:
     """The guard: the attributes have the values that the function found. To be made when what the trace has changed is
     undone. `slot`: makes of a value that the function replaces what may stand in its place at another call."""
 
     def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
         """`written`: tables that the function does not read, by identity."""
-        self._absent = [(owner, name) for (_, name), owner in reads.absent.items() if not _has(owner, name)]
-        self._without = [(name, table) for owner, name in self._absent for table in _tables_of(owner)]
         changed = {
             (id(c.table.of.of if isinstance(c.table.of, Slots) else c.table.of), key)
             for c in changes
@@ -266,13 +265,11 @@ class Attributes:
                 self._held += [kept[name] for name in names]
 
     def hold(self) -> bool:
-        if not self._names and not self._absent:
+        if not self._names:
             return True
         try:
             now = [get(owner) for get, owner in self._groups]
         except AttributeError:
-            return False
-        if True in [name in table for name, table in self._without]:
             return False
         if all(map(is_, chain.from_iterable(now), self._held)):
             return True
@@ -285,9 +282,6 @@ class Attributes:
 
     def broken(self) -> str | None:
         """What has changed, in words."""
-        for owner, name in self._absent:
-            if _has(owner, name):
-                return f"{type(owner).__name__}.{name} is there now"
         for (owner, name), held in zip(self._names, self._held, strict=True):
             now = getattr(owner, name, None)
             if not same(now, held):

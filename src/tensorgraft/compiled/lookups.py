@@ -1,0 +1,61 @@
+"""Values that are looked up one by one, many of them at once: entries of dictionaries, variables of functions,
+attributes. A guard asks for hundreds of them at each call of a compiled function."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter, call
+from typing import Any
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT = _Absent()  # stands for an entry that is not there, and for what a variable has before it is bound
+_content = attrgetter("cell_contents")
+
+
+class Lookups:
+    """Places whose values are looked up: entries of dictionaries by key, closure cells, attributes by name."""
+
+    def __init__(
+        self,
+        entries: Iterable[tuple[Mapping[str, Any], str]] = (),
+        cells: Iterable[types.CellType] = (),
+        attributes: Iterable[tuple[Any, str]] = (),
+    ) -> None:
+        self.entries, self.cells, self.attributes = list(entries), list(cells), list(attributes)
+        self._getters = [table.get for table, _ in self.entries]
+        self._keys = [key for _, key in self.entries]
+        self._owners = [owner for owner, _ in self.attributes]
+        self._names = [name for _, name in self.attributes]
+
+    def now(self) -> list[Any]:
+        """Return the values, in the order entries, cells, attributes."""
+        values = list(map(call, self._getters, self._keys, repeat(ABSENT))) if self._keys else []
+        if self.cells:
+            try:
+                values += list(map(_content, self.cells))
+            except ValueError:  # a variable that is not bound yet
+                values += map(content_of, self.cells)
+        if self._names:
+            values += map(getattr, self._owners, self._names, repeat(ABSENT))
+        return values
+
+    def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Return values in the order of `now` as those of entries, of cells and of attributes."""
+        a = len(self.entries)
+        b = a + len(self.cells)
+        return values[:a], values[a:b], values[b : b + len(self.attributes)]
+
+
+def content_of(cell: types.CellType) -> Any:
+    """Return what a variable is bound to, ABSENT for one that is not bound yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT
