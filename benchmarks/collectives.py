@@ -30,7 +30,7 @@ def measure() -> Iterator[Row]:
 
 def by_gloo(fn: Callable[[], object]) -> Callable[[], object]:
     """`fn` where no collective is computed by the devices."""
-    from tensorgraft.frontends.torch.device.exchanges import RULES
+    from tensorgraft.frontends.torch.device.collective_rules import RULES
 
     def call() -> None:
         rules = dict(RULES)

@@ -22,7 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import tensorgraft as tg
 from tensorgraft.backends.jax.analysis import collectives
-from tensorgraft.backends.jax.spread.meshes import sharding_of
+from tensorgraft.backends.jax.sharding.meshes import sharding_of
 
 SIZES = {"batch": 16, "words": 64, "length": 32, "width": 96, "heads": 6, "layers": 2}
 LAYERS = {"qkv.weight": ("model", None), "qkv.bias": ("model",), "out.weight": (None, "model"),

@@ -40,7 +40,7 @@ def _torch() -> list[tuple[str, str]]:
 
 
 def _jax() -> list[tuple[str, str]]:
-    from tensorgraft.frontends.jax import by_rules  # noqa: F401 - it imports the rules
+    from tensorgraft.frontends.jax import quantized_evaluation  # noqa: F401 - it imports the rules
     from tensorgraft.frontends.jax.rule import REASONS, RULES
 
     return sorted([(n, "rule") for n in RULES] + [(n, f"none: {why}") for n, why in REASONS.items() if n not in RULES])
@@ -50,7 +50,7 @@ def _tensorflow() -> list[tuple[str, str]]:
     import tensorflow as tf
 
     from tensorgraft.frontends.tensorflow import rules  # noqa: F401 - all of them
-    from tensorgraft.frontends.tensorflow.reasons import reason_of
+    from tensorgraft.frontends.tensorflow.missing_rules import reason_of
     from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
 
     names = {n for n in dir(tf.raw_ops) if n[0].isupper()} | set(RULES)

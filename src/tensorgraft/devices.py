@@ -61,7 +61,7 @@ def to_backend_array(t: torch.Tensor) -> Any:
 
     cell = tensors.cell_of(t)
     cell.shared = True
-    return cell.backend.settled(tensors.to_array(t))
+    return cell.backend.materialize(tensors.to_array(t))
 
 
 def from_backend_array(a: Any) -> torch.Tensor:
@@ -93,7 +93,7 @@ def from_backend_array(a: Any) -> torch.Tensor:
         if xp.mutable and xp.memory(a) is None:  # a scalar, or the memory of something immutable
             a = xp.copy(a)
         elif not xp.mutable:
-            a = xp.own(a)
+            a = xp.ensure_owned(a)
         t = tensors.from_array(a, slot)
     tensors.cell_of(t).shared = True
     return t

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorgraft import boxes
-from tensorgraft.boxes import contiguous_strides
+from tensorgraft import strided_slice
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Placement
+from tensorgraft.strided_slice import contiguous_strides
 
 Array = Any
 Shape = tuple[int, ...]
@@ -158,16 +158,16 @@ def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     if 0 in shape:
         return xp.zeros(shape, dtype)
     if as_is:
-        plan = boxes.of_array(shape, strides, offset, here)
+        plan = strided_slice.of_array(shape, strides, offset, here)
         if plan is not None:
-            return plan.outward(xp, boxes.cut(xp, array, plan))
+            return plan.outward(xp, strided_slice.cut(xp, array, plan))
     flat = xp.reshape(array, (math.prod(here),))
     if not as_is:
         flat = xp.bitcast(flat, dtype)
-    plan = boxes.of_memory(shape, strides, offset, xp.shape(flat)[0])
+    plan = strided_slice.of_memory(shape, strides, offset, xp.shape(flat)[0])
     if plan is None:
         return xp.gather(flat, (positions(xp, geometry),))
-    return plan.outward(xp, boxes.cut(xp, boxes.block(xp, flat, plan), plan))
+    return plan.outward(xp, strided_slice.cut(xp, strided_slice.block(xp, flat, plan), plan))
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
@@ -192,12 +192,12 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
     if inside == dtype and here == shape and same_strides(shape, strides, contiguous_strides(shape)):
         return value
     if inside == dtype:
-        plan = boxes.of_array(shape, strides, offset, here)
+        plan = strided_slice.of_array(shape, strides, offset, here)
         if plan is not None and max(plan.step, default=1) == 1:  # else the block's own box is written, which is dense
             value = plan.inward(xp, value)
             return value if plan.extents == here else xp.slice_update(array, value, plan.start, plan.step)
     size = n if inside == dtype else n * inside.itemsize // dtype.itemsize
-    plan = boxes.of_memory(shape, strides, offset, size)
+    plan = strided_slice.of_memory(shape, strides, offset, size)
     flat = None
     if plan is None or math.prod(plan.extents) != size:  # something of the old values stays
         flat = xp.reshape(array, (n,))
@@ -212,7 +212,7 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
         else:
             block = value
             if plan.extents != plan.dense:
-                block = xp.slice_update(boxes.block(xp, flat, plan), value, plan.start, (1,) * len(plan.start))
+                block = xp.slice_update(strided_slice.block(xp, flat, plan), value, plan.start, (1,) * len(plan.start))
             region = xp.reshape(block, (math.prod(plan.dense),))
             kept = min(plan.end, size) - plan.begin
             if kept != plan.end - plan.begin:

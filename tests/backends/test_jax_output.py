@@ -2,7 +2,7 @@
 
 import os
 
-from tensorgraft.backends.jax.spread.quiet import without_connections
+from tensorgraft.backends.jax.sharding.gloo_output import without_connections
 
 LINE = b"0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1\n"
 

@@ -241,14 +241,14 @@ def test_tensors_of_the_front_end_are_not_its_arrays() -> None:
 
 def test_own_copies_only_what_others_hold() -> None:
     x = xp.matmul(normal(2, 3), normal(3, 2))
-    assert xp.own(x) is x
+    assert xp.ensure_owned(x) is x
     view = xp.reshape(x, (4,))
-    assert xp.own(view) is not view
+    assert xp.ensure_owned(view) is not view
     del x
-    assert xp.own(view[:2]).untyped_storage().nbytes() == 8
-    assert xp.own(xp.broadcast_to(array([1.0]), (3,))).is_contiguous()
+    assert xp.ensure_owned(view[:2]).untyped_storage().nbytes() == 8
+    assert xp.ensure_owned(xp.broadcast_to(array([1.0]), (3,))).is_contiguous()
     conjugate = torch.ones(2, dtype=torch.complex64).conj()
-    assert not xp.own(conjugate).is_conj()
+    assert not xp.ensure_owned(conjugate).is_conj()
 
 
 def test_a_view_of_other_elements() -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensorgraft import source
-from tensorgraft.codegen.merging import Extent, PartingError, joined, merge
+from tensorgraft.codegen.size_merging import Extent, PartingError, joined, merge
 from tensorgraft.codegen.sizes import Sizes
 from tensorgraft.codegen.writing import CannotBeSaidError
 

@@ -20,7 +20,18 @@ import numpy as np
 
 # what a backend does beside the operations of the hub
 _RUNTIME = (
-    *("asarray", "to_numpy", "adopt", "lend", "from_dlpack", "over_memory", "own", "copy", "strided_view", "assign"),
+    *(
+        "asarray",
+        "to_numpy",
+        "adopt",
+        "lend",
+        "from_dlpack",
+        "over_memory",
+        "ensure_owned",
+        "copy",
+        "strided_view",
+        "assign",
+    ),
     *("stand_in", "constrain", "capsules", "eval_shape", "operand"),
 )
 

@@ -37,10 +37,10 @@ def look() -> dict[str, int]:
         "files": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
     }
-    if "jax" in sys.modules and "tensorgraft.backends.jax.kept" in sys.modules:
-        from tensorgraft.backends.jax import kept
+    if "jax" in sys.modules and "tensorgraft.backends.jax.program_cache" in sys.modules:
+        from tensorgraft.backends.jax import program_cache
 
-        found["programs"] = kept.count()
+        found["programs"] = program_cache.count()
     return found
 
 

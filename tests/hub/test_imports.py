@@ -17,7 +17,7 @@ import tensorgraft
 ROOT = Path(tensorgraft.__file__).parent
 FRAMEWORKS = {"jax", "torch", "tensorflow"}
 UNDER_FRONT_ENDS = (
-    "errors files warned private importing interrupts hub boxes storage views anywhere precision"
+    "errors files warning_filters private importing interrupts hub strided_slice storage views dynamic_offset precision"
     " arrays compiled quantization"
 )
 
@@ -36,31 +36,37 @@ TORCH = rooms(
 TORCH["frontends.torch.codegen"] = " ".join([UNDER_FRONT_ENDS, "frontends.torch_entry codegen", *TORCH])
 ARRAYS = rooms("frontends.array_api", "core standard transforms", UNDER_FRONT_ENDS)
 FRONT_ENDS = " ".join(
-    [*TORCH, *ARRAYS, "array_api frontends.array_api.extensions frontends.jax frontends.jax.among frontends.tensorflow"]
+    [
+        *TORCH,
+        *ARRAYS,
+        "array_api frontends.array_api.extensions frontends.jax frontends.jax.interop frontends.tensorflow",
+    ]
 )
 # A layer -> what it may import, besides itself; what is built on what, from below. "a()" is the package's own __init__,
 # where that is above what is in the package.
 LAYERS = {
     "errors": "",
     "files": "",
-    "warned": "",
-    "private": "errors warned",
+    "warning_filters": "",
+    "private": "errors warning_filters",
     "importing": "",
     "interrupts": "",
-    "hub": "errors files warned importing interrupts",
-    **dict.fromkeys([f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warned importing hub"),
+    "hub": "errors files warning_filters importing interrupts",
+    **dict.fromkeys(
+        [f"backends.{n}" for n in ("jax", "numpy", "torch", "tensorflow")], "errors warning_filters importing hub"
+    ),
     "backends()": "hub private",
-    "boxes": "hub",
-    "storage": "hub boxes",
+    "strided_slice": "hub",
+    "storage": "hub strided_slice",
     "views": "storage",
-    "anywhere": "hub boxes storage",
+    "dynamic_offset": "hub strided_slice storage",
     "precision": "hub",
     "arrays": "hub",
     "compiled": "errors hub arrays",
-    "quantization": "warned hub storage views",
+    "quantization": "warning_filters hub storage views",
     "codegen": "errors files importing hub",
     "frontends()": "private",
-    "frontends.torch_entry": "errors private warned importing interrupts hub",
+    "frontends.torch_entry": "errors private warning_filters importing interrupts hub",
     **TORCH,
     "frontends.torch": " ".join(["importing frontends.torch_entry", *TORCH]),
     **ARRAYS,
@@ -69,8 +75,8 @@ LAYERS = {
     "frontends.array_api.extensions": " ".join([UNDER_FRONT_ENDS, *ARRAYS, "array_api"]),
     "frontends.array_api": " ".join([*ARRAYS, "array_api", "frontends.array_api.extensions"]),
     "frontends.jax": f"{UNDER_FRONT_ENDS} codegen",
-    "frontends.jax.among": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
-    **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.among"),
+    "frontends.jax.interop": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
+    **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.interop"),
     "frontends.tensorflow": "errors interrupts hub precision compiled codegen",
     "codegen.api": (
         "files importing codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen"
@@ -91,7 +97,7 @@ LAYERS = {
     "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
-    "frontends.torch_entry()": "errors warned frontends.torch_entry frontends.torch cli",
+    "frontends.torch_entry()": "errors warning_filters frontends.torch_entry frontends.torch cli",
     "__main__": "cli",
 }  # fmt: skip
 # Backends are entry points, those of this package as those of others: names in a table.

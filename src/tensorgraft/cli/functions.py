@@ -45,7 +45,7 @@ def switch_functions(on: str, strict: bool) -> None:
     """From the import of TensorFlow on, its functions are computed on the backend `on`."""
 
     def install() -> None:
-        from tensorgraft.frontends.tensorflow.switched.switch import FunctionSwitch
+        from tensorgraft.frontends.tensorflow.function_override.switch import FunctionSwitch
 
         switch = FunctionSwitch(on, strict)
         switch.install()

@@ -16,11 +16,11 @@ from tensorgraft import files
 from tensorgraft.codegen import checking, text
 from tensorgraft.codegen.checking import Checked, Row
 from tensorgraft.codegen.expanding import expand
-from tensorgraft.codegen.framewise import simplify
+from tensorgraft.codegen.extracted_functions import functions_of
+from tensorgraft.codegen.frame_simplifying import simplify
 from tensorgraft.codegen.frameworks import framework_of
-from tensorgraft.codegen.grouping import functions_of
-from tensorgraft.codegen.merging import merge
 from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
+from tensorgraft.codegen.size_merging import merge
 from tensorgraft.codegen.styles.choosing import style_of
 from tensorgraft.codegen.styles.classes import TwoWaysError
 from tensorgraft.codegen.targets import target as target_of

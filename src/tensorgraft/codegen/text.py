@@ -13,9 +13,9 @@ from tensorgraft.codegen import weights
 from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.expressions import fill, literal, name, renamed, text
 from tensorgraft.codegen.functions import SourceFunction
-from tensorgraft.codegen.helping import helper_sources, helpers_of
+from tensorgraft.codegen.helper_pruning import helper_sources, helpers_of
 from tensorgraft.codegen.inlining import inlined
-from tensorgraft.codegen.merging import Extent
+from tensorgraft.codegen.size_merging import Extent
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceTrace, Var

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.merging import same
+from tensorgraft.codegen.size_merging import same
 from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, variables
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS

@@ -22,7 +22,7 @@ import numpy as np
 from tensorgraft.codegen.calls import CannotBeSaidError, bound, defaults
 from tensorgraft.codegen.expressions import fill, literal, name, repeated, text
 from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction, Static
-from tensorgraft.codegen.merging import Extent, Quantity
+from tensorgraft.codegen.size_merging import Extent, Quantity
 from tensorgraft.codegen.sizes import Sizes
 from tensorgraft.codegen.styles import Style, contents
 from tensorgraft.codegen.trace import Block, SourceStep, Var, variables

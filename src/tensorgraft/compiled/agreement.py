@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tensorgraft.compiled.places import quoted
-from tensorgraft.compiled.reach import in_library
+from tensorgraft.compiled.captured_objects import in_library
+from tensorgraft.compiled.source_location import quoted
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.compiler import TracedProgram
 

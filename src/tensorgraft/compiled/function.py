@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.compiled.reach import Call, Reached
+from tensorgraft.compiled.captured_objects import Call, Reached
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
 

@@ -4,7 +4,7 @@ attributes. A guard asks for hundreds of them at each call of a compiled functio
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, call
 from typing import Any
@@ -29,7 +29,7 @@ class Lookups:
         attributes: Iterable[tuple[Any, str]] = (),
     ) -> None:
         self.entries, self.cells, self.attributes = list(entries), list(cells), list(attributes)
-        self._getters = [table.get for table, _ in self.entries]
+        self._getters: list[Callable[..., Any]] = [table.get for table, _ in self.entries]
         self._keys = [key for _, key in self.entries]
         self._owners = [owner for owner, _ in self.attributes]
         self._names = [name for _, name in self.attributes]

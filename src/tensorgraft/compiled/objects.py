@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tensorgraft.compiled.captured_objects import slots_of
 from tensorgraft.compiled.lookups import content_of
-from tensorgraft.compiled.reach import slots_of
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tensorgraft.compiled.reach import in_library
+from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")

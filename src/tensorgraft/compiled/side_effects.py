@@ -23,10 +23,7 @@ from typing import Any
 from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.instructions import codes_of, global_names, names_of, stored_attributes, stored_names, uses_of
-from tensorgraft.compiled.lookups import content_of
-from tensorgraft.compiled.outside_calls import is_outside
-from tensorgraft.compiled.reach import (
+from tensorgraft.compiled.captured_objects import (
     Call,
     Named,
     functions_around,
@@ -39,6 +36,9 @@ from tensorgraft.compiled.reach import (
     is_plain_tensor,
     slots_of,
 )
+from tensorgraft.compiled.instructions import codes_of, global_names, names_of, stored_attributes, stored_names, uses_of
+from tensorgraft.compiled.lookups import content_of
+from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.values import is_scalar, same
 
 _MOST = 100_000  # objects

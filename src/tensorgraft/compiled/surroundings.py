@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, walk
 from tensorgraft.compiled.lookups import ABSENT, Lookups
-from tensorgraft.compiled.reach import Held, is_namespace, is_of_program, walk
 from tensorgraft.compiled.side_effects import (
     Change,
     ContextValue,

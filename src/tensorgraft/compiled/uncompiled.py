@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.compiled.function import Report, call_of
-from tensorgraft.compiled.places import OURS, program_frame, quoted
+from tensorgraft.compiled.source_location import OURS, program_frame, quoted
 from tensorgraft.errors import CompilationError, FallbackError, MissingNameError
 
 

@@ -89,7 +89,7 @@ class Compiler:
         """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
         raise TypeError(f"the backend {self.name} does not trace")
 
-    def followed(self, x: Array, /) -> Array:
+    def as_traced(self, x: Array, /) -> Array:
         """In a trace, `x` as what the trace computes: `is_traced`, whatever value a stand-in has when it is traced."""
         return x
 
@@ -100,11 +100,11 @@ class Compiler:
 
     # ---- backends that record only ---------------------------------------------------------------------------------
 
-    def recurs(self, operation: Any, /) -> bool:
+    def is_hot(self, operation: Any, /) -> bool:
         """Of a backend that records, where it has a cold tier: whether the operation that comes next is to be recorded,
         since what it is part of has come back, or to be computed cold. It is hashable, and is counted."""
         raise NotImplementedError
 
-    def asked(self) -> None:
+    def flush(self) -> None:
         """Tell a backend that records that a value is asked for."""
         return None

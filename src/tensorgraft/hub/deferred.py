@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import composites, primitives
 from tensorgraft.importing import random_numbers_kept
@@ -51,7 +51,7 @@ def start(backend: Backend) -> Backend:
     """The same object as what it stands for. No method: one that was looked up before is called after."""
     with _starting, held_back():
         if isinstance(backend, Deferred):
-            with warned.remembered(), random_numbers_kept():
+            with warning_filters.remembered(), random_numbers_kept():
                 cls = backend.load()
                 same = cls.__new__(cls)
                 same.__dict__ = vars(backend)  # other threads see the new class when all is there

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.importing import entry_points, random_numbers_kept, uncollected
 from tensorgraft.interrupts import held_back
@@ -116,7 +116,7 @@ def parse(device: str) -> tuple[str, str | None, int]:
 def get(device: str) -> Backend:
     """The one `Backend` object of a device."""
     name, platform, index = parse(device)
-    with warned.remembered(), held_back():
+    with warning_filters.remembered(), held_back():
         if device == name and (early := _deferred(name)) is not None:
             return early
         cls = backend_class(name)

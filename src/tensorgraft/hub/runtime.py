@@ -82,7 +82,7 @@ class Runtime:
         """The values on the host; possibly a read-only view. Raises `TracedValueError` inside a trace."""
         raise NotImplementedError
 
-    def settled(self, x: Array, /) -> Array:
+    def materialize(self, x: Array, /) -> Array:
         """`x` as an array of the framework itself."""
         return x
 
@@ -225,6 +225,6 @@ class Runtime:
         elements); None where the memory cannot be written, or has no such strides."""
         raise TypeError(f"arrays of the backend {self.name} have no memory of their own")
 
-    def own(self, x: Array, /) -> Array:
+    def ensure_owned(self, x: Array, /) -> Array:
         """`x` itself if it is row-major and no other array shares its memory, else a copy."""
         return x

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft.devices import device
-from tensorgraft.frontends.torch.core import placed
+from tensorgraft.frontends.torch.core import sharded_tensors
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.hub.placement import Mesh, Placement, placement
 from tensorgraft.parallel.matching import resolved, specs_by_name
@@ -36,7 +36,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
             check_device(f"shard_: {name}", t, mesh)
         elif t.grad_fn is not None or t.layout != torch.strided:
             raise ValueError(f"shard_: {name} is no parameter or buffer that can be moved: it is {t.layout}, computed")
-        if not placed.fills(t):
+        if not sharded_tensors.fills(t):
             raise ValueError(f"shard_: {name} is a part of a larger storage: give it one of its own (.clone()) first")
         where = resolved(entry, name, tuple(t.shape), mesh)
         if id(t) in chosen:  # tied
@@ -58,7 +58,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     for hooked in _hooks.pop(model, []):  # of a plan before
         hooked.remove()
     _hooks[model] = [part.register_forward_hook(OutputHook(mesh, entry)) for part, entry in outputs]
-    placed.moved()
+    sharded_tensors.moved()
     return model
 
 
@@ -69,11 +69,11 @@ def _place(t: Tensor, where: Placement) -> None:
     if t.device.type == "cpu":  # one after the other, so that no device has all of a model
         t.data = shard(t.detach(), where.mesh, where)
     else:
-        placed.place(t, where)
+        sharded_tensors.place(t, where)
     if t.is_leaf and t.device.type != "meta":
-        placed.hook(t)
-    if t.grad is not None and t.grad.device == t.device and placed.fills(t.grad):
-        placed.place(t.grad, where)
+        sharded_tensors.hook(t)
+    if t.grad is not None and t.grad.device == t.device and sharded_tensors.fills(t.grad):
+        sharded_tensors.place(t.grad, where)
 
 
 def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) -> None:
@@ -85,10 +85,10 @@ def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) 
             for key, value in kept.items():
                 if isinstance(value, Tensor) and value.device.type == "cpu" and value.shape == p.shape and value.dim():
                     kept[key] = shard(value, mesh, chosen[id(p)][2])
-                elif isinstance(value, Tensor) and value.device.type in (TYPE, "meta") and placed.fills(value):
+                elif isinstance(value, Tensor) and value.device.type in (TYPE, "meta") and sharded_tensors.fills(value):
                     like = value.shape == p.shape
                     where = chosen[id(p)][2] if like else placement_of((), mesh, tuple(value.shape), "shard_")
-                    placed.place(value, where)
+                    sharded_tensors.place(value, where)
 
 
 def _batch_axes(entry: Output, mesh: Mesh) -> tuple[str, ...]:

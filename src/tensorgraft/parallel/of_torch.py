@@ -8,7 +8,7 @@ import torch
 
 from tensorgraft.devices import device
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.core import placed, state
+from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
 from tensorgraft.frontends.torch.kernels.placed import constrain as _constrained
@@ -39,10 +39,10 @@ def shard(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
     check_device("shard", x, mesh)
     if mesh.abstract and not state.now.planning:
         out = x.detach().clone(memory_format=torch.contiguous_format)
-        placed.place(out, placement)
+        sharded_tensors.place(out, placement)
         return out
     out = _constrained(x, placement)
-    placed.place(out, placement)
+    sharded_tensors.place(out, placement)
     return out
 
 
@@ -65,7 +65,7 @@ def assembled(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
     array = own(x, mesh)
     with slot.backend.scope():
         out = from_array(slot.backend.assembled(array, placement), slot)
-    placed.place(out, placement)
+    sharded_tensors.place(out, placement)
     return out
 
 
@@ -83,7 +83,7 @@ def mesh_of(x: Tensor) -> Mesh | None:
 
 def placement(x: Tensor) -> Placement | None:
     if x.device.type == "meta":
-        return placed.pinned(x)
+        return sharded_tensors.pinned(x)
     if x.device.type != TYPE:
         return None
     if state.now.capture is not None:

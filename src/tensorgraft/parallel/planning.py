@@ -83,7 +83,7 @@ def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kw
     20
     """
     from tensorgraft.frontends.torch.compiled.explain import explain_call
-    from tensorgraft.frontends.torch.compiled.planned import imagined
+    from tensorgraft.frontends.torch.compiled.meta_device import imagined
 
     step = _uncompiled(step)
     with imagined(step, args, kwargs) as where:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.errors import MissingNameError
 from tensorgraft.private import jax, tensorflow, torch
 from tensorgraft.private.feature import Feature, Names, absent
@@ -79,7 +79,7 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
         f" (tested: {names.title} {', '.join(names.tested)}). Install one of these versions,"
         f' `pip install "{names.package}=={names.tested[-1]}"`, or another tensorgraft: `pip install -U tensorgraft`.'
     )
-    warned.told(_off[key])
+    warning_filters.told(_off[key])
     return _off[key]
 
 

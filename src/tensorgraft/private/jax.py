@@ -41,7 +41,7 @@ NAMES = Names(
             "many devices",
             "arrays over many devices and processes on JAX",
             """
-            backends.jax.spread
+            backends.jax.sharding
             """,
             """
             jax._src.api: clean_up

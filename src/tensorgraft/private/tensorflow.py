@@ -107,7 +107,7 @@ NAMES = Names(
             "tensorgraft run",
             "TensorFlow programs under `tensorgraft run`",
             """
-            frontends.tensorflow.switched
+            frontends.tensorflow.function_override
             """,
             """
             tensorflow.python.eager.polymorphic_function.atomic_function.AtomicFunction: call_flat

@@ -110,7 +110,7 @@ NAMES = Names(
             "torch.compile",
             '`torch.compile(backend="tensorgraft")`',
             """
-            frontends.torch.graph.dynamo frontends.torch.compiled.on_cpu frontends.jax.among.dynamo
+            frontends.torch.graph.dynamo frontends.torch.compiled.cpu_functions frontends.jax.interop.dynamo
             """,
             """
             torch._dynamo: nonstrict_trace optimize
@@ -147,8 +147,8 @@ NAMES = Names(
             """
             frontends.torch.compiled.jit frontends.torch.compiled.guards
             frontends.torch.compiled.retraces frontends.torch.compiled.optimizers
-            frontends.torch.compiled.watch frontends.torch.compiled.indexing frontends.torch.compiled.selections
-            frontends.torch.compiled.module
+            frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing
+            frontends.torch.compiled.selections frontends.torch.compiled.module
             """,
             """
             torch.Tensor: _backward_hooks _make_subclass
@@ -170,7 +170,7 @@ NAMES = Names(
             "tg.explain",
             "`tg.explain` and `tg.parallel.plan` of PyTorch programs",
             """
-            frontends.torch.compiled.explain frontends.torch.compiled.planned
+            frontends.torch.compiled.explain frontends.torch.compiled.meta_device
             """,
             """
             torch.Tensor: _backward_hooks
@@ -185,7 +185,7 @@ NAMES = Names(
             "tg.graft",
             "modules of PyTorch grafted onto other frameworks",
             """
-            frontends.torch.graph frontends.jax.among
+            frontends.torch.graph frontends.jax.interop
             """,
             """
             torch._C: _DisableAutocast _get_tracing_state _set_tracing_state _from_dlpack

@@ -21,7 +21,7 @@ from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.quantization import convolutions, policy, products, trained, views
 from tensorgraft.quantization.encode import same_ranges
 from tensorgraft.quantization.quantized import Quantized, anew, dense
-from tensorgraft.quantization.watching import Watching
+from tensorgraft.quantization.recorded_weight import Watching
 from tensorgraft.storage import Geometry, read, write
 
 Array = Any
@@ -152,8 +152,8 @@ class QuantizingBackend(_Operations):
         """The numbers, as an array of the backend inside."""
         return dense(self.inner, x) if isinstance(x, Quantized) else x
 
-    def own(self, x: Array, /) -> Array:
-        return x if isinstance(x, Quantized) else self.inner.own(x)
+    def ensure_owned(self, x: Array, /) -> Array:
+        return x if isinstance(x, Quantized) else self.inner.ensure_owned(x)
 
     def transposed_convolution(self, x: Array, w: Array, /, *args: Any, **kwargs: Any) -> Array:
         """The inner backend's, which may be faster than the hub's composite, with dequantised weights."""
@@ -171,7 +171,7 @@ class QuantizingBackend(_Operations):
             return read(self.inner, array, geometry)
         if geometry.dtype != array.dtype:
             policy.missing("view as another dtype", _shapes((array,)))
-            return read(self.inner, self.inner.own(dense(self.inner, array)), geometry)
+            return read(self.inner, self.inner.ensure_owned(dense(self.inner, array)), geometry)
         return (array if array.is_whole else anew(self.inner, array)).seen(geometry)
 
     def put(self, array: Array, geometry: Geometry, value: Array) -> Array:
@@ -181,17 +181,19 @@ class QuantizingBackend(_Operations):
         if not isinstance(array, Quantized):
             return write(xp, array, geometry, value)
         values = dense(xp, array)
-        return same_ranges(xp, write(xp, xp.own(xp.copy(values)) if xp.mutable else values, geometry, value), array)
+        return same_ranges(
+            xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, geometry, value), array
+        )
 
     def stand_in(self, x: Array, /) -> Array:
         if isinstance(x, Quantized):
             return x.with_parts(tuple(map(self.inner.stand_in, x.parts)))
         return self.inner.stand_in(x)
 
-    def followed(self, x: Array, /) -> Array:
+    def as_traced(self, x: Array, /) -> Array:
         if isinstance(x, Quantized):
-            return x.with_parts(tuple(map(self.inner.followed, x.parts)))
-        return self.inner.followed(x)
+            return x.with_parts(tuple(map(self.inner.as_traced, x.parts)))
+        return self.inner.as_traced(x)
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
         return self.inner.eagerly()

@@ -22,9 +22,9 @@ from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.input_ranges import InputRange
 from tensorgraft.quantization.observers import percentile_of
 from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.recorded_weight import Product, watched
 from tensorgraft.quantization.rounding import Moments, check_damping, rounded
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.quantization.watching import Product, watched
 
 Array = Any
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 
 CHOICES = ("dequantize", "warn", "error")
 
@@ -61,7 +61,7 @@ def missing(operation: str, shapes: str, times: int = 1) -> None:
     )
     if _now.policy == "error":
         raise NoQuantizedRuleError(text)
-    warned.warn(text)
+    warning_filters.warn(text)
 
 
 def served(operation: str, times: int = 1) -> None:

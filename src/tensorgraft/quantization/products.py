@@ -13,7 +13,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_range, by_row, in_range
 from tensorgraft.quantization.quantized import Quantized, axes_of, dense, seen
-from tensorgraft.quantization.watching import notice
+from tensorgraft.quantization.recorded_weight import notice
 
 Array = Any
 Axes = tuple[Sequence[int], Sequence[int]]

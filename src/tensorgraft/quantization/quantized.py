@@ -287,4 +287,4 @@ def read_of(xp: Backend, array: Array, geometry: Geometry) -> Array:
     own = geometry._replace(dtype=xp.dtype_of(array))
     if not xp.mutable:
         return read(xp, array, own)
-    return read(xp, xp.own(array), own)
+    return read(xp, xp.ensure_owned(array), own)

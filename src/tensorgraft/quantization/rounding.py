@@ -11,8 +11,8 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.observers import observed
 from tensorgraft.quantization.quantized import Quantized
+from tensorgraft.quantization.recorded_weight import Product
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.quantization.watching import Product
 from tensorgraft.storage import whole
 
 _TOGETHER = 128  # columns whose errors reach those beyond in one product

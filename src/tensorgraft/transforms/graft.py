@@ -96,7 +96,7 @@ def graft(program: Any, *, onto: str) -> Any:
         registry.lookup(onto)
         required("jax", by=f"tg.graft takes a {type(program).__qualname__} for a program of JAX. It")
     if callable(program) and not isinstance(program, type) and onto == "jax":
-        from tensorgraft.frontends.jax.by_rules import ByRules
+        from tensorgraft.frontends.jax.quantized_evaluation import ByRules
 
         return ByRules(program)
     if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
@@ -105,11 +105,11 @@ def graft(program: Any, *, onto: str) -> Any:
 
         kind, xp = Grafted, registry.get(onto)
         if onto == "torch":
-            from tensorgraft.frontends.jax.among.tensors import AmongTensors
+            from tensorgraft.frontends.jax.interop.tensors import AmongTensors
 
             kind = AmongTensors
         elif onto == "tensorflow":
-            from tensorgraft.frontends.jax.among.keras import AmongKeras
+            from tensorgraft.frontends.jax.interop.keras import AmongKeras
 
             kind = AmongKeras
         return grafted(program, xp, kind, onto)

@@ -12,8 +12,8 @@ import optree
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, default_check
+from tensorgraft.compiled.captured_objects import roots, walk
 from tensorgraft.compiled.function import own_compiled
-from tensorgraft.compiled.reach import roots, walk
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.hub.tiers import When
 

@@ -45,7 +45,7 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, ShapeDtype) else x for x in (leaves[i] for i in at)
     ]
     seen: dict[str, Any] = {}
-    from tensorgraft.frontends.jax import looks
+    from tensorgraft.frontends.jax import traced_value_errors
 
     def flat(*arrays: Any) -> list[Any]:
         inside = list(leaves)
@@ -55,7 +55,7 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         try:
             result = function(*positional, **named)
         except Exception as error:
-            raise looks.Failed(error) from error
+            raise traced_value_errors.Failed(error) from error
         out, seen["structure"] = jax.tree.flatten(result)
         seen["static"] = [None if isinstance(x, jax.Array | np.ndarray) else x for x in out]
         return [x for x in out if isinstance(x, jax.Array | np.ndarray)]
@@ -63,10 +63,10 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     failed = None
     try:
         remaining = iter(jax.eval_shape(flat, *specs))
-    except looks.Failed as error:
+    except traced_value_errors.Failed as error:
         failed = error
     if failed is not None:
-        looks.raise_(failed, "filter_eval_shape", fn)
+        traced_value_errors.raise_(failed, "filter_eval_shape", fn)
     shapes = []
     for x in seen["static"]:
         shapes.append(ShapeDtype(tuple((like := next(remaining)).shape), like.dtype) if x is None else x)
@@ -105,8 +105,8 @@ def _asked(error: Exception, sized: bool) -> TracedValueError:
     """What to say of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result depends on values."""
     import torch
 
-    from tensorgraft.compiled.asked import in_extent
-    from tensorgraft.compiled.places import Place, is_ours
+    from tensorgraft.compiled.source_location import Place, is_ours
+    from tensorgraft.compiled.traced_value_errors import in_extent
 
     library, place, at = str(Path(torch.__file__).parent), None, error.__traceback__
     while at is not None:

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401
+from tensorgraft.frontends.tensorflow.missing_rules import NOT_OF_ARRAYS, PATTERNS, reason_of
 from tensorgraft.frontends.tensorflow.planning import CALLS, HANDED_ON
-from tensorgraft.frontends.tensorflow.reasons import NOT_OF_ARRAYS, PATTERNS, reason_of
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import PRINTS, STRINGS
 from tensorgraft.frontends.tensorflow.version1.operations import RAISED, on_resources

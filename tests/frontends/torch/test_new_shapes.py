@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.dispatch import outcome, rehearsal
+from tensorgraft.frontends.torch.dispatch import meta_results, rehearsal
 
 
 @pytest.fixture
@@ -108,8 +108,10 @@ def test_meta_functions_are_not_asked_again(device, monkeypatch):
         lambda x: F.gelu(x), lambda x: torch.cat((x, x), 1), lambda x: x.softmax(-1),
     ]  # fmt: skip
     asked = []
-    heard = outcome.heard
-    monkeypatch.setattr(outcome, "heard", lambda op, *args, **kwargs: asked.append(op) or heard(op, *args, **kwargs))
+    heard = meta_results.heard
+    monkeypatch.setattr(
+        meta_results, "heard", lambda op, *args, **kwargs: asked.append(op) or heard(op, *args, **kwargs)
+    )
     for n in (3, 11, 13):
         for program in programs:
             alike(device, program, values(n, 5))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.frontends.torch.dispatch.overlapping_elements import overlaps_itself
 
 pytestmark = pytest.mark.sampled
 

@@ -192,22 +192,22 @@ def test_lazy_errors_of_values_come_at_once_from_what_is_not_recorded(backend, d
 def test_what_pieces_have_in_common_is_not_recorded():
     found = pieces.Pieces()
     for i in range(pieces.TIMES + 2 * pieces.RARE):
-        assert [found.recurs(op) for op in ("begin", ("shape", i), "end")] == [False] * 3
+        assert [found.is_hot(op) for op in ("begin", ("shape", i), "end")] == [False] * 3
         found.end()
     for _ in range(pieces.TIMES):
-        assert [found.recurs(op) for op in ("begin", "same", "end")] == [False] * 3
+        assert [found.is_hot(op) for op in ("begin", "same", "end")] == [False] * 3
         found.end()
-    assert [found.recurs(op) for op in ("begin", "same", "end")] == [False, True, True]
+    assert [found.is_hot(op) for op in ("begin", "same", "end")] == [False, True, True]
 
 
 def test_what_is_rarely_new_is_recorded_to_where_it_differs():
     found = pieces.Pieces()
     for _ in range(pieces.TIMES + pieces.RARE):
-        [found.recurs(op) for op in "abc"]
+        [found.is_hot(op) for op in "abc"]
         found.end()
-    assert [found.recurs(op) for op in "abx"] == [True, True, False]
+    assert [found.is_hot(op) for op in "abx"] == [True, True, False]
     found.end()
-    assert [found.recurs(op) for op in "abc"] == [True] * 3
+    assert [found.is_hot(op) for op in "abc"] == [True] * 3
 
 
 # ---- torch.compile ---------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
 def _start() -> None:
     """What has to be settled before JAX makes its devices."""
     new = "jax" not in sys.modules
-    from tensorgraft.backends.jax.spread import processes
+    from tensorgraft.backends.jax.sharding import processes
 
     processes.join()
     if new and processes.count() == 1 and (n := cpu_devices()) > 1 and "JAX_NUM_CPU_DEVICES" not in os.environ:

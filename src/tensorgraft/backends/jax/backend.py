@@ -17,7 +17,7 @@ from jax._src.lib import _jax
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.backends.jax import cache, native, process
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
@@ -26,16 +26,16 @@ from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
-from tensorgraft.backends.jax.kept import INLINE, KeptProgram, NotSmall
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
 from tensorgraft.backends.jax.program import JaxProgram
+from tensorgraft.backends.jax.program_cache import INLINE, KeptProgram, NotSmall
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
+from tensorgraft.backends.jax.sharding import abstract_devices, global_programs, processes
+from tensorgraft.backends.jax.sharding.collectives import JaxCollectives
+from tensorgraft.backends.jax.sharding.sharded_arrays import JaxSharding
 from tensorgraft.backends.jax.sorting import JaxSorting
-from tensorgraft.backends.jax.spread import abstract, processes, together
-from tensorgraft.backends.jax.spread.collectives import JaxCollectives
-from tensorgraft.backends.jax.spread.sharding import JaxSharding
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
@@ -139,7 +139,7 @@ class JaxBackend(
         except RuntimeError:
             if x.is_deleted() or x.is_fully_addressable:
                 raise
-        return together.gathered(x)
+        return global_programs.gathered(x)
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
         if isinstance(x, Tracer) or not core.trace_state_clean():  # in a trace, what has a value now will have others
@@ -158,7 +158,7 @@ class JaxBackend(
                 raise
             return self.asarray(values)
 
-    def own(self, x: Array, /) -> Array:
+    def ensure_owned(self, x: Array, /) -> Array:
         return ordinary(x)
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
@@ -233,7 +233,11 @@ class JaxBackend(
             if compiled and kept.jitted is not None:
                 return run(*args)
             # `donate` allows, it does not ask: XLA says where it found no use for the memory
-            with uncollected(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
+            with (
+                uncollected(),
+                warning_filters.remembered(),
+                warning_filters.ignored("Some donated buffers were not usable"),
+            ):
                 outputs = run(*args)
             compiled = True
             return outputs
@@ -256,11 +260,11 @@ class JaxBackend(
 
     def stand_in(self, x: Array, /) -> Array:
         if x.__class__ is jax.ShapeDtypeStruct:
-            return abstract.stand_in(x)
+            return abstract_devices.stand_in(x)
         pieces = [x] if x.sharding.__class__ is SingleDeviceSharding else [s.data for s in x.addressable_shards]
         return jax.make_array_from_single_device_arrays(x.shape, x.sharding, pieces)
 
-    def followed(self, x: Array, /) -> Array:
+    def as_traced(self, x: Array, /) -> Array:
         return x if isinstance(x, Tracer) else jax.numpy.copy(x)  # which lowers to nothing
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.backends.jax import entries
 from tensorgraft.hub import compile_cache
 
@@ -47,5 +47,5 @@ def _apply() -> None:
     else:
         entries.use(wanted)
         # A full disk, an entry that another process is just writing: the program is compiled as if there were no cache.
-        warned.ignore("Error (reading|writing) persistent compilation cache entry")
+        warning_filters.ignore("Error (reading|writing) persistent compilation cache entry")
     _ours = wanted

@@ -22,9 +22,9 @@ from jax._src.interpreters.pxla import ExecuteReplicated
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
-from tensorgraft import warned
-from tensorgraft.backends.jax.kept import KeptProgram, NotSmall
-from tensorgraft.backends.jax.spread import processes
+from tensorgraft import warning_filters
+from tensorgraft.backends.jax.program_cache import KeptProgram, NotSmall
+from tensorgraft.backends.jax.sharding import processes
 
 Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
@@ -66,7 +66,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
             return
         try:
-            with scope(), warned.remembered(), warned.ignored("Some donated buffers were not usable"):
+            with scope(), warning_filters.remembered(), warning_filters.ignored("Some donated buffers were not usable"):
                 compiled = kept.jitted.lower(*args).compile()  # it has been, and is only looked up
         except NotSmall:  # these arguments are others than before: it is about to be compiled anew
             calls = 0

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core
 
-from tensorgraft.backends.jax.kept import INLINE, KeptProgram
+from tensorgraft.backends.jax.program_cache import INLINE, KeptProgram
 
 Array = Any
 Tracer = jax.core.Tracer

@@ -11,13 +11,13 @@ from jax._src import core
 from jax.extend.core import Literal
 from jax.sharding import SingleDeviceSharding
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
-from tensorgraft.backends.jax.spread import together
-from tensorgraft.backends.jax.spread.abstract import AbstractInputs, LoweredElsewhere, devices_of
-from tensorgraft.backends.jax.spread.meeting import met
-from tensorgraft.backends.jax.spread.merged import is_spread, merged
+from tensorgraft.backends.jax.sharding import global_programs
+from tensorgraft.backends.jax.sharding.abstract_devices import AbstractInputs, LoweredElsewhere, devices_of
+from tensorgraft.backends.jax.sharding.common_subexpressions import is_spread, merged
+from tensorgraft.backends.jax.sharding.traced_collectives import met
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 
@@ -93,12 +93,12 @@ class JaxProgram:
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
         jaxpr = self._jaxpr
-        with self._backend.scope(), warned.ignored("Some donated buffers were not usable"):
+        with self._backend.scope(), warning_filters.ignored("Some donated buffers were not usable"):
             run = lambda *captured: jax.core.eval_jaxpr(jaxpr, captured)  # noqa: E731
             options: dict[str, Any] = {"donate_argnums": tuple(donate), "compiler_options": self._options}
             if self._across is not None:
                 return analyse(jaxpr, self._across.lowered(run, self.captured, **options))
-            program = together.jit(run, **options)
+            program = global_programs.jit(run, **options)
             there = self.captured[: len(self.captured) - len(self._abstract)]
             given = [*_anywhere(there, bool(self._abstract)), *self._abstract]
             if devices := devices_of(self._abstract):

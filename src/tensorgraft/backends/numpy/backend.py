@@ -135,7 +135,7 @@ class NumpyBackend(
         line = np.lib.stride_tricks.as_strided(first.reshape(1) if x.ndim else x, (extent,), (size,), subok=False)
         return line, strides, -sum(b for b in back if b < 0)
 
-    def own(self, x: Array, /) -> Array:
+    def ensure_owned(self, x: Array, /) -> Array:
         x = np.asarray(x)
         if x.flags.c_contiguous and (x.flags.owndata or _is_sole_view(x)):
             return x

@@ -189,7 +189,7 @@ class TensorFlowBackend(
         with tf.init_scope():
             return raw.Identity(input=x)
 
-    def followed(self, x: Array, /) -> Array:
+    def as_traced(self, x: Array, /) -> Array:
         return raw.Identity(input=x) if isinstance(x, EagerTensor) else x
 
     # ---- native callables of TensorFlow's own users ----------------------------------------------------------------

@@ -124,7 +124,7 @@ _OF_A_SOLE_TENSOR = _count(torch.empty(1, device="cpu"))
 
 
 def own(x: Tensor) -> Tensor:
-    """See `Backend.own`."""
+    """See `Backend.ensure_owned`."""
     if (
         type(x) is Tensor
         and not torch._C._functorch.is_functorch_wrapped_tensor(x)

@@ -115,7 +115,7 @@ class TorchBackend(
     def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
         return arrays.memory(x)
 
-    def own(self, x: Array, /) -> Array:
+    def ensure_owned(self, x: Array, /) -> Array:
         return arrays.own(x)
 
     def assign(self, view: Array, value: Array, /) -> None:

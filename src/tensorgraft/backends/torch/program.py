@@ -16,7 +16,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.backends.torch import arrays
 from tensorgraft.backends.torch.recorder import Module, Recorder
 from tensorgraft.hub.analysis import Analysis
@@ -114,6 +114,6 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[...,
     # shapes are constants; loops count in symbols, which a mode without an environment has not
     mode = FakeTensorMode(shape_env=ShapeEnv())
     # what is narrower than float32 is rounded where the program rounds it, as kernels do that run one by one
-    with warned.remembered(), torch._inductor.config.patch(emulate_precision_casts=True):
+    with warning_filters.remembered(), torch._inductor.config.patch(emulate_precision_casts=True):
         compiled: Any = compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])
     return compiled

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft.codegen.functions import Invoke, ModuleRules, Repeat, SourceFunction, Static
-from tensorgraft.codegen.merging import Extent, same
+from tensorgraft.codegen.size_merging import Extent, same
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorgraft.codegen.calls import bound
 from tensorgraft.codegen.functions import Invoke, Layer, Path, Repeat, SourceFunction, Static, attribute_of
-from tensorgraft.codegen.merging import Extent, Quantity
+from tensorgraft.codegen.size_merging import Extent, Quantity
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, frames, taken, variables
 
 LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "list"})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen import expressions
-from tensorgraft.codegen.merging import joined, same, values_of
+from tensorgraft.codegen.size_merging import joined, same, values_of
 from tensorgraft.codegen.targets import Rule, Var, Writing
 from tensorgraft.hub import dtypes
 

@@ -1,5 +1,5 @@
 """Pickled functions and modules name this class here."""
 
-from tensorgraft.frontends.jax.among.keras import AmongKeras
+from tensorgraft.frontends.jax.interop.keras import AmongKeras
 
 __all__ = ["AmongKeras"]

@@ -1,5 +1,5 @@
 """Pickled functions and modules name this class here."""
 
-from tensorgraft.frontends.jax.among.tensors import AmongTensors
+from tensorgraft.frontends.jax.interop.tensors import AmongTensors
 
 __all__ = ["AmongTensors"]

@@ -16,7 +16,7 @@ from jax.extend.core.primitives import convert_element_type_p
 
 from tensorgraft.compiled.objects import among_new_objects
 from tensorgraft.compiled.values import exact
-from tensorgraft.frontends.jax import looks, writes
+from tensorgraft.frontends.jax import side_effects, traced_value_errors
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
 from tensorgraft.frontends.jax.staging import make_jaxpr, recording
@@ -140,17 +140,17 @@ class JaxTrace:
                 return self._run(fn, call, values)
             except Exception as error:
                 numbers = [i for i in self.inputs if i in call.numbers]
-                raise looks.Failed(error, numbers, self.inputs, recording()) from error
+                raise traced_value_errors.Failed(error, numbers, self.inputs, recording()) from error
 
         with among_new_objects() as older:
             self.closed = stage(flat, specs)
-            left, made = writes.left(trace[0], older)
+            left, made = side_effects.left(trace[0], older)
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
         returned = [self.structure, *(r.value for r in (*self.results, *self.state) if r.kind == "value")]
-        for x, holder in writes.kept(left, made, returned) if left else ():
+        for x, holder in side_effects.kept(left, made, returned) if left else ():
             number = seen[0].get(id(x))
             if number is None:
-                writes.refuse_keeping(x, holder, fn)
+                side_effects.refuse_keeping(x, holder, fn)
             else:
                 self.keeps |= {number}
 
@@ -164,7 +164,7 @@ class JaxTrace:
             return JaxResult("value", x)
 
         args, kwargs, outcome = call.arguments(values)
-        with writes.refused((args, kwargs), fn):
+        with side_effects.refused((args, kwargs), fn):
             out = fn(*args, **kwargs)
         whole = outcome is not None and not call.leading  # an object that is a result may be one that is an argument
         leaves, self.structure = flatten(out) if whole else jax.tree.flatten(out)
@@ -182,7 +182,7 @@ class JaxTrace:
         became.values = []
         changed = [k for k, r in enumerate(self.state) if r != ("same", call.count + k)]
         if call.leading and not (became.same and all(self.state[k].kind == "array" for k in changed if k < call.held)):
-            writes.refuse_new_state(fn)
+            side_effects.refuse_new_state(fn)
         if became.same and not changed and not nodes:
             self.outcome = None
         return arrays
@@ -278,12 +278,12 @@ class Family:
         if key not in self.made:
             try:
                 trace = JaxTrace(self.fn, call, frozenset(call.numbers), stage)
-            except looks.Failed as error:
+            except traced_value_errors.Failed as error:
                 failed = error
             else:
                 self.made[key] = make(trace)
                 return self.made[key]
-            looks.raise_(failed, self.name, self.fn)
+            traced_value_errors.raise_(failed, self.name, self.fn)
         return self.made[key]
 
     def _trace(self, call: JaxCall) -> JaxTrace:
@@ -305,12 +305,12 @@ class Family:
             elif seen is not None and not seen <= self.fixed:
                 self.fixed |= seen
                 continue
-            looks.raise_(trace, self.name, self.fn)
+            traced_value_errors.raise_(trace, self.name, self.fn)
 
-    def _attempt(self, call: JaxCall, fixed: frozenset[int]) -> JaxTrace | looks.Failed:
+    def _attempt(self, call: JaxCall, fixed: frozenset[int]) -> JaxTrace | traced_value_errors.Failed:
         try:
             return JaxTrace(self.fn, call, fixed)
-        except looks.Failed as failed:
+        except traced_value_errors.Failed as failed:
             return failed
 
     def fix_all(self, call: JaxCall) -> bool:

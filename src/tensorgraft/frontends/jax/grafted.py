@@ -81,14 +81,14 @@ class Grafted:
 
         def stage(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
             if any(None in shape for shape, _ in specs):
-                from tensorgraft.frontends.jax import unknown
+                from tensorgraft.frontends.jax import symbolic_shapes
 
                 if current() is not None:
                     raise ShapeError(
                         f"{self.name} is called in a region of tg.autocast with arrays some of whose extents"
                         f" {self.xp.name} does not know: give their shapes, or call it outside of the region"
                     )
-                closed, function = unknown.native(self.xp, flat, specs, self.name)
+                closed, function = symbolic_shapes.native(self.xp, flat, specs, self.name)
             else:
                 from tensorgraft.frontends.jax import sized
 

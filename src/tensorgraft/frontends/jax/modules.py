@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tensorgraft.frontends.jax import writes
+from tensorgraft.frontends.jax import side_effects
 from tensorgraft.frontends.jax.calls import is_array, number_dtype
 from tensorgraft.frontends.jax.grafted import Grafted
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -91,7 +91,7 @@ class _Applied:
         remaining = iter(arrays)
         filled = [next(remaining) if isinstance(x, _Hole) else x for x in leaves]
         program = jax.tree.unflatten(structure, filled)
-        with writes.refused(program, program):
+        with side_effects.refused(program, program):
             return program(*args, **kwargs)
 
 

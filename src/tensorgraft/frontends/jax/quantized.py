@@ -14,8 +14,8 @@ import numpy as np
 from jax import lax
 from jax._src import core, dtypes  # the tables of what JAX takes as an operand
 
-from tensorgraft.frontends.jax.by_rules import evaluated
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, register
+from tensorgraft.frontends.jax.quantized_evaluation import evaluated
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.quantized import Quantized, dense

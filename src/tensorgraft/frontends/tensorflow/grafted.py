@@ -16,10 +16,10 @@ from tensorgraft.compiled.function import compiles_by
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.composites import NAMESPACE, structured
 from tensorgraft.frontends.tensorflow.exchange import in_dtype_of
-from tensorgraft.frontends.tensorflow.held import VariableGroup, held_on
+from tensorgraft.frontends.tensorflow.function_graphs import plain
 from tensorgraft.frontends.tensorflow.program import GraphProgram
-from tensorgraft.frontends.tensorflow.reading import plain
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
+from tensorgraft.frontends.tensorflow.variable_cache import VariableGroup, held_on
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import together
 from tensorgraft.precision import current

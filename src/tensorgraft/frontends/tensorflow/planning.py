@@ -12,9 +12,9 @@ import numpy as np
 
 from tensorgraft.compiled.steps import RuleStep, StepsPlan
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.tensorflow.counted import run_counted
+from tensorgraft.frontends.tensorflow.counted_rows import run_counted
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
-from tensorgraft.frontends.tensorflow.reasons import reason_of
+from tensorgraft.frontends.tensorflow.missing_rules import reason_of
 from tensorgraft.frontends.tensorflow.rule import EVERY, REASONS, RULES, OperationRule
 from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, TracedText, is_known, lifted, on_strings
 from tensorgraft.hub import registry

@@ -13,12 +13,12 @@ from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError, TracedValueError
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.batches import Batched
-from tensorgraft.frontends.tensorflow.cells import written
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError, plan
 from tensorgraft.frontends.tensorflow.residuals import Residuals
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, lifted
+from tensorgraft.frontends.tensorflow.written_variables import written
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import Region, within
@@ -63,7 +63,7 @@ class GraphPart(CompiledPart):
     """Rules of operations ask for values where there are some: in a compiled program arguments have none."""
 
     def _given(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
-        return [xp.followed(x) for x in stand_ins]
+        return [xp.as_traced(x) for x in stand_ins]
 
 
 class GraphProgram:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.tensorflow.carried import traced
+from tensorgraft.frontends.tensorflow.loop_carry import traced
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import (
     CountedRows,

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tensorgraft.errors import DerivativeError
+from tensorgraft.frontends.tensorflow.function_graphs import read_function
 from tensorgraft.frontends.tensorflow.program import CapturedGraph, Derive, is_smooth
-from tensorgraft.frontends.tensorflow.reading import read_function
 from tensorgraft.frontends.tensorflow.states import KernelState, with_states
 from tensorgraft.frontends.tensorflow.tables import LookupTable, table_of
 

@@ -4,10 +4,10 @@ loads the rest when a program first touches the device.
 Loading takes some hundred milliseconds, and most programs on a machine where tensorgraft is installed never ask for it.
 PyTorch itself says where its Python meets a device for the first time: it calls `_lazy_init` of the device module. What
 comes by other ways is waited for: attributes of the device module (`device`), operators that C++ calls (`fallback`),
-functions that take a device without telling C++ (`waiting`) and PyTorch's classes that we derive from (`classes`).
+functions that take a device without telling C++ (`late_loading`) and PyTorch's classes that we derive from (`classes`).
 
-This package imports PyTorch and of ours `warned`, `importing`, `hub.foreign` and `hub.processes`; `frontends.torch` is
-loaded whenever anything in it is imported.
+This package imports PyTorch and of ours `warning_filters`, `importing`, `hub.foreign` and `hub.processes`;
+`frontends.torch` is loaded whenever anything in it is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import importlib
 import os
 import sys
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.errors import MissingNameError
 
 FRONT_END = "tensorgraft.frontends.torch"
@@ -48,7 +48,7 @@ def _leave(error: Exception) -> None:
         patches.undo("import")
     if isinstance(error, MissingNameError):  # which has been told
         return
-    warned.told(
+    warning_filters.told(
         f"tensorgraft could not give PyTorch its device, and does nothing: {type(error).__name__}: {error}."
         "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from trying."
     )

@@ -82,7 +82,7 @@ def _lazy_init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    return loading.loaded() and loading.part("device.forking").in_bad_fork()
+    return loading.loaded() and loading.part("device.fork_guard").in_bad_fork()
 
 
 def is_available() -> bool:

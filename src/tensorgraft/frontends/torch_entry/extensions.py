@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.frontends.torch_entry.loading import TYPE
 
 GROUP = "torch.backends"
@@ -88,4 +88,4 @@ def _leave_out(points: list[Any]) -> None:
 def told_left_out(points: list[Any]) -> None:
     """Say which packages PyTorch does not import."""
     names = ", ".join(f"{point.name} ({point.value})" for point in points)
-    warned.told(f"tensorgraft has PyTorch's device of an extension in this process: it does not load {names}.")
+    warning_filters.told(f"tensorgraft has PyTorch's device of an extension in this process: it does not load {names}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from tensorgraft.frontends.torch_entry import extensions, fallback, loading, meeting, patches
+from tensorgraft.frontends.torch_entry import extensions, fallback, loading, patches, rendezvous
 from tensorgraft.hub import foreign, processes
 
 
@@ -16,4 +16,4 @@ def register() -> None:
     patches.apply("import")
     fallback.install()
     foreign.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)
-    processes.meet = meeting.coordinator
+    processes.meet = rendezvous.coordinator

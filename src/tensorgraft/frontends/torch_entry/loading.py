@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.importing import uncollected
 from tensorgraft.interrupts import held_back
 
@@ -31,7 +31,7 @@ def load() -> None:
     """Import the front end, which installs itself; once. (While that happens, in the same thread, nothing.)"""
     if not _loaded:
         # what is imported changes filters: Python would show the program's warnings again
-        with uncollected(), warned.remembered(), held_back():  # it cannot be installed twice
+        with uncollected(), warning_filters.remembered(), held_back():  # it cannot be installed twice
             importlib.import_module(_package)
 
 

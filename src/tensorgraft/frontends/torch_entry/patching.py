@@ -14,7 +14,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from tensorgraft import private
 from tensorgraft.errors import MissingNameError
 from tensorgraft.frontends.torch_entry import loading
-from tensorgraft.frontends.torch_entry.waiting import loading_first
+from tensorgraft.frontends.torch_entry.late_loading import loading_first
 
 # at `import torch`, the first use of the device, the first `torch.compile`, when `torch.distributed.checkpoint` is
 # imported; while another index than 0 is current

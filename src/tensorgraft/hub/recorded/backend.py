@@ -108,7 +108,7 @@ class RecordedBackend(_Operations):
     def at_once(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a method of the inner backend now."""
         call: Any = (args, kwargs)
-        settled: Any = optree.tree_map(lambda x: self.settled(x) if isinstance(x, Node) else x, call)
+        settled: Any = optree.tree_map(lambda x: self.materialize(x) if isinstance(x, Node) else x, call)
         args, kwargs = settled
         with self._replay():
             out = getattr(self.inner, name)(*args, **kwargs)
@@ -143,8 +143,8 @@ class RecordedBackend(_Operations):
 
     # ---- the cold tier: pieces that have not come back yet ---------------------------------------------------------
 
-    def recurs(self, operation: Any, /) -> bool:
-        recorded = self.cold is None or self._pieces.recurs(operation)
+    def is_hot(self, operation: Any, /) -> bool:
+        recorded = self.cold is None or self._pieces.is_hot(operation)
         if not recorded:
             self.figures.cold += 1
             if self._graph.calls:  # it goes another way than it used to
@@ -156,7 +156,7 @@ class RecordedBackend(_Operations):
         self._pieces.end()
         self.run()
 
-    def asked(self) -> None:
+    def flush(self) -> None:
         self.end_of_piece()
         self.judge()
 
@@ -211,7 +211,7 @@ class RecordedBackend(_Operations):
                 stacklevel=2,
             )
 
-    def settled(self, x: Array, /) -> Array:
+    def materialize(self, x: Array, /) -> Array:
         """The array of the inner backend that `x` stands for, which may then be known to others."""
         if not isinstance(x, Node):
             return x
@@ -278,25 +278,25 @@ class RecordedBackend(_Operations):
         return node
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
-        return self.inner.to_numpy(self.settled(x))
+        return self.inner.to_numpy(self.materialize(x))
 
     def placement(self, x: Array, /) -> Placement | None:
-        return self.inner.placement(self.settled(x))
+        return self.inner.placement(self.materialize(x))
 
     def bytes_by_device(self, x: Array, /) -> dict[int, int]:
-        return self.inner.bytes_by_device(self.settled(x))
+        return self.inner.bytes_by_device(self.materialize(x))
 
     def assembled(self, part: Array, placement: Placement, /) -> Array:
-        return self.constant(self.inner.assembled(self.settled(part), placement))
+        return self.constant(self.inner.assembled(self.materialize(part), placement))
 
     def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
-        self.inner.same_everywhere(what, {name: self.settled(x) for name, x in arrays.items()})
+        self.inner.same_everywhere(what, {name: self.materialize(x) for name, x in arrays.items()})
 
     def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
-        return {at: self.constant(piece) for at, piece in self.inner.pieces(self.settled(x)).items()}
+        return {at: self.constant(piece) for at, piece in self.inner.pieces(self.materialize(x)).items()}
 
     def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
-        return self.constant(self.inner.with_piece(self.settled(x), offset, piece))
+        return self.constant(self.inner.with_piece(self.materialize(x), offset, piece))
 
     def synchronize(self) -> None:
         self.end_of_piece()

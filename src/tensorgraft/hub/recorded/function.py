@@ -93,7 +93,7 @@ class Function:
             outputs = run(*self._held, *arrays)
             if xp.mutable:
                 passed = recorded.program.passed
-                outputs = tuple([xp.copy(a) if i in passed else xp.own(a) for i, a in enumerate(outputs)])
+                outputs = tuple([xp.copy(a) if i in passed else xp.ensure_owned(a) for i, a in enumerate(outputs)])
             return together(recorded.results, outputs)
 
     def _operand(self, x: Any) -> Array | None:

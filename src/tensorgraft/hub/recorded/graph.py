@@ -48,10 +48,10 @@ class Node:
         return math.prod(self.shape)
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.owner.settled(self).__dlpack__(**options)
+        return self.owner.materialize(self).__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
-        return self.owner.settled(self).__dlpack_device__()
+        return self.owner.materialize(self).__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.owner.to_numpy(self), dtype=dtype, copy=copy)

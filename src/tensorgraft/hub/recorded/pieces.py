@@ -40,7 +40,7 @@ class Pieces:
         self._at = 0
         self._recorded = False
 
-    def recurs(self, operation: Any) -> bool:
+    def is_hot(self, operation: Any) -> bool:
         """Count the next operation, which is hashable: whether it is to be recorded."""
         at = self._at = hash((self._at, operation))
         here = self._known.get(at)

@@ -136,13 +136,13 @@ class Taping(_Operations):
     def from_dlpack(self, x: Any, /) -> Variable:
         return Variable(self.inner.from_dlpack(x))
 
-    def settled(self, x: Variable, /) -> Array:
+    def materialize(self, x: Variable, /) -> Array:
         if x.tracked:
             raise TypeError(
                 "the backend's own array is asked for inside a transform (tg.grad), where it would lose its derivative:"
                 " use functions of tensorgraft.array_api"
             )
-        return self.inner.settled(x.value)
+        return self.inner.materialize(x.value)
 
     # ---- the backend itself ------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def _compiled(backend: Backend, kernel: Callable[..., Any], static: tuple[tuple[
 
 
 def _wrapped(value: Any, backend: Backend) -> Array:
-    return Array(Storage(backend.own(value) if backend.mutable else value, backend))
+    return Array(Storage(backend.ensure_owned(value) if backend.mutable else value, backend))
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ import numpy as np
 
 from tensorgraft.quantization.api.arrays import front_end, numbers_of
 from tensorgraft.quantization.input_ranges import range_of, with_range
+from tensorgraft.quantization.recorded_weight import Product
 from tensorgraft.quantization.rounding import Moments, check_damping, rounded
 from tensorgraft.quantization.scheme import Scheme, scheme_of
-from tensorgraft.quantization.watching import Product
 
 
 def gptq(

@@ -12,7 +12,7 @@ import numpy as np
 from tensorgraft import views
 from tensorgraft.arrays import ours
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.array_api.core import asked, tracing
+from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
 from tensorgraft.frontends.array_api.core.devices import Device, device_of
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, read, whole, write
@@ -90,7 +90,7 @@ class Array(Operators):
         xp = self._cell.backend
         self._cell.shared = True
         with xp.scope():
-            return xp.settled(self._value())
+            return xp.materialize(self._value())
 
     @property
     def strides(self) -> Shape:
@@ -124,7 +124,7 @@ class Array(Operators):
     ) -> Any:
         self._check_exportable("__dlpack__")
         if not self._is_known():
-            raise asked.value_needed(self, "__dlpack__")
+            raise traced_value_errors.value_needed(self, "__dlpack__")
         if min(self.strides, default=0) < 0:  # which many importers do not take, and PyTorch's ends the process over
             if copy is False:
                 raise BufferError(f"an array with negative strides, {self.strides}, is exported by a copy: copy=False")
@@ -149,7 +149,7 @@ class Array(Operators):
     def __dlpack_device__(self) -> tuple[Any, int]:
         self._check_exportable("__dlpack_device__")
         if not self._is_known():
-            raise asked.value_needed(self, "__dlpack__")
+            raise traced_value_errors.value_needed(self, "__dlpack__")
         return self.native.__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -187,7 +187,7 @@ class Array(Operators):
         """The values. `how`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
         xp, capture = self._cell.backend, tracing.now.capture
         if capture is not None and capture.is_input(self._cell):
-            raise asked.value_needed(self, how)
+            raise traced_value_errors.value_needed(self, how)
         try:
             with xp.scope():
                 value = self._value()
@@ -196,7 +196,7 @@ class Array(Operators):
                 return xp.to_numpy(value)
         except TracedValueError:
             pass
-        raise asked.value_needed(self, how)
+        raise traced_value_errors.value_needed(self, how)
 
     def _exported(self, how: str) -> np.ndarray:
         """Return the values, for a result outside of all derivatives. Raises TracedValueError where it has one."""
@@ -210,7 +210,7 @@ class Array(Operators):
             return
         with xp.scope():
             if xp.is_differentiated(self._cell.array):
-                raise asked.derivative_lost(self, how)
+                raise traced_value_errors.derivative_lost(self, how)
 
     def _scalar(self, name: str) -> Any:
         if self.ndim:
@@ -338,4 +338,4 @@ def made(array: Any, xp: Backend, *sources: Array) -> Array:
         return kind(array, xp, *sources)
     if any(array is x._cell.array for x in sources):
         array = xp.copy(array)
-    return Array(Storage(xp.own(array) if xp.mutable else array, xp))
+    return Array(Storage(xp.ensure_owned(array) if xp.mutable else array, xp))

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.array_api.core import asked, tracing
+from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.promotion import KINDS, kind, of_scalar, promote
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
@@ -202,7 +202,7 @@ def extents_of(name: str, shape: Any) -> tuple[int, ...]:
         raise TypeError(f"{name}: expected a shape, an int or a tuple of ints, got {shape!r}") from None
     except TracedValueError:
         traced = next(n for n in sizes if isinstance(n, Array) and not is_known(n))
-    raise asked.shape_needed(name, shape, traced)
+    raise traced_value_errors.shape_needed(name, shape, traced)
 
 
 def is_known(x: Array) -> bool:

@@ -126,7 +126,7 @@ def _alias(backend: Backend, device: Device) -> Backend:
         other.inner = alias(inside, device)
     # wrappers of it have its name
     other.name, other.platform, other.index = registry.parse(device.name)
-    other.alias_of, other.settled = unaliased(backend), functools.partial(_no_native, device_of(backend), device)
+    other.alias_of, other.materialize = unaliased(backend), functools.partial(_no_native, device_of(backend), device)
     _of_backend[other] = device
     return other
 

@@ -59,7 +59,7 @@ def wrapped(x: Any, xp: Backend, copy: bool | None) -> Array:
         if copy:
             return _marked(Array(Storage(xp.copy(x), xp)), False)
         if not xp.mutable:
-            return _marked(Array(Storage(xp.own(x), xp)), True)
+            return _marked(Array(Storage(xp.ensure_owned(x), xp)), True)
         lent = xp.memory(x)
         if lent is None:
             if copy is False:

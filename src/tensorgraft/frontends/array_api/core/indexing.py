@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorgraft import views
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.array_api.core import asked, tracing
+from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.promotion import kind, of_scalar
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
@@ -246,7 +246,7 @@ def _truth(x: Array) -> int:
         return int(bool(x))
     except TracedValueError:
         pass
-    raise asked.result_shape_needed(x)
+    raise traced_value_errors.result_shape_needed(x)
 
 
 def true_positions(x: Array, mask: Any) -> tuple[Any, ...]:
@@ -257,7 +257,7 @@ def true_positions(x: Array, mask: Any) -> tuple[Any, ...]:
             return xp.nonzero(mask)
         except TracedValueError:
             pass
-    raise asked.result_shape_needed(x)
+    raise traced_value_errors.result_shape_needed(x)
 
 
 def wrapped(xp: Backend, index: Any, axis: int, n: int) -> Any:

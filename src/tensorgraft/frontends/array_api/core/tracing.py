@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.compiled import places
-from tensorgraft.compiled.places import Place
+from tensorgraft.compiled import source_location
+from tensorgraft.compiled.source_location import Place
 from tensorgraft.frontends.array_api.core.devices import Device, alias, device_of, is_device
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, made_during
@@ -173,7 +173,7 @@ class ArrayCapture:
     def note(self, cell: Storage) -> None:
         """Remember where in the program a storage is made, of which an array is made now."""
         if cell not in self.origins and cell.capture is None:
-            place = places.here()
+            place = source_location.here()
             if place is not None:
                 self.origins[cell] = place
 

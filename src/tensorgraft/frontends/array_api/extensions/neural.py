@@ -30,7 +30,7 @@ def _call(xp: Backend, kernel: Kernel, arrays: Sequence[Array], *static: Any) ->
             out = _program(xp, kernel, static)(*values)[0] if done is None else done[0]
         else:
             out = kernel(xp, *values, *static)
-        return Array(Storage(xp.own(out) if xp.mutable else out, xp))
+        return Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
 
 
 @functools.lru_cache(maxsize=1024)

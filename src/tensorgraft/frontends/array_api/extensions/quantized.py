@@ -79,7 +79,7 @@ class QuantizedArray(Array):
         values = dense(xp, whole)
         if isinstance(value, Quantized):
             value = dense(xp, value)
-        new = same_ranges(xp, write(xp, xp.own(xp.copy(values)) if xp.mutable else values, g, value), whole)
+        new = same_ranges(xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), whole)
         for x, part in zip(self._parts(), new.parts, strict=True):
             x._write(part)
 
@@ -104,7 +104,7 @@ class QuantizedArray(Array):
         xp = self.codes._cell.backend
         with xp.scope(), policy.meant():
             value = dense(xp, self._quantized())
-            return Array(Storage(xp.own(value) if xp.mutable else value, xp))
+            return Array(Storage(xp.ensure_owned(value) if xp.mutable else value, xp))
 
     def _host(self, how: str = "values") -> np.ndarray:
         return self.dequantize()._host(how)
@@ -139,7 +139,7 @@ def made_of(array: Any, xp: Any, *sources: Array) -> Array:
                 codes = inner.copy(codes)
             array = array.with_parts((codes, *map(inner.copy, others)))
         return of_parts(inner, array)
-    return Array(Storage(inner.own(array) if inner.mutable else array, inner))
+    return Array(Storage(inner.ensure_owned(array) if inner.mutable else array, inner))
 
 
 kinds[QuantizingBackend] = made_of
@@ -162,7 +162,7 @@ movers[QuantizingBackend] = _moved
 
 def of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
     arrays = (q.codes, q.scale, q.zero, q.input_scale, q.input_zero)
-    parts = [None if a is None else Array(Storage(xp.own(a) if xp.mutable else a, xp)) for a in arrays]
+    parts = [None if a is None else Array(Storage(xp.ensure_owned(a) if xp.mutable else a, xp)) for a in arrays]
     return _unflatten((q.base, q.geometry, q.scheme), parts)
 
 
@@ -215,7 +215,7 @@ def fake_quantize(x: Array, scheme: Scheme) -> Array:
         xp = x._cell.backend
         with xp.scope():
             value = dense(xp, encode(xp, x._value(), scheme, "fake_quantize"))
-            return Array(Storage(xp.own(value) if xp.mutable else value, xp))
+            return Array(Storage(xp.ensure_owned(value) if xp.mutable else value, xp))
 
     x = x.dequantize() if isinstance(x, QuantizedArray) else x
     return custom_vjp("fake_quantize", rounded, (x,), lambda args, out, g: (g,), lambda args, out, ts, _: ts[0])

@@ -319,7 +319,7 @@ def _drawn(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: An
             out = _program(xp, sampler, static)(*values)[0] if done is None else done[0]
         else:
             out = sampler(xp, *values, *static)
-        return Array(Storage(xp.own(out) if xp.mutable else out, xp))
+        return Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -50,7 +50,7 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
                 out = xp.copy(value)
             else:
                 out = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
-            return made(out, xp) if xp.compound else Array(Storage(xp.own(out) if xp.mutable else out, xp))
+            return made(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -100,7 +100,7 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
             except Exception:
                 _check_broadcast(name, x1, x2)
                 raise
-            return made(out, xp) if xp.compound else Array(Storage(xp.own(out) if xp.mutable else out, xp))
+            return made(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn

@@ -14,6 +14,7 @@ import optree
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace, Record
+from tensorgraft.compiled.captured_objects import Reached, roots
 from tensorgraft.compiled.function import (
     MOST_TRACES,
     TracedFunction,
@@ -25,7 +26,6 @@ from tensorgraft.compiled.function import (
 from tensorgraft.compiled.objects import Template, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
-from tensorgraft.compiled.reach import Reached, roots
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled

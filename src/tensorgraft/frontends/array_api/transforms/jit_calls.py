@@ -101,7 +101,7 @@ class ArrayTrace:
                     unless(xp.to_numpy(arrays[-1]), self.checks)
                     arrays = arrays[:-1]
                 try:
-                    cells = [Storage(xp.own(a) if xp.mutable else a, xp) for a in arrays[len(self.written) :]]
+                    cells = [Storage(xp.ensure_owned(a) if xp.mutable else a, xp) for a in arrays[len(self.written) :]]
                     cells = [
                         cell if device is None else to_device(Array(cell), device)._cell
                         for cell, device in zip(cells, self.devices, strict=True)

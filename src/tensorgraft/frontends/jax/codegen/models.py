@@ -11,8 +11,8 @@ from typing import Any
 
 import jax
 
-from tensorgraft.codegen.framing import Called
-from tensorgraft.frontends.jax.codegen.watching import CallWatch, first_sentence, variable_of
+from tensorgraft.codegen.frames import Called
+from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, first_sentence, variable_of
 
 Path = Callable[[Any], str | None]
 

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from tensorgraft.codegen.framing import Watched, framed
+from tensorgraft.codegen.frames import Watched, framed
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax import staging
 from tensorgraft.frontends.jax.codegen import models
+from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, is_users
 from tensorgraft.frontends.jax.codegen.recording import Recording
-from tensorgraft.frontends.jax.codegen.said import KeyData
-from tensorgraft.frontends.jax.codegen.watching import CallWatch, is_users
+from tensorgraft.frontends.jax.codegen.word_lowering import KeyData
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, is_object
 from tensorgraft.hub.recorded.block import Tree, Var

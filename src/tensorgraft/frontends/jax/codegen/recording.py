@@ -16,14 +16,14 @@ from jax._src import source_info_util
 from jax.extend import core
 from jax.interpreters import partial_eval
 
-from tensorgraft.codegen.framing import Called
+from tensorgraft.codegen.frames import Called
 from tensorgraft.codegen.recording import Scope, ScopedRecorder
 from tensorgraft.frontends.jax import (
     releases,
     rules,  # noqa: F401  (they register themselves)
 )
-from tensorgraft.frontends.jax.codegen import said
-from tensorgraft.frontends.jax.codegen.watching import CallWatch, is_users, scopes
+from tensorgraft.frontends.jax.codegen import word_lowering
+from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, is_users, scopes
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
 from tensorgraft.frontends.jax.evaluate import UnsupportedPrimitiveError, folded, resolved
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -98,15 +98,15 @@ class Recording:
         if id(x) in self.held:
             return self.held[id(x)]
         if is_key_dtype(getattr(x, "dtype", None) or np.asarray(x).dtype):
-            return said.KeyData(self.xp, self.xp.asarray(np.array(jax.random.key_data(x))))
+            return word_lowering.KeyData(self.xp, self.xp.asarray(np.array(jax.random.key_data(x))))
         return self.xp.asarray(np.array(x))
 
     def _equation(self, equation: Any, operands: list[Value], scope: Scope) -> list[Value]:
         name = equation.primitive.name
-        word = said.PRIMITIVES.get(name)
+        word = word_lowering.PRIMITIVES.get(name)
         result = None if word is None else word(self.xp, equation, *operands)
         if result is None and name in ("jit", "pjit"):
-            word = said.FUNCTIONS.get(equation.params["name"])
+            word = word_lowering.FUNCTIONS.get(equation.params["name"])
             if word is not None and not _is_of_user(equation):
                 result = word(self.xp, equation, *operands)
         if result is not None:
@@ -122,7 +122,9 @@ class Recording:
         if _folds(equation) and (values := folded_numbers(equation, known)) is not None:
             return [self.xp.asarray(np.array(v)) for v in values]
         results = resolved(equation, known)(self.xp, *operands)
-        return [said.whole(self.xp, x) for x in (results if equation.primitive.multiple_results else [results])]
+        return [
+            word_lowering.whole(self.xp, x) for x in (results if equation.primitive.multiple_results else [results])
+        ]
 
     def _called(self, equation: Any) -> core.ClosedJaxpr | None:
         name = equation.primitive.name

@@ -9,7 +9,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.places import Places, places
+from tensorgraft.frontends.jax.rules.gather_windows import Places, places
 from tensorgraft.frontends.jax.rules.structural import broadcast_in_dim, permuted, reshaped
 from tensorgraft.hub.backend import Backend
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.folding import folded, named, scanned
+from tensorgraft.frontends.jax.rules.associative_scan import folded, named, scanned
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend

@@ -10,7 +10,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.places import Places, places
+from tensorgraft.frontends.jax.rules.gather_windows import Places, places
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
 from tensorgraft.hub import dtypes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.folding import Combine, named
+from tensorgraft.frontends.jax.rules.associative_scan import Combine, named
 from tensorgraft.frontends.jax.rules.reduction import identity, is_identity
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensorgraft.frontends.tensorflow.codegen.watching import is_users
+from tensorgraft.frontends.tensorflow.codegen.call_recorder import is_users
 from tensorgraft.frontends.tensorflow.models import is_model
 
 

@@ -18,8 +18,9 @@ from tensorflow.python.framework.ops import gradient_registry
 
 from tensorgraft.codegen.recording import Scope, ScopedRecorder
 from tensorgraft.compiled.steps import RuleStep
-from tensorgraft.frontends.tensorflow.codegen import said
-from tensorgraft.frontends.tensorflow.codegen.watching import GraphWatch, TensorKey
+from tensorgraft.frontends.tensorflow.codegen import word_lowering
+from tensorgraft.frontends.tensorflow.codegen.call_recorder import GraphWatch, TensorKey
+from tensorgraft.frontends.tensorflow.function_graphs import operation_of
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.planning import (
     CALLS,
@@ -31,7 +32,6 @@ from tensorgraft.frontends.tensorflow.planning import (
     functions,
     has_effect,
 )
-from tensorgraft.frontends.tensorflow.reading import operation_of
 from tensorgraft.frontends.tensorflow.rule import EVERY
 from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub import dtypes, registry
@@ -217,7 +217,7 @@ def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], pl
     """What records a node."""
     plain = _resolved(node, row) if row is not None else None
     where = node.place().rpartition("/")[2]
-    word = said.SAID.get(node.op)
+    word = word_lowering.SAID.get(node.op)
     seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # which are numbers, where seeds are known
     folds = row is not None and (row.folds or seeded) and _folds(node)
     count = len(node.inputs)
@@ -284,7 +284,7 @@ def _makes(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> bool:
     """A known result is an array of the program: it was made to a size, by this node or one before."""
     if value.ndim == 0 or value.size < 2 or value.dtype.kind in "OSU":
         return False
-    return node.op in said.MAKERS or any(map(_is_sized, operands))
+    return node.op in word_lowering.MAKERS or any(map(_is_sized, operands))
 
 
 def _folds(node: GraphNode) -> bool:

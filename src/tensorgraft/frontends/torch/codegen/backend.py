@@ -12,10 +12,10 @@ import torch
 
 from tensorgraft.codegen.trace import Frame, SourceStep
 from tensorgraft.codegen.words import WORDS
-from tensorgraft.compiled.asked import ways_out
+from tensorgraft.compiled.traced_value_errors import ways_out
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen.values import values_of
-from tensorgraft.frontends.torch.core.located import here
+from tensorgraft.frontends.torch.core.located_errors import here
 from tensorgraft.frontends.torch.core.traced_values import NUMBER
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype

@@ -18,8 +18,8 @@ import torch
 from tensorgraft.codegen.trace import Frame
 from tensorgraft.frontends.torch.codegen.backend import Scope, SourceBackend
 from tensorgraft.frontends.torch.codegen.modules import DROPPED, pairs, tree
-from tensorgraft.frontends.torch.codegen.places import spot_of
-from tensorgraft.frontends.torch.core.places import in_library
+from tensorgraft.frontends.torch.codegen.source_expressions import spot_of
+from tensorgraft.frontends.torch.core.source_location import in_library
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, to_array
 from tensorgraft.hub.recorded.block import Var, leaves, variables
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ast
 
-from tensorgraft.compiled.places import place_of
-from tensorgraft.frontends.torch.core.places import program_frame
+from tensorgraft.compiled.source_location import place_of
+from tensorgraft.frontends.torch.core.source_location import program_frame
 
 _FINITE = frozenset({"isfinite", "isnan", "isinf"})
 

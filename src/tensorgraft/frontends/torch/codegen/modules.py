@@ -17,7 +17,7 @@ from torch.nn import Module
 from tensorgraft.codegen.trace import Frame
 from tensorgraft.frontends.torch.codegen import multihead
 from tensorgraft.frontends.torch.codegen.backend import SourceBackend
-from tensorgraft.frontends.torch.codegen.places import spot_of_call
+from tensorgraft.frontends.torch.codegen.source_expressions import spot_of_call
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, to_array
 from tensorgraft.frontends.torch.device.scripted import put_back

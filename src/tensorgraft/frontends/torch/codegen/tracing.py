@@ -17,14 +17,14 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen import composites, functions
 from tensorgraft.frontends.torch.codegen.autocasting import autocast_of_the_cpu
 from tensorgraft.frontends.torch.codegen.backend import SourceBackend, SourceRecording, source_backend
+from tensorgraft.frontends.torch.codegen.call_recorder import WordWatch
 from tensorgraft.frontends.torch.codegen.calls import Calls
 from tensorgraft.frontends.torch.codegen.checks import checked
+from tensorgraft.frontends.torch.codegen.escaping_values import note_left
 from tensorgraft.frontends.torch.codegen.kernels import KERNELS
 from tensorgraft.frontends.torch.codegen.keys import join_keys
-from tensorgraft.frontends.torch.codegen.leaving import note_left
 from tensorgraft.frontends.torch.codegen.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
 from tensorgraft.frontends.torch.codegen.values import values_of
-from tensorgraft.frontends.torch.codegen.watching import WordWatch
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.host import HostWatch
 from tensorgraft.frontends.torch.core import pytrees

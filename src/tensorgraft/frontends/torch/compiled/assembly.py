@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.compiled.host import calling, on_host
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
-from tensorgraft.frontends.torch.compiled.watch import Schedule
+from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core.attributes import Attributes, Reads
 from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
 from tensorgraft.frontends.torch.core.devices import TYPE

@@ -25,8 +25,8 @@ from tensorgraft.frontends.torch.compiled.host import raw_gradient
 from tensorgraft.frontends.torch.compiled.loops import Loops
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located import here, refused
-from tensorgraft.frontends.torch.core.places import Place, program_place
+from tensorgraft.frontends.torch.core.located_errors import here, refused
+from tensorgraft.frontends.torch.core.source_location import Place, program_place
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend

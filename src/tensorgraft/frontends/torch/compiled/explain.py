@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from tensorgraft.compiled.captured_objects import Named, arguments, objects_behind
 from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
-from tensorgraft.compiled.reach import Named, arguments, objects_behind
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.home import home_of
+from tensorgraft.frontends.torch.compiled.device_inference import home_of
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.jit import Compiled
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
@@ -28,10 +28,10 @@ from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import OwnMode
-from tensorgraft.frontends.torch.core.places import Place, in_library, program_place, source_line
+from tensorgraft.frontends.torch.core.source_location import Place, in_library, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, numpy_dtype
 from tensorgraft.frontends.torch.core.trees import Leaves
-from tensorgraft.frontends.torch.dispatch.asking import to_meta
+from tensorgraft.frontends.torch.dispatch.quiet_calls import to_meta
 from tensorgraft.hub.analysis import Analysis, Cost
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.reach import Call, Reached
+from tensorgraft.compiled.captured_objects import Call, Reached
 from tensorgraft.compiled.side_effects import Change, Reachable, Table, entry_of
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
-from tensorgraft.frontends.torch.core import placed, state
+from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located import here
+from tensorgraft.frontends.torch.core.located_errors import here
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.core.trees import Boxed, call_of
 from tensorgraft.frontends.torch.device import scripted
@@ -87,7 +87,7 @@ def modes() -> tuple[Any, ...]:
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
         settings.now(),
-        placed.moves,
+        sharded_tensors.moves,
     )
 
 

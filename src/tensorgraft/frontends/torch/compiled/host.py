@@ -21,7 +21,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import OwnMode
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.compiled.places import OURS
+from tensorgraft.compiled.source_location import OURS
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE
 

@@ -23,7 +23,7 @@ from tensorgraft.frontends.torch.compiled import numbers
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.selections import MaskedSelection, selected
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.tensors import cell_of
 

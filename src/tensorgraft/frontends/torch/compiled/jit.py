@@ -20,10 +20,10 @@ import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
+from tensorgraft.compiled.captured_objects import is_plain_tensor, roots
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.reach import is_plain_tensor, roots
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import (
@@ -39,29 +39,29 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.assembly import assemble
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
+from tensorgraft.frontends.torch.compiled.cpu_functions import CpuCall, OnCpu
+from tensorgraft.frontends.torch.compiled.device_inference import has_lazy_modules, home_of
 from tensorgraft.frontends.torch.compiled.guards import (
     Rebound,
     attributes_key,
     leaf_key,
     modes,
 )
-from tensorgraft.frontends.torch.compiled.home import has_lazy_modules, home_of
 from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
-from tensorgraft.frontends.torch.compiled.on_cpu import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.retraces import History
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
 from tensorgraft.frontends.torch.compiled.tape import is_leaf, looks, record
 from tensorgraft.frontends.torch.compiled.trace import Trace
-from tensorgraft.frontends.torch.compiled.watch import Schedule, watching
+from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, watching
 from tensorgraft.frontends.torch.core import settings, state
 from tensorgraft.frontends.torch.core.attributes import Reads, noting
 from tensorgraft.frontends.torch.core.codes import apart
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located import refused
-from tensorgraft.frontends.torch.core.places import program_place
+from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import (
     Boxed,

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 import torch
 
-from tensorgraft.compiled.places import quoted
-from tensorgraft.frontends.torch.core.places import Place, in_library
+from tensorgraft.compiled.source_location import quoted
+from tensorgraft.frontends.torch.core.source_location import Place, in_library
 
 OFTEN = 100  # operators of one kind from one place
 MANY = 2000  # operators of one loop, of its places that have issued so many

@@ -21,12 +21,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.compiled.reach import in_library
+from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.frontends.torch.compiled.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
-from tensorgraft.frontends.torch.compiled.watch import Schedule, replaced
+from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, replaced
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storages_of
 from tensorgraft.storage import Storage
 

@@ -11,13 +11,13 @@ import optree
 import torch
 from torch.utils import _pytree
 
+from tensorgraft.compiled.captured_objects import Reached, is_plain_tensor, objects_behind
 from tensorgraft.compiled.function import Expanded
-from tensorgraft.compiled.places import quoted
-from tensorgraft.compiled.reach import Reached, is_plain_tensor, objects_behind
+from tensorgraft.compiled.source_location import quoted
 from tensorgraft.compiled.values import SameObject, is_plain
 from tensorgraft.frontends.torch.compiled.guards import Guards, modes
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.places import Place, in_library
+from tensorgraft.frontends.torch.core.source_location import Place, in_library
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 from tensorgraft.hub import settings

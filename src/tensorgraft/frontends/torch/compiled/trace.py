@@ -19,7 +19,7 @@ from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
 from tensorgraft.frontends.torch.compiled.host import calling
 from tensorgraft.frontends.torch.compiled.tape import Tape
-from tensorgraft.frontends.torch.compiled.watch import Schedule
+from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.trees import Structure, call_of, unflatten

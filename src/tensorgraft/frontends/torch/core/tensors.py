@@ -15,10 +15,10 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from tensorgraft import anywhere
+from tensorgraft import dynamic_offset
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
-from tensorgraft.frontends.torch.core.headers import empty_header, header, imported
+from tensorgraft.frontends.torch.core.new_tensors import empty_header, header, imported
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.backend import quantizing
@@ -155,7 +155,7 @@ def set_storage(
 def stored(array: Array, xp: Backend) -> Storage:
     """A storage of a new array, which may be quantised."""
     if array.__class__ is not Quantized:
-        return Storage(xp.own(array) if xp.mutable else array, xp)
+        return Storage(xp.ensure_owned(array) if xp.mutable else array, xp)
     with xp.scope():
         return Storage(anew(xp, array), quantizing(xp))
 
@@ -175,7 +175,7 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
     cell = cell_of(t)
     xp = cell.backend
     with xp.scope():
-        seen = anywhere.look if state.now.capture is None else read
+        seen = dynamic_offset.look if state.now.capture is None else read
         array = seen(xp, cell.array, geometry_of(t))
         if xp.compound and not codes:
             array, xp = xp.dense(array), xp.inner

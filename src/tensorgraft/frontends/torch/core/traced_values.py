@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from tensorgraft.compiled.asked import Ways, in_extent, ways_out
-from tensorgraft.compiled.places import is_ours, place_of
+from tensorgraft.compiled.source_location import is_ours, place_of
+from tensorgraft.compiled.traced_value_errors import Ways, in_extent, ways_out
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.located import here, where
-from tensorgraft.frontends.torch.core.places import program_frame, program_place, source_line
+from tensorgraft.frontends.torch.core.located_errors import here, where
+from tensorgraft.frontends.torch.core.source_location import program_frame, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of
 
 Tensor = torch.Tensor

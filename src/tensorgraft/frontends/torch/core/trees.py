@@ -16,8 +16,8 @@ import torch
 from torch.utils import _cxx_pytree as _  # noqa: F401  registers PyTorch's nodes with optree
 from torch.utils import _pytree
 
+from tensorgraft.compiled.captured_objects import slots_of
 from tensorgraft.compiled.function import Boxed, Expanded, Leaves, Structure, call_of, flattening, unflatten_call
-from tensorgraft.compiled.reach import slots_of
 from tensorgraft.compiled.values import exact, is_plain
 
 _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), torch.dtype})

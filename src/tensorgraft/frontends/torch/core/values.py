@@ -19,7 +19,7 @@ import torch
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.places import program_place
+from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import to_array
 from tensorgraft.hub.backend import Backend
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.library import Library
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 
 _library = Library("aten", "IMPL")
@@ -22,7 +22,7 @@ _WIDE = {bool: torch.bool, complex: torch.complex128, float: torch.float64, torc
 
 
 def install() -> None:
-    with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
+    with warning_filters.ignored():  # PyTorch notes the first kernel in a process that replaces another
         for packet in (torch.ops.aten.linspace, torch.ops.aten.logspace):
             for number, which in enumerate(("Scalar_Tensor", "Tensor_Scalar")):
                 op = getattr(packet, which)

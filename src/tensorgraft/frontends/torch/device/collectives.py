@@ -23,9 +23,9 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.schema import Overload
 from tensorgraft.frontends.torch.core.tensors import cell_of, on_device
-from tensorgraft.frontends.torch.device.exchanges import RULES, GroupCall
+from tensorgraft.frontends.torch.device.collective_handles import ComputedWork, TransferredWork
+from tensorgraft.frontends.torch.device.collective_rules import RULES, GroupCall
 from tensorgraft.frontends.torch.device.groups import joint
-from tensorgraft.frontends.torch.device.works import ComputedWork, TransferredWork
 from tensorgraft.frontends.torch.dispatch.autograd import linear_in_parts
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
 

@@ -32,7 +32,7 @@ def exported(t: torch.Tensor) -> Any:
     cell.shared = True
     if isinstance(array, torch.Tensor):
         return array
-    return numpy_to_cpu(xp.to_numpy(array)) if xp.mutable else xp.settled(array)
+    return numpy_to_cpu(xp.to_numpy(array)) if xp.mutable else xp.materialize(array)
 
 
 def export(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +84,7 @@ def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
             array = xp.from_dlpack(ext_tensor)
             if copy:
                 array = xp.copy(array)
-            elif xp.mutable and xp.own(array) is not array and not in_rows(xp, array):
+            elif xp.mutable and xp.ensure_owned(array) is not array and not in_rows(xp, array):
                 if copy is False:
                     raise ValueError("a tensor over memory that is not row-major needs a copy (copy=False)")
                 array = xp.copy(array)

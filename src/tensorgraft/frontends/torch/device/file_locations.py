@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 
 from tensorgraft.frontends.torch.core import devices
-from tensorgraft.frontends.torch_entry.waiting import ENTRY, RECORD
+from tensorgraft.frontends.torch_entry.late_loading import ENTRY, RECORD
 
 _MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.core import devices, state
-from tensorgraft.frontends.torch.device import forking
+from tensorgraft.frontends.torch.device import fork_guard
 from tensorgraft.frontends.torch.device.streams import StreamContext
 from tensorgraft.frontends.torch_entry.classes import Event, Generator, Stream
 
@@ -171,7 +171,7 @@ def synchronize(device: Device = None) -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    return forking.in_bad_fork()
+    return fork_guard.in_bad_fork()
 
 
 def _is_compiled() -> bool:

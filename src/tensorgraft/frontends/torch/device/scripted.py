@@ -19,7 +19,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.nested import map_nested, tensors_in
 from tensorgraft.frontends.torch.device import conversion
-from tensorgraft.frontends.torch_entry.waiting import scripts
+from tensorgraft.frontends.torch_entry.late_loading import scripts
 
 ScriptModule = torch.jit.RecursiveScriptModule
 

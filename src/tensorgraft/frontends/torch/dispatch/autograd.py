@@ -19,7 +19,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch.library import Library
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch_entry.device import raised
@@ -121,7 +121,7 @@ _taken_apart: list[Library] = []  # `linear`, while there are dual tensors of ou
 def linear_in_parts() -> Library:
     """From here on autograd sees the operators that `linear` is of on the CPU, as long as what is returned is kept."""
     library = Library("aten", "IMPL")
-    with warned.ignored():  # PyTorch notes the first kernel in a process that replaces another
+    with warning_filters.ignored():  # PyTorch notes the first kernel in a process that replaces another
         library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
     return library
 

@@ -20,14 +20,14 @@ import torch
 
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
-from tensorgraft.frontends.torch.core.headers import header, imported
 from tensorgraft.frontends.torch.core.nested import tensors_in
+from tensorgraft.frontends.torch.core.new_tensors import header, imported
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
-from tensorgraft.frontends.torch.dispatch.outcome import has_room
+from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan
 from tensorgraft.frontends.torch.dispatch.results import conjugated
 from tensorgraft.hub import tiers
@@ -122,7 +122,7 @@ class ColdOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if not tiered() or (backend is not None and backend.records and backend.recurs(_anywhere(self.name, key))):
+        if not tiered() or (backend is not None and backend.records and backend.is_hot(_anywhere(self.name, key))):
             return MISS
         known = self._signatures.get(key)
         if known is None:

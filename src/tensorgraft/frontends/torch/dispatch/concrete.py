@@ -11,17 +11,17 @@ import torch
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot
-from tensorgraft.frontends.torch.core.layouts import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.result_strides import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.schema import short_name
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, stored
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
-from tensorgraft.frontends.torch.dispatch.outcome import abstract_call, resize_out
-from tensorgraft.frontends.torch.dispatch.outline import Leaf, held_arguments
+from tensorgraft.frontends.torch.dispatch.meta_results import abstract_call, resize_out
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.plan import backend_of, slot_of_call
+from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, held_arguments
 from tensorgraft.frontends.torch.dispatch.program import lay_out, meta_of
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out
 from tensorgraft.frontends.torch.dispatch.results import describe
@@ -73,7 +73,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         raise asked_for_shape(operator.name, tensors) from None
 
     def give(a: Any) -> Any:
-        return from_array(xp.own(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
+        return from_array(xp.ensure_owned(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
 
     rule = LAYOUTS.get(operator.name if operator.kind != "out" or not operator.base else short_name(operator.base))
     operands = {name: a for name, a in kwargs.items() if name not in hidden}

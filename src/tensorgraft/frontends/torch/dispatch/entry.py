@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import generator, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
@@ -24,8 +24,8 @@ from tensorgraft.frontends.torch.dispatch import checks, fallback
 from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator, ColdSignature
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
+from tensorgraft.frontends.torch.dispatch.meta_results import resized_though_refused
 from tensorgraft.frontends.torch.dispatch.offsets import sited, without_offsets
-from tensorgraft.frontends.torch.dispatch.outcome import resized_though_refused
 from tensorgraft.frontends.torch.dispatch.overlap import relation
 from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan, uncompiled
 from tensorgraft.frontends.torch.dispatch.program import sharing
@@ -243,7 +243,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if plan.familiar:
                 arrays = plan.run(*[c.array for c in cells], *inputs)
             else:
-                with warned.remembered():  # what compiles it may import libraries
+                with warning_filters.remembered():  # what compiles it may import libraries
                     arrays = plan.run(*[c.array for c in cells], *inputs)
         except NoQuantizedRuleError:
             raise
@@ -283,7 +283,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
         if now.capture is None and (out := cold.at_once(args, kwargs)) is not MISS:
             return out
         try:
-            with warned.remembered():
+            with warning_filters.remembered():
                 return run_concrete(operator, args, kwargs)
         except NoQuantizedRuleError:
             raise

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from tensorgraft import warned
+from tensorgraft import warning_filters
 from tensorgraft.errors import FallbackError, FallbackWarning, TracedValueError
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
-from tensorgraft.frontends.torch.core.located import refused
+from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
 from tensorgraft.interrupts import together
 
@@ -64,7 +64,7 @@ def set_fallback(mode: str) -> None:
 @functools.cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
     """PyTorch's own decompositions (imported on first use: they are slow to load)."""
-    with warned.remembered():
+    with warning_filters.remembered():
         from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -129,7 +129,7 @@ def announce(name: str) -> None:
             " (TENSORGRAFT_FALLBACK=error, or tensorgraft.torch.set_fallback)."
         )
     if not _counts[name]:
-        warned.warn(
+        warning_filters.warn(
             f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, which copies its arguments there"
             " and its results back. tensorgraft.torch.fallbacks() counts the calls.",
             FallbackWarning,

@@ -104,7 +104,7 @@ def computed(t: Tensor) -> Tensor | None:
         if cell.backend.cold is None:
             return None
         if cell.backend.records:
-            cell.backend.asked()
+            cell.backend.flush()
         return seen(t)
     except NotLent:
         return None

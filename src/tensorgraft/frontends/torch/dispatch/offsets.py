@@ -1,8 +1,8 @@
 """Where tensors begin in their storages, as operands of plans: a plan is for shapes and strides, wherever they are.
 
 A call is known by the offsets of its tensors, too, and so is found as fast as if there were a plan for each; of an
-offset only its form (`anywhere`) is part of a plan's key. Offset 0, which most tensors have, is known to the plan, and
-so are offsets while a program is traced.
+offset only its form (`dynamic_offset`) is part of a plan's key. Offset 0, which most tensors have, is known to the
+plan, and so are offsets while a program is traced.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from tensorgraft import anywhere
-from tensorgraft.anywhere import Form
+from tensorgraft import dynamic_offset
+from tensorgraft.dynamic_offset import Form
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
-from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.frontends.torch.dispatch.overlapping_elements import overlaps_itself
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, array_set, read, write
 
@@ -74,7 +74,9 @@ def _form(
         return None
     if xp.mutable:
         return _MEMORY
-    return anywhere.form_of(shape, strides, offset, numpy_dtype(dtype), tuple(xp.shape(array)), xp.dtype_of(array))
+    return dynamic_offset.form_of(
+        shape, strides, offset, numpy_dtype(dtype), tuple(xp.shape(array)), xp.dtype_of(array)
+    )
 
 
 class Reach:
@@ -99,7 +101,7 @@ class Reach:
         offset = operands[self._at]
         if offset.__class__ is int:  # nothing is traced
             return read(xp, array, self._here(offset))
-        return anywhere.read(xp, array, self._geometry, self._form, offset)
+        return dynamic_offset.read(xp, array, self._geometry, self._form, offset)
 
     def write(self, xp: Backend, array: Array, value: Array, operands: Sequence[Any]) -> Array:
         if self._form is None:
@@ -107,7 +109,7 @@ class Reach:
         offset = operands[self._at]
         if offset.__class__ is int:
             return write(xp, array, self._here(offset), value)
-        return anywhere.write(xp, array, self._geometry, value, self._form, offset)
+        return dynamic_offset.write(xp, array, self._geometry, value, self._form, offset)
 
     def _here(self, offset: int) -> Geometry:
         shape, strides, _, dtype = self._geometry

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from tensorgraft import warned
-from tensorgraft.anywhere import Form
+from tensorgraft import warning_filters
+from tensorgraft.dynamic_offset import Form
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
 from tensorgraft.frontends.torch.core.nested import tensors_in
@@ -21,9 +21,9 @@ from tensorgraft.frontends.torch.core.operator import Operator, keep
 from tensorgraft.frontends.torch.core.settings import deterministic
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, maker
 from tensorgraft.frontends.torch.dispatch import checks, rehearsal
-from tensorgraft.frontends.torch.dispatch.outcome import abstract_call
-from tensorgraft.frontends.torch.dispatch.outline import Outline, make_outline, outline_key, pointwise
+from tensorgraft.frontends.torch.dispatch.meta_results import abstract_call
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
+from tensorgraft.frontends.torch.dispatch.plan_template import Outline, make_outline, outline_key, pointwise
 from tensorgraft.frontends.torch.dispatch.program import make_program
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out, refuse
 from tensorgraft.frontends.torch.dispatch.results import Result, Structure, describe
@@ -75,7 +75,7 @@ def make_plan(
     outline: Outline | None = operator.outlines.get(key)
     if outline is not None:
         return _make_plan(operator, args, kwargs, forms, computing, moved, names, key, outline)
-    with warned.remembered():  # PyTorch imports half of itself for a meta function that is written in Python
+    with warning_filters.remembered():  # PyTorch imports half of itself for a meta function that is written in Python
         return _make_plan(operator, args, kwargs, forms, computing, moved, names, key, None)
 
 

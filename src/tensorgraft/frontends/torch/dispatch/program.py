@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tensorgraft.anywhere import Form
+from tensorgraft.dynamic_offset import Form
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.operator import Operator
@@ -23,8 +23,8 @@ from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geomet
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
 from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
-from tensorgraft.frontends.torch.dispatch.order import Step, write_step, write_steps
-from tensorgraft.frontends.torch.dispatch.outline import Leaf, Outline, leaves
+from tensorgraft.frontends.torch.dispatch.overlapping_elements import Step, write_step, write_steps
+from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, Outline, leaves
 from tensorgraft.frontends.torch.dispatch.results import Conjugate, Result, Structure, describe
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -141,7 +141,7 @@ def make_program(
                     if xp.shape(value) != geometry.shape:
                         value = xp.broadcast_to(value, geometry.shape)
                     if several and mutable:  # a write may be repeated
-                        value = xp.own(value)
+                        value = xp.ensure_owned(value)
                     values.append((index, at, geometry, None if order is None else order[turn], value))
             if turn == rounds - 1:  # what may fail comes before the first write
                 new = laid(list(flatten(out))[len(aims) :])
@@ -309,6 +309,6 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
             return write(xp, room, Geometry(size, stride, 0, to), array)
         if moves:
             array = xp.permute_dims(array, order)
-        return xp.own(array) if xp.mutable else array
+        return xp.ensure_owned(array) if xp.mutable else array
 
     return layer

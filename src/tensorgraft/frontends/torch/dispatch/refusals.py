@@ -14,8 +14,8 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors_in
 from tensorgraft.frontends.torch.core.operator import INDICES, OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch import rehearsal
-from tensorgraft.frontends.torch.dispatch.asking import ROOM, heard, to_meta
 from tensorgraft.frontends.torch.dispatch.memory import to_cpu
+from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM, heard, to_meta
 
 Tensor = torch.Tensor
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.dispatch.order import overlaps_itself
+from tensorgraft.frontends.torch.dispatch.overlapping_elements import overlaps_itself
 from tensorgraft.storage import contiguous_strides, is_dense
 
 Tensor = torch.Tensor

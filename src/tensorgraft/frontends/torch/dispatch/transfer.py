@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.core import placed, state
+from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.settings import fills
@@ -233,7 +233,7 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
             flat = xp.reshape(cell.array, (math.prod(xp.shape(cell.array)),))
             flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
             grown = xp.pad(flat, _unwritten(x.dtype) if fills() else 0, [(0, needed - xp.shape(flat)[0], 0)])
-        storage = from_array(xp.own(grown), slot_at(x.device.index)).untyped_storage()
+        storage = from_array(xp.ensure_owned(grown), slot_at(x.device.index)).untyped_storage()
     return set_storage(x, storage, offset, shape, stride)
 
 
@@ -384,7 +384,7 @@ def zeros_like(
     if new.device.type != TYPE:
         return new.zero_()
     new = _zeroed(new)
-    placed.follow(new, x)
+    sharded_tensors.follow(new, x)
     return new
 
 

@@ -16,7 +16,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import control_flow
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of
-from tensorgraft.frontends.torch.core.places import Place
+from tensorgraft.frontends.torch.core.source_location import Place
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import from_array, to_array
 from tensorgraft.frontends.torch.dispatch import fallback

@@ -19,7 +19,7 @@ from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.compiled.host import on_host
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
-from tensorgraft.frontends.torch.compiled.watch import HostWatch
+from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array

@@ -14,13 +14,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import schema
-from tensorgraft.frontends.torch.core.layouts import LAYOUTS
 from tensorgraft.frontends.torch.core.nested import flatten, map_nested
+from tensorgraft.frontends.torch.core.result_strides import LAYOUTS
 from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
-from tensorgraft.frontends.torch.dispatch.asking import to_meta
 from tensorgraft.frontends.torch.dispatch.program import lay_out
+from tensorgraft.frontends.torch.dispatch.quiet_calls import to_meta
 from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.frontends.torch.quantized import cpu
 from tensorgraft.frontends.torch.quantized.numbers import copied, on_numbers, outside, same_device

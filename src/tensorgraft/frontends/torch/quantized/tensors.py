@@ -40,7 +40,7 @@ def dequantize(t: torch.Tensor) -> torch.Tensor:
         with policy.meant():
             return t * 1
     place, array = read(t)
-    return tensor_at(place, place.backend.own(array) if place.backend.mutable else array)
+    return tensor_at(place, place.backend.ensure_owned(array) if place.backend.mutable else array)
 
 
 def host(t: torch.Tensor) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.tensorflow.counted import compacted
+from tensorgraft.frontends.tensorflow.counted_rows import compacted
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div

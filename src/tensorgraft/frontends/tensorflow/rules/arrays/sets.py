@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.tensorflow.counted import compacted
+from tensorgraft.frontends.tensorflow.counted_rows import compacted
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import batch_to_space_nd, ints, space_to_batch_nd
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host

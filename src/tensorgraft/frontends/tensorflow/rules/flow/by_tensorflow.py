@@ -16,9 +16,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.tensorflow.function_graphs import operation_of
 from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.operation import EagerOperation
-from tensorgraft.frontends.tensorflow.reading import operation_of
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import called, on_the_host, specs_of
 from tensorgraft.frontends.tensorflow.values import TracedText, is_known, on_strings

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.errors import ShapeError, TracedValueError
-from tensorgraft.frontends.tensorflow.carried import Carried, abstractly, traced
-from tensorgraft.frontends.tensorflow.cells import written
-from tensorgraft.frontends.tensorflow.counted import of_both, of_counts, with_counts
-from tensorgraft.frontends.tensorflow.counting import counted
+from tensorgraft.frontends.tensorflow.branch_residuals import KeptOfBranches, of_side
+from tensorgraft.frontends.tensorflow.counted_rows import of_both, of_counts, with_counts
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
-from tensorgraft.frontends.tensorflow.kept import KeptOfBranches, of_side
+from tensorgraft.frontends.tensorflow.loop_carry import Carried, abstractly, traced
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import failed
+from tensorgraft.frontends.tensorflow.trip_count import counted
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, all_the_same, is_known, lifted
+from tensorgraft.frontends.tensorflow.written_variables import written
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.tensorflow.counted import COUNTED, CountedRule, aligned, is_counted
+from tensorgraft.frontends.tensorflow.counted_rows import COUNTED, CountedRule, aligned, is_counted
 from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rules.mathematics import elementwise as _elementwise
 from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, is_known, lifted

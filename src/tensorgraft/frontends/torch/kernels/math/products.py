@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.frontends.torch.core.layouts import column_major
+from tensorgraft.frontends.torch.core.result_strides import column_major
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import number, wide
 from tensorgraft.hub import dtypes

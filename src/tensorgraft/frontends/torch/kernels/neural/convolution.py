@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.core.layouts import formatted
+from tensorgraft.frontends.torch.core.result_strides import formatted
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes

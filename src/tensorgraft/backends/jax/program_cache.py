@@ -1,0 +1,202 @@
+"""Compiled programs in memory: as many as are in use, the least recently used ones go.
+
+XLA keeps 1.2 to 3 MB of the host's memory for each program that it has compiled or loaded, however small (jaxlib
+0.10.2 on a CPU), and `jax.jit` lets go of none before there are thousands. A `KeptProgram` that has not been called for
+long gives up what is compiled of it, and is compiled again, or loaded from the cache on disk, when it is called. Where
+programs come back that had gone, more are kept: a training step of 600 operators is not compiled anew at every step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax._src import core
+
+from tensorgraft.backends.jax import effort
+from tensorgraft.backends.jax.sharding import global_programs
+from tensorgraft.backends.jax.sharding.meshes import on_several_meshes
+
+# in other traces a program is its operations. Since JAX 0.11 `True` means that XLA sees none of the call
+INLINE: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
+LEAST = 128  # programs that may always stay: some 200 MB
+MOST = 2048  # that may stay where programs come back
+_EVERY = 32  # new programs from one look at them to the next
+_OF_ONE = 64  # signatures of one function beyond which it goes although it is in use: only some of them are
+_OFTEN = 8  # programs of those new ones that have come back: there were too few
+
+Signature = tuple[Any, ...]
+
+
+class NotSmall(Exception):
+    """A signature for which a program that was small is not."""
+
+
+class KeptProgram:
+    """A function as `jax.jit` compiles it, once for each signature that it is called with. `options` are `jax.jit`'s.
+
+    Whoever calls it says so (`used`), and takes `jitted`, `renewed()` where that is None, and `fully(error)` where it
+    raises NotSmall or ValueError; or calls the program, which does all this.
+    """
+
+    __slots__ = ("__weakref__", "_fn", "_full", "_options", "_small", "forget", "gone", "jitted", "signatures", "used")
+
+    def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
+        self._fn = fn
+        self._options = options
+        self._full: Any = None
+        self._small = not options.get("donate_argnums") and not options.get("compiler_options")
+        self.signatures: set[Signature] = set()  # that are compiled
+        self.gone: set[Signature] = set()  # that were
+        self.used = True
+        self.jitted: Any = None
+        self.forget: Callable[[], None] | None = None  # what others keep of what is compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.used = True
+        try:
+            return (self.jitted or self.renewed())(*args, **kwargs)
+        except (NotSmall, ValueError) as error:
+            return self.fully(error, args)(*args, **kwargs)
+
+    def renewed(self) -> Any:
+        """As a new function: what JAX keeps of the one before goes with it."""
+        fn, this = self._fn, weakref.ref(self)
+
+        @functools.wraps(fn)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            program = this()
+            if program is not None and _compiling():
+                signature = _signature(args, kwargs)
+                look = program._small and signature not in program.signatures
+                if look and not effort.least(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
+                    raise NotSmall
+                _shelf.add(program, signature)
+            return fn(*args, **kwargs)
+
+        full = global_programs.jit(traced, **self._options)
+        if not self._small or not effort.matters():
+            self._small = False
+            self.jitted = self._full = full
+            return full
+
+        def first(*args: Any, **kwargs: Any) -> Any:
+            program = this()
+            if program is None or not core.trace_state_clean():  # a program in a trace has no options of its own
+                return full(*args, **kwargs)
+            program._small = False
+            program._small = effort.least(full.trace(*args, **kwargs).jaxpr.jaxpr)
+            if program._small:
+                program.jitted = global_programs.jit(
+                    traced, **program._options | {"compiler_options": effort.options()}
+                )
+            else:
+                program.jitted = full
+            return program.jitted(*args, **kwargs)
+
+        self.jitted, self._full = first, full
+        return first
+
+    def fully(self, error: Exception, args: Sequence[Any]) -> Any:
+        """From now on with all of XLA's optimisations: one of its signatures is not small, or it is part of a trace.
+        Raises the error of a call with `args` that came of something else."""
+        if (apart := on_several_meshes(error, args)) is not None:
+            raise apart from None
+        full = self._full
+        if not self._small or full is None or (core.trace_state_clean() and not isinstance(error, NotSmall)):
+            raise error
+        self._small = False
+        self.jitted = full
+        return full
+
+    def drop(self) -> None:
+        self.jitted = self._full = None
+        if self.forget is not None:
+            self.forget()
+        self.gone = self.signatures if len(self.gone) > MOST else self.gone | self.signatures
+        self.signatures = set()
+
+
+class _Shelf:
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a program may be collected, and another traced, while one is added
+        self._programs: dict[
+            weakref.ref[KeptProgram], None
+        ] = {}  # in the order in which they were last seen to be used
+        self._new = self._back = 0
+        self.room = LEAST
+
+    def add(self, program: KeptProgram, signature: Signature) -> None:
+        with self._lock:
+            if signature in program.signatures:  # traced to look at it, and then to compile it
+                return
+            self._programs.setdefault(weakref.ref(program, self._forget), None)
+            self._back += signature in program.gone
+            program.signatures.add(signature)
+            self._new += 1
+            if self._new >= _EVERY:
+                self._look()
+
+    def _forget(self, ref: weakref.ref[KeptProgram]) -> None:
+        self._programs.pop(ref, None)
+
+    def _look(self) -> None:
+        """Drop those that were not called since the last look, oldest first, until there is room."""
+        if self._back >= _OFTEN:
+            self.room = min(2 * self.room, MOST)
+        elif not self._back:
+            self.room = max(LEAST, self.room - _EVERY // 2)
+        self._new = self._back = 0
+        known = [(ref, p) for ref in list(self._programs) if (p := ref()) is not None]
+        excess = sum(len(p.signatures) for _, p in known) - self.room
+        if excess <= 0:
+            return
+        for ref, program in known:
+            if excess <= 0:
+                break
+            if program.used and len(program.signatures) <= _OF_ONE:
+                program.used = False
+                self._programs[ref] = self._programs.pop(ref, None)
+            else:
+                excess -= len(program.signatures)
+                program.drop()
+                self._programs.pop(ref, None)
+        _give_back()
+
+    def count(self) -> int:
+        return sum(len(p.signatures) for ref in list(self._programs) if (p := ref()) is not None)
+
+
+_shelf = _Shelf()
+count = _shelf.count  # compiled programs that are kept
+
+
+def _compiling() -> bool:
+    """A function is being traced for itself, and not as a part of another (nor run as it is, which `jax_debug_nans`
+    does to find the operation)."""
+    return isinstance(getattr(core.trace_ctx.trace, "parent_trace", None), core.EvalTrace)
+
+
+def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    return structure, *(x.aval if isinstance(x, jax.core.Tracer) else repr(x) for x in leaves)
+
+
+@functools.cache
+def _trim() -> Callable[[int], int] | None:
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # the C library is not glibc
+        return ctypes.CDLL(None).malloc_trim
+    return None
+
+
+def _give_back() -> None:
+    """glibc keeps what is freed between blocks that are in use: asked, it gives the pages back, in about 5 ms."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,99 @@
+"""Whether the processes of a group call the same collective: asked of each other before anything is exchanged.
+
+XLA exchanges what it is given. Where shapes differ, or collectives, that is a wrong result, a wait, or the end of a
+process. So the processes compare in words what they are about to call, by way of JAX's coordination service, the first
+time that one of them calls it: that takes some milliseconds. Later calls that look the same are compared where they
+have waited for some seconds (`overdue`), and with TORCH_DISTRIBUTED_DEBUG=DETAIL always.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+
+from tensorgraft.backends.jax.sharding import processes
+from tensorgraft.backends.jax.sharding.collective_timeout import watched
+
+_lock = threading.Lock()
+_calls: Counter[tuple[int, ...]] = Counter()  # of each group, by its devices
+_agreed: dict[tuple[int, ...], set[Hashable]] = {}
+_compared: dict[tuple[int, ...], str] = {}  # of each group, where the service has the last comparison
+_NOTHING = "nothing within {:g} s"
+_MARGIN = 5.0  # seconds that the others wait for the first of them longer than that one does
+
+
+def agreed(
+    devices: tuple[int, ...], signature: Hashable, words: Callable[[], str], seconds: float
+) -> contextlib.AbstractContextManager[Callable[[Sequence[Any]], None]]:
+    """The context of a call of all processes of a group, which begins when all call the same, where this one has not
+    called it before.
+
+    Raises RuntimeError, in each of them, where they do not, or where one does not come in `seconds`."""
+    with _lock:
+        _calls[devices] += 1
+        number, known = _calls[devices], _agreed.setdefault(devices, set())
+    call = _Call(devices, number, words, seconds)
+    if signature not in known or os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
+        if verdict := call.verdict(lambda: False):
+            raise RuntimeError(verdict)
+        known.add(signature)
+    return watched(call.verdict, words, seconds)
+
+
+class _Call:
+    """One call of a group. Its first process reads what each of the others says, and tells them what is wrong."""
+
+    def __init__(self, devices: tuple[int, ...], number: int, words: Callable[[], str], seconds: float) -> None:
+        self._devices, self._number, self._words, self._seconds = devices, number, words, seconds
+        self._until = time.monotonic() + seconds
+        self._at = f"tensorgraft/collectives/{','.join(map(str, devices))}/{number}"
+
+    def verdict(self, stop: Callable[[], bool]) -> str:
+        """What is wrong; "" for nothing, and where it does not matter any more, as `stop` says."""
+        client = processes.client()
+        own = {d.id for d in jax.local_devices()}
+        rank = next(r for r, device in enumerate(self._devices) if device in own)
+        if rank:
+            client.key_value_set(f"{self._at}/{rank}", self._words(), allow_overwrite=True)
+            said = self._get("said", _MARGIN, stop)
+            if said is None and not stop():
+                return self._wrong({rank: self._words(), 0: _NOTHING.format(self._seconds)})
+            return (said or "").removeprefix("=")
+        calls = {0: self._words()}
+        for other in range(1, len(self._devices)):
+            said = self._get(str(other), 0, stop)
+            if said is None and stop():
+                return ""
+            calls[other] = _NOTHING.format(self._seconds) if said is None else said
+            if said is None:
+                break  # the others wait no longer
+        if len(calls) == len(self._devices) and (before := _compared.get(self._devices)) is not None:
+            client.key_value_delete(f"{before}/")  # all have read it, or they would not be here
+        _compared[self._devices] = self._at
+        verdict = self._wrong(calls) if len(set(calls.values())) > 1 else ""
+        # the service keeps no empty values
+        client.key_value_set(f"{self._at}/said", f"={verdict}", allow_overwrite=True)
+        return verdict
+
+    def _wrong(self, calls: dict[int, str]) -> str:
+        lines = "\n".join(f"  process {rank} calls {words}" for rank, words in sorted(calls.items()))
+        return f"the processes of a group do not call the same collective (its call {self._number}):\n{lines}"
+
+    def _get(self, key: str, margin: float, stop: Callable[[], bool]) -> str | None:
+        while (left := self._until + margin - time.monotonic()) > 0 and not stop():
+            try:
+                said: str = processes.client().blocking_key_value_get(
+                    f"{self._at}/{key}", max(1, int(1000 * min(left, 1.0)))
+                )
+                return said
+            except jax.errors.JaxRuntimeError as error:
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise
+        return None

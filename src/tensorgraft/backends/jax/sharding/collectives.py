@@ -1,0 +1,56 @@
+"""Collectives between processes, computed by XLA (`hub.collectives`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from tensorgraft.backends.jax.operation import is_tracing
+from tensorgraft.backends.jax.sharding import processes
+from tensorgraft.backends.jax.sharding.collective_matching import agreed
+from tensorgraft.backends.jax.sharding.process_programs import Across, at_home, computed
+from tensorgraft.backends.jax.sharding.traced_collectives import in_trace
+from tensorgraft.hub.collectives import WHOLE, CollectiveCall, Group, in_words
+
+Array = Any
+
+
+class JaxCollectives:
+    if TYPE_CHECKING:
+        device: Any
+
+    def joined_as(self) -> int | None:
+        return self.device.id if processes.count() > 1 else None
+
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+        if group.size == 1 or not all(x.size for x in arrays):
+            return tuple(
+                at_home(what, x, group.size) if group.size == 1 or not x.size else self.collective(what, [x], group)[0]
+                for x in arrays
+            )
+        if is_tracing():
+            return in_trace(what, arrays, group)
+        results = _eager(what, group.devices, group)(*arrays)
+        return tuple(x if x.device == self.device else jax.device_put(x, self.device) for x in results)
+
+
+@functools.lru_cache(maxsize=1024)
+def _eager(what: CollectiveCall, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
+    n = group.size
+
+    def agreement(arrays: Sequence[Array]) -> Any:
+        shapes = [(x.shape, x.dtype) for x in arrays]
+        return agreed(devices, (what, *shapes), lambda: in_words(what, shapes, str(list(group.ranks))), group.seconds)
+
+    return _along(devices).compiled(lambda *xs: tuple(computed(what, x, (WHOLE,), n) for x in xs), agreement)
+
+
+@functools.lru_cache(maxsize=256)
+def _along(devices: tuple[int, ...]) -> Across:
+    by_id = {d.id: d for d in jax.devices()}
+    return Across(Mesh(np.array([by_id[i] for i in devices]), (WHOLE,)))

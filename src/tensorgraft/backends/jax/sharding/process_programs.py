@@ -1,0 +1,147 @@
+"""Programs of several processes, each of which has a device in them and arrays of its own.
+
+The arrays of a process are its own, and lie on its device. For a program of all processes they count as replicated, for
+which JAX takes pieces whose values differ; inside, `lax`'s collectives along the axes of a mesh see each process's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax._src.array import ArrayImpl
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from tensorgraft import warning_filters
+from tensorgraft.backends.jax.quotient import quotient
+from tensorgraft.backends.jax.sharding.gloo_output import without_connections
+from tensorgraft.hub.collectives import CollectiveCall
+
+Array = Any
+
+_OF_BOOLS = {"sum": "or", "max": "or", "product": "and", "min": "and"}
+_OF_ROWS: dict[str, Callable[[Array], Array]] = {  # XLA has no such collectives
+    "product": lambda rows: lax.reduce_prod(rows, (0,)),
+    "and": lambda rows: lax.reduce_and(rows, (0,)),
+    "or": lambda rows: lax.reduce_or(rows, (0,)),
+    "xor": lambda rows: lax.reduce_xor(rows, (0,)),
+}
+
+
+def computed(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
+    """A collective of an array of this process, among the `n` that lie along `axes`."""
+    if what.kind == "all_gather":
+        return lax.all_gather(x, axes)
+    if what.kind == "all_to_all":
+        return lax.all_to_all(x, axes, 0, 0)
+    if what.kind == "broadcast":
+        bits, back = _bits(x)
+        here = lax.axis_index(axes) == what.root
+        return back(lax.psum(jnp.where(here, bits, jnp.zeros_like(bits)), axes))
+    if what.kind == "reduce_scatter":
+        if what.reduction in ("sum", "avg") and x.dtype != np.bool_:
+            return _average(what, lax.psum_scatter(x, axes), n)
+        return lax.dynamic_index_in_dim(_reduced(what, x, axes, n), lax.axis_index(axes), keepdims=False)
+    return _reduced(what, x, axes, n)
+
+
+def at_home(what: CollectiveCall, x: Array, n: int) -> Array:
+    """A collective for which nobody else is needed: in a group of one, or of no elements."""
+    if what.kind == "all_gather":
+        return jnp.broadcast_to(x, (n, *x.shape))
+    return x[0] if what.kind == "reduce_scatter" else x
+
+
+def _reduced(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
+    name = _OF_BOOLS.get(what.reduction, what.reduction) if x.dtype == np.bool_ else what.reduction
+    if name in ("sum", "avg"):
+        return _average(what, lax.psum(x, axes), n)
+    if name in ("min", "max"):
+        return (lax.pmin if name == "min" else lax.pmax)(x, axes)
+    return _OF_ROWS[name](lax.all_gather(x, axes))
+
+
+def _average(what: CollectiveCall, total: Array, n: int) -> Array:
+    if what.reduction != "avg":
+        return total
+    if total.dtype.kind == "c":  # divided as complex numbers, they are rounded more than once
+        return lax.complex(quotient(total.real, n), quotient(total.imag, n))
+    return lax.div(total, jnp.asarray(n, total.dtype)) if total.dtype.kind in "iu" else quotient(total, n)
+
+
+def _bits(x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Integers, which a sum with zeros leaves as they are, and the way back."""
+    dtype = x.dtype
+    if dtype == np.bool_:
+        return x.astype(np.uint8), lambda bits: bits.astype(dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return x, lambda bits: bits
+    if dtype.kind != "c":
+        unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
+        return lax.bitcast_convert_type(x, unsigned), lambda bits: lax.bitcast_convert_type(bits, dtype)
+    parts, together = _bits(jnp.stack([x.real, x.imag]))
+    return parts, lambda bits: lax.complex(*together(bits))
+
+
+class Across:
+    """Programs that run on every device of a mesh at once, each of which is of another process."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.devices = tuple(d.id for d in mesh.devices.flat)
+        self._sharding = NamedSharding(mesh, PartitionSpec())
+        (self.here,) = self._sharding.addressable_devices
+        self._own = SingleDeviceSharding(self.here)
+
+    def each(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """The program in which each process computes `fn` of arrays of its own."""
+        p = PartitionSpec()
+        return jax.shard_map(fn, mesh=self.mesh, in_specs=p, out_specs=p, check_vma=False)
+
+    def out(self, arrays: Sequence[Array]) -> list[Array]:
+        """This process's arrays, as such a program takes them."""
+        mine = [x if getattr(x, "sharding", None) == self._own else jax.device_put(x, self.here) for x in arrays]
+        return [ArrayImpl(x.aval, self._sharding, [x], committed=True, _skip_checks=True) for x in mine]
+
+    def compiled(
+        self,
+        fn: Callable[..., tuple[Array, ...]],
+        agree: Callable[[Sequence[Array]], contextlib.AbstractContextManager[Callable[[Sequence[Array]], None]]],
+        scope: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        donate: Sequence[int] = (),
+        options: dict[str, Any] | None = None,
+    ) -> Callable[..., tuple[Array, ...]]:
+        """`each(fn)`, compiled; called with arrays of this process, and gives such. Before it runs, the processes agree
+        on it."""
+        program = jax.jit(self.each(fn), donate_argnums=tuple(donate), compiler_options=options)
+        ran: set[Any] = set()
+
+        def run(*arrays: Array) -> tuple[Array, ...]:
+            with agree(arrays) as gives, scope():
+                pieces = self.out(arrays)
+                looks = tuple((x.shape, x.dtype, x.weak_type) for x in pieces)
+                if looks in ran:
+                    results = program(*pieces)
+                else:
+                    # `donate` allows, it does not ask: XLA says where it found no use for the memory
+                    silent = warning_filters.ignored("Some donated buffers were not usable")
+                    with warning_filters.remembered(), silent, without_connections():
+                        results = jax.block_until_ready(program(*pieces))
+                    ran.add(looks)
+                gives(results)
+            return self.back(results)
+
+        return run
+
+    def lowered(self, fn: Callable[..., Any], arrays: Sequence[Array], **options: Any) -> Any:
+        return jax.jit(self.each(fn), **options).lower(*self.out(arrays))
+
+    @staticmethod
+    def back(arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """This process's arrays, of what it gave."""
+        return tuple(x._arrays[0] for x in arrays)

@@ -1,0 +1,114 @@
+"""Collectives between processes inside a program that is being traced.
+
+A process's program is traced as any other; where it meets a collective, `lax` is told of the axes along which the
+group's processes lie. The trace done, it runs on the devices of a mesh that has the axes which were met.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax._src.core import extend_axis_env_nd
+from jax.sharding import Mesh
+
+from tensorgraft.backends.jax.operation import Tracer
+from tensorgraft.backends.jax.sharding.collective_matching import agreed
+from tensorgraft.backends.jax.sharding.process_programs import Across, computed
+from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.collectives import CollectiveCall, Group, World, in_words
+
+Array = Any
+
+
+class Meeting:
+    """The collectives of one program."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []  # each collective, in order
+        self._world: World | None = None
+        self._axes: dict[str, int] = {}  # of all processes
+        self._met: dict[str, Group] = {}  # axes of the mesh of all, each with a group that has it
+        self._apart: dict[str, Group] = {}  # groups that are no axes of it
+
+    @property
+    def across(self) -> Across | None:
+        """The devices that the program runs on: those with which this process has a group. None without collectives.
+
+        Raises TracedValueError for groups that are no axes of one mesh."""
+        if self._world is None:
+            return None
+        if len(self._apart) > 1 or (self._apart and self._met):
+            groups = sorted({str(list(g.ranks)) for g in (*self._apart.values(), *self._met.values())})
+            raise TracedValueError(
+                f"collectives among processes {' and '.join(groups)} in one compiled function: its program runs on one"
+                " mesh of processes, of which these groups are no axes. Compile the parts apart, or make the groups by"
+                " init_device_mesh"
+            )
+        for name, group in self._apart.items():
+            return Across(_mesh(group.devices, (group.size,), (name,)))
+        sizes = list(self._axes.values())
+        here = np.unravel_index(self._world.rank, sizes)
+        index = tuple(slice(None) if name in self._met else int(at) for name, at in zip(self._axes, here, strict=True))
+        ranks = np.arange(len(self._world)).reshape(sizes)[index]
+        devices = tuple(self._world.device_of(int(r)) for r in ranks.flat)
+        return Across(_mesh(devices, ranks.shape, tuple(name for name in self._axes if name in self._met)))
+
+    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+        if self._world is None:
+            self._world, self._axes = group.world, group.world.axes()
+        names = group.world.axes_of(group)
+        if names and all(name in self._axes for name in names):
+            self._met |= dict.fromkeys(names, group)
+            sizes = [self._axes[name] for name in names]
+            where = f"{group.size} processes, {group.ranks[1] - group.ranks[0]} apart"  # so say all on the mesh
+        else:
+            names, sizes = (str(group.ranks),), [group.size]
+            self._apart[names[0]] = group
+            where = f"{list(group.ranks)}"
+        self.words.append(in_words(what, [(x.shape, x.dtype) for x in arrays], where))
+        with extend_axis_env_nd(list(zip(names, sizes, strict=True))):
+            # of what is no tracer `lax.psum` takes for granted that it is the same everywhere
+            traced = [x if isinstance(x, Tracer) else lax.optimization_barrier(x) for x in arrays]
+            return tuple(computed(what, x, names, group.size) for x in traced)
+
+    def agreement(self, across: Across) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
+        """Around a run of the program: before the first one, the processes compare what collectives they have in it."""
+        seconds = max(group.seconds for group in (*self._met.values(), *self._apart.values()))
+        words = f"a compiled function with {len(self.words)} collectives: {'; '.join(self.words)}"
+        return lambda _: agreed(across.devices, words, lambda: words, seconds)
+
+
+def _mesh(devices: tuple[int, ...], shape: tuple[int, ...], names: tuple[str, ...]) -> Mesh:
+    by_id = {d.id: d for d in jax.devices()}
+    return Mesh(np.array([by_id[i] for i in devices]).reshape(shape), names)
+
+
+class _Thread(threading.local):
+    meetings: tuple[Meeting, ...] = ()
+
+
+_now = _Thread()
+
+
+@contextlib.contextmanager
+def met() -> Iterator[Meeting]:
+    """While a program is traced: what has its collectives."""
+    before = _now.meetings
+    _now.meetings = (*before, Meeting())
+    try:
+        yield _now.meetings[-1]
+    finally:
+        _now.meetings = before
+
+
+def in_trace(what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+    """Raises TracedValueError in what is traced, and is no compiled function."""
+    if not _now.meetings:
+        raise TracedValueError(f"{what} between processes is a part of compiled functions, not of other transforms")
+    return _now.meetings[-1].collective(what, arrays, group)

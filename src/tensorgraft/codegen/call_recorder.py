@@ -1,0 +1,73 @@
+"""What a front end sees of a program that it traces: which functions are being called, and what their variables are."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorgraft.codegen.frames import Called
+
+
+@dataclass
+class ProgramWatch(ABC):
+    """What was seen. A front end says whose files are the user's, and what a value of a variable is known by."""
+
+    called: list[Called] = field(default_factory=list)
+    names: dict[Any, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
+    _around: list[int] = field(default_factory=list)
+
+    @abstractmethod
+    def is_users(self, path: str) -> bool:
+        """A file of the program, or of a library's layers."""
+
+    @abstractmethod
+    def key_of(self, name: str, x: Any) -> Any:
+        """What is traced under the name of a variable; None for anything else."""
+
+    def around(self) -> Called | None:
+        """The call that is going on."""
+        return self.called[self._around[-1]] if self._around else None
+
+    @contextlib.contextmanager
+    def of_variables(self) -> Iterator[None]:
+        """Looks at the variables of the user's functions."""
+        before = sys.gettrace()
+        sys.settrace(self._entered)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _entered(self, frame: Any, event: str, arg: Any) -> Any:
+        if not self.is_users(frame.f_code.co_filename):
+            return None
+        seen = {name: id(x) for name, x in frame.f_locals.items()}
+
+        def line(frame: Any, event: str, arg: Any) -> Any:
+            for name, x in frame.f_locals.items():
+                if seen.get(name) != id(x):
+                    seen[name] = id(x)
+                    key = None if name.startswith((".", "__")) else self.key_of(name, x)
+                    if key is not None:
+                        here = self._around[-1] if self._around else -1
+                        self.names.setdefault(key, {}).setdefault(here, name)
+            return line
+
+        return line
+
+
+def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The arguments of a call by name, those of `**kwargs` by theirs; none where the signature is not known."""
+    try:
+        named = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return []
+    flat: list[tuple[str, Any]] = []
+    for name, value in named.items():
+        flat.extend(value.items() if name == "kwargs" and isinstance(value, dict) else [(name, value)])
+    return flat

@@ -1,0 +1,348 @@
+"""What a function of a program reaches, under the names that the program has for it: `model.head.weight`,
+`self.optimizer`, `batch['ids']`."""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import inspect
+import os
+import sys
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from contextvars import ContextVar
+from operator import is_
+from typing import Any
+from weakref import ReferenceType
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.lookups import Lookups, content_of
+from tensorgraft.compiled.source_location import OURS
+from tensorgraft.compiled.values import is_scalar, same
+
+Named = tuple[str, Any]
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
+MOST, _MOST_OBJECTS = 1 << 14, 100_000  # objects, and elements of one container: what lies beyond is not looked at
+_LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_FRAMEWORKS = frozenset(
+    ("torch", "jax", "jaxlib", "numpy", "scipy", "tensorflow", "keras", "tensorgraft", "optree", "ml_dtypes")
+)
+_FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
+_CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias, types.CodeType)
+
+
+class Reached:
+    """What a function reaches at once: by its closure, its globals and the object it is a method of."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fixed: list[Any] = []
+        self._names: list[str] = []
+        self._variables = Lookups()
+        self._variable_names: list[str] = []
+        self._find(fn)
+
+    def _find(self, fn: Any) -> None:
+        if isinstance(fn, types.MethodType):
+            self.fixed.append(fn.__self__)
+            self._names.append("self")
+            fn = fn.__func__
+        if isinstance(fn, functools.partial):
+            self._find(fn.func)
+            self.fixed += [*fn.args, *fn.keywords.values()]
+            self._names += [*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords]
+        elif isinstance(fn, types.FunctionType):
+            names = dict.fromkeys(_globals_of(fn.__code__))
+            self._variables = Lookups([(fn.__globals__, name) for name in names], fn.__closure__ or ())
+            self._variable_names = [*names, *fn.__code__.co_freevars]
+        else:
+            self.fixed.append(fn)
+            self._names.append(type(fn).__name__)
+
+    def names(self) -> list[str]:
+        """The program's names for what `now` finds."""
+        return [*self._names, *self._variable_names]
+
+    def now(self) -> list[Any]:
+        """The objects, in an order that stays the same; ABSENT for variables that are not there."""
+        return [*self.fixed, *self._variables.now()] if self.fixed else self._variables.now()
+
+
+def _globals_of(code: types.CodeType) -> Iterable[str]:
+    """The global names that code reads, functions inside it included."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _globals_of(constant)
+
+
+# ---- further -------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A container, and what was in it, with the program's names, which are `[k]` where there are none."""
+
+    def __init__(
+        self,
+        name: str,
+        of: Any,
+        now: Callable[[], list[Any]],
+        names: list[str] | None = None,
+        lookups: Lookups | None = None,
+    ) -> None:
+        """`lookups`: what `now` begins with, where that is all that can change."""
+        self.name, self.of, self.now, self.names, self.lookups = name, of, now, names, lookups
+        self.before = now()
+
+    def holds(self) -> bool:
+        """It holds the same objects, or equal plain values."""
+        now = self.now()
+        if len(now) != len(self.before):
+            return False
+        return all(map(is_, now, self.before)) or all(map(same, now, self.before))
+
+    def children(self) -> Iterator[Named]:
+        names = self.names if self.names is not None else [f"[{k}]" for k in range(len(self.before))]
+        return ((f"{self.name}{key}", child) for key, child in zip(names, self.before, strict=True))
+
+
+def walk(
+    roots: Iterable[Named], seen: dict[int, Any] | None = None, modules: bool = False
+) -> Iterator[tuple[str, Any, Held | None]]:
+    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once. `modules`:
+    those of PyTorch are looked into, too."""
+    seen = {} if seen is None else seen
+    queue = deque(roots)
+    while queue and len(seen) < MOST:
+        name, value = queue.popleft()
+        if is_scalar(value) or _is_closed(value) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        held = None if framework_of(value) is not None else _held(name, value, in_library)
+        if held is None and modules and _is_module(value):
+            held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
+        elif modules and is_of_program(value) and (held is None or isinstance(value, tuple)):
+            attributes = _attributes(name, value)
+            if held is not None:
+                queue.extend(held.children())
+            held = attributes
+        if held is not None and len(held.before) > MOST:
+            continue
+        yield name, value, held
+        if held is not None:
+            queue.extend(held.children())
+
+
+def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind: type | None = None) -> Iterator[Named]:
+    """The objects behind `roots`, each once, the nearest first, and by what their attributes hold; no numbers and
+    strings (but for those of `kind`), nor what frameworks are made of. `library`: of the file of a function, which is
+    not looked into."""
+    seen: dict[int, Any] = {}
+    queue = deque(roots)
+    while queue and len(seen) < _MOST_OBJECTS:
+        name, value = queue.popleft()
+        if value.__class__ is kind:
+            yield name, value
+        if is_scalar(value) or _is_closed(value) or id(value) in seen:
+            continue
+        module = _is_module(value)
+        if type(value).__module__.partition(".")[0] in _FOREIGN and not module:
+            if hasattr(value, "__wrapped__"):  # a compiled function
+                queue.append((name, value.__wrapped__))
+            continue
+        seen[id(value)] = value
+        yield name, value
+        if framework_of(value) is not None:
+            continue
+        held: Held | None
+        if module:
+            own = vars(value)
+            public, private = ({k: v for k, v in own.items() if k.startswith("_") is p} for p in (False, True))
+            held = _of_tables(name, value, (value._parameters, value._buffers, value._modules, public, private))
+        else:
+            held = _held(name, value, library)
+            if held is None and not isinstance(value, types.FunctionType) and hasattr(value, "__dict__"):
+                held = _of_tables(name, value, (dict(vars(value)),))
+        if held is not None:
+            queue.extend((its_name, child) for its_name, child in held.children() if " key [" not in its_name)
+
+
+def roots(fn: Callable[..., Any]) -> list[Named]:
+    """What a function reaches at once, its defaults included, and the program's names for it."""
+    held = _held("", fn, in_library)
+    return [(type(fn).__name__, fn)] if held is None else list(held.children())
+
+
+def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Named]:
+    """The arguments of a call under the names that the function has for them."""
+    try:
+        signature = inspect.signature(getattr(fn, "forward", fn))
+        bound = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # the call itself says what is wrong; some built-in functions have no signature
+        return [*((f"args[{i}]", a) for i, a in enumerate(args)), *kwargs.items()]
+    flat: list[Named] = []
+    for name, value in bound.items():
+        several = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        flat.extend(value.items() if several else [(name, value)])
+    return flat
+
+
+def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
+    """What is in a container, or around a function of the program; None for anything else."""
+    if isinstance(value, dict | Mapping):
+        keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
+        return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
+    if isinstance(value, list | tuple | deque | set | frozenset):
+        return Held(name, value, lambda: list(value))
+    if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
+        return _attributes(name, value)
+    if isinstance(value, ReferenceType):
+        return Held(name, value, lambda: [value()], [""])
+    if type(value).__module__ == "logging" and hasattr(value, "getEffectiveLevel"):
+        names = [".level", ".disabled", ".manager.disable"]
+        return Held(name, value, lambda: [value.getEffectiveLevel(), value.disabled, value.manager.disable], names)
+    if isinstance(value, ContextVar):
+        return Held(name, value, lambda: [value.get(None)], [""])
+    if isinstance(value, types.FunctionType):
+        if not library(value.__code__.co_filename):
+            return _around(value)
+        names = [name for name, _ in functions_around(value)]
+        return Held("", value, lambda: [fn for _, fn in functions_around(value)], names) if names else None
+    if isinstance(value, KeysView | ValuesView | ItemsView):
+        return Held(name, value, lambda: list(value))
+    if isinstance(value, types.MethodType):
+        return Held("", value, lambda: [value.__func__, value.__self__], [name, "self"])
+    if is_bound_builtin(value):
+        return Held("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
+    if isinstance(value, functools.partial):
+        names = [name, *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
+        return Held("", value, lambda: [value.func, *value.args, *value.keywords.values()], names)
+    if is_compiled_function(value):
+        return Held(name, value, lambda: [value.__wrapped__], [""])
+    return None
+
+
+def _attributes(name: str, value: Any) -> Held:
+    """The class of an object, and its attributes."""
+    own: Any = getattr(value, "__dict__", {})
+    slots = slots_of(type(value))
+
+    def now() -> list[Any]:
+        return [type(value), *own, *own.values(), *(getattr(value, n, None) for n in slots)]
+
+    names = [f".{n}" for n in own]
+    return Held(name, value, now, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)])
+
+
+# of the standard library, and no base of anything else: what a program keeps its values in
+_NAMESPACES = {
+    ("types", "SimpleNamespace"),
+    ("argparse", "Namespace"),
+    ("optparse", "Values"),
+    ("_thread", "_local"),
+    ("collections", "UserList"),
+    ("collections", "UserDict"),
+    ("queue", "Queue"),
+}
+
+
+def is_namespace(value: Any) -> bool:
+    """Say whether an object of a class of the standard library has attributes that are a program's own values."""
+    return any((cls.__module__, cls.__qualname__) in _NAMESPACES for cls in type(value).__mro__)
+
+
+def _is_closed(value: Any) -> bool:
+    return isinstance(value, _CLOSED) and not is_bound_builtin(value)
+
+
+def is_bound_builtin(value: Any) -> bool:
+    """Say whether a value is a method, made in C, of an object: `losses.append`."""
+    bound = isinstance(value, types.BuiltinMethodType | types.MethodWrapperType)
+    return bound and not isinstance(value.__self__, types.ModuleType | type | None)
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def is_plain_tensor(value: Any) -> bool:
+    """Say whether a value is a tensor of PyTorch's or of a program's class, with memory of its own, whose attributes
+    are the program's."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor) or type(value).__module__.startswith("tensorgraft."):
+        return False
+    return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
+def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
+    """Attributes."""
+    names = [f".{key}" if name else f"{key}" for table in tables for key, _ in table.items()]
+    return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
+
+
+def is_compiled_function(value: Any) -> bool:
+    """Say whether something of ours has made a function of one of the program's, its `__wrapped__`."""
+    return type(value).__module__.startswith("tensorgraft.") and hasattr(value, "__wrapped__")
+
+
+def _around(fn: types.FunctionType) -> Held:
+    """The variables of a function that are not its own, its code and its defaults."""
+    names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
+    run_with = [n for n in ("__code__", "__defaults__", "__kwdefaults__") if getattr(fn, n) is not None]
+    lookups = Lookups([(fn.__globals__, n) for n in names], fn.__closure__ or (), [(fn, n) for n in run_with])
+    attributes = [vars(fn)] if has_attributes(fn) else []
+    own = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
+    return Held("", fn, lambda: [*lookups.now(), *attributes], [*names, *fn.__code__.co_freevars, *own], lookups)
+
+
+def functions_around(fn: types.FunctionType) -> list[Named]:
+    """Return the functions of the program that one of a library has been made of: what a decorator has wrapped, also
+    in a table (`functools.singledispatch`)."""
+    around = [
+        (name, content_of(cell)) for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+    ]
+    tables = [(name, list(v.values())) for name, v in around if isinstance(v, dict) and len(v) < _MOST_WRAPPED]
+    flat = [*around, *((name, v) for name, values in tables for v in values)]
+    return [(name, v) for name, v in flat if isinstance(v, types.FunctionType | types.MethodType)]
+
+
+_MOST_WRAPPED = 1000
+
+
+def has_attributes(fn: types.FunctionType) -> bool:
+    """Say whether a function has attributes, or may give itself some."""
+    code = fn.__code__
+    return bool(vars(fn).keys() - {"__wrapped__"}) or fn.__name__ in (*code.co_names, *code.co_freevars)
+
+
+def _names(code: types.CodeType) -> Iterable[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _names(inner)
+
+
+def is_of_program(value: Any) -> bool:
+    """Say whether an object is of a class that is written in Python, and neither the standard library's nor one of a
+    framework: the program's, or that of a package which it uses."""
+    kind = type(value)
+    if not kind.__flags__ & 1 << 9 or callable(getattr(kind, "__torch_function__", None)):
+        return False
+    home = kind.__module__.partition(".")[0]
+    return home == "__main__" or not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
+
+
+def slots_of(kind: type) -> list[str]:
+    """Return the names of a class's `__slots__`, those of its bases included."""
+    declared = ((cls, vars(cls).get("__slots__", ())) for cls in kind.__mro__)
+    names = [(cls, name) for cls, slots in declared for name in ([slots] if isinstance(slots, str) else slots)]
+    return [name for cls, name in names if name not in ("__dict__", "__weakref__") and name in vars(cls)]
+
+
+def in_library(file: str) -> bool:
+    return file.startswith("<frozen") or file.startswith((*_LIBRARIES, OURS))

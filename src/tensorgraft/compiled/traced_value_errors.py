@@ -1,0 +1,261 @@
+"""What to say where a program needs the value of an array that is only being traced.
+
+First the program's line and what it needs, then where the array became traced, then ways out with the program's own
+names: of the errors `ShapeError` for shapes, extents, bounds of slices and counts, else `TracedValueError`. What is
+said depends on the program's source alone, so it is the same on every backend.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+from tensorgraft.compiled.source_location import Place, is_ours, place_of, spelled
+from tensorgraft.errors import ShapeError, TracedValueError
+
+Ways = Sequence[tuple[str, str]]  # (what to do, how)
+
+_LONG = 60
+_BOUND = ("bound and mask", "a size n that is always enough, and a mask of what counts: arange(n) < {}")
+_DECIDING = (ast.If, ast.While, ast.Assert, ast.IfExp)
+_OF_PYTHON = {"max": "maximum", "min": "minimum", "all": "array_api.all", "any": "array_api.any"}
+_OF_NUMBER: Ways = (
+    ("stay an array", "use it itself in the place of its value"),
+    ("look at it later", "return it, and ask for its value outside"),
+    ("know it before", "pass it as a Python number: each value is compiled"),
+)
+_NO_VALUE = "an array has no value yet"
+_OF_DERIVATIVE: Ways = (
+    ("look at it later", "return it beside the value (has_aux=True), and ask for its values outside"),
+    ("a derivative of zero", "tg.transforms.custom_vjp(f) with a rule, where f asks for the values"),
+)
+# functions of PyTorch and of arrays of which an int among the arguments is an extent
+_OF_EXTENTS = {
+    "arange", "bernoulli", "bits", "broadcast_to", "categorical", "empty", "expand", "exponential", "eye", "fori_loop",
+    "full", "gumbel", "linspace", "narrow", "new_empty", "new_full", "new_ones", "new_zeros", "normal", "ones",
+    "permutation", "rademacher", "rand", "randint", "randn", "randperm", "range", "repeat", "reshape", "split", "tile",
+    "truncated_normal", "unflatten", "uniform", "view", "zeros",
+}  # fmt: skip
+
+
+class TracedArray(NamedTuple):
+    """An array that is only being traced, of this or another front end."""
+
+    value: Any  # as the program holds it
+    dtype: Any
+    shape: tuple[int, ...]
+    origin: Any  # where it became traced: a place, or (its role, the function), None where that is not known
+    trace: str  # what traces
+
+
+def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
+    """For Python's own questions: `bool(x)`, `if x:`, `int(x)`, `x.item()`, `range(x)`, `values[:x]`. `how`: bool,
+    index (what is counted, or an extent), or any other word for a number. `frame`: of the program, which asks."""
+    node = _node(frame)
+    if how == "bool":
+        decides, test = _condition(node, frame is not None and place_of(frame).calls)
+        name = "what decides" if test is None else _text(test)
+        return _error(TracedValueError, frame, "its condition now", name, x, _of_condition(decides, test, name, x))
+    if isinstance(node, ast.Subscript):
+        name = _asked(frame, node.slice, x, "the index")
+        return _error(ShapeError, frame, f"{name} now", name, x, [_static(name, x), _of_slice(node, name)])
+    name = _asked(frame, node, x, "its argument")
+    if how == "index" and short_name(node) == "range":
+        start = _text(node.args[0]) if len(node.args) > 1 else "0"
+        loops = [
+            ("loop by value", f"tg.transforms.fori_loop({start}, {name}, step, state)"),
+            ("bound and mask", f"for i in range(n): state = where(i < {name}, step(i, state), state)"),
+        ]
+        return _error(ShapeError, frame, f"{name} now", name, x, [_static(name, x), *loops])
+    if how == "index" or in_extent(node):
+        needs = f"{name} now" if how == "index" else f"the value of {name} now"
+        return _error(ShapeError, frame, needs, name, x, [_static(name, x), _bound(name)])
+    return _error(TracedValueError, frame, f"the value of {name} now", name, x, _OF_NUMBER)
+
+
+def derivative_lost(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
+    """For an array that is differentiated, where its values alone (`how`: float, tolist, __array__) would have a
+    derivative of zero."""
+    node = _node(frame)
+    name = _asked(frame, node, x, "its argument")
+    ways = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
+    needs = f"the values of {name} now ({how})"
+    return _error(TracedValueError, frame, needs, name, x, ways, "they would have no derivative, and it would be zero")
+
+
+def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray) -> ShapeError:
+    """For `name(shape=...)`, of which `x` is an extent."""
+    node, several = _node(frame), isinstance(shape, tuple | list)
+    at = next(i for i, n in enumerate(shape) if n is x.value) if several else 0
+    whole = (frame and spelled(frame, node, shape)) or "shape"
+    extent = (frame and spelled(frame, node, x.value)) or (f"{whole}[{at}]" if several else "the size")
+    needs = f"{extent} now, for the shape of {name}()"
+    return _error(ShapeError, frame, needs, extent, x, [_static(extent, x), _bound(extent)])
+
+
+def result_shape_needed(frame: FrameType | None, x: TracedArray, more: Ways = ()) -> ShapeError:
+    """For what has as many elements as the values of `x` say: masks as indices, `nonzero`, the functions of sets.
+    `more` ways out."""
+    node = _node(frame)
+    name = _asked(frame, node.slice if isinstance(node, ast.Subscript) else node, x, "its argument")
+    kept = "a mask of what counts, instead of positions"
+    if isinstance(node, ast.Subscript):
+        kept = f"where({name}, {_text(node.value)}, 0)"
+    ways = [*more, ("keep the shape", kept), ("do it outside", "before the call, and pass the result")]
+    return _error(ShapeError, frame, f"the values of {name} now, for the shape of its result", name, x, ways)
+
+
+def in_extent(node: Any) -> bool:
+    """An expression is, or is in, a shape, a count or the bound of a slice."""
+    while isinstance(node, ast.expr | ast.keyword | ast.Slice):
+        if isinstance(node, ast.Slice) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
+            return True
+        if short_name(node) in _OF_EXTENTS:
+            return True
+        node = getattr(node, "parent", None)
+    return False
+
+
+def ways_out(ways: Ways) -> list[str]:
+    """The lines that end a message."""
+    width = max((len(label) for label, _ in ways), default=0) + 2
+    return [f"  {label + ':':<{width}} {way}" for label, way in ways]
+
+
+# ---- the message -----------------------------------------------------------------------------------------------------
+
+
+def _error(
+    kind: type[Any], frame: FrameType | None, needs: str, name: str, x: TracedArray, ways: Ways, why: str = _NO_VALUE
+) -> Any:
+    place = None if frame is None else place_of(frame)
+    at = "This line" if place is None else place.quoted
+    what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
+    lines = [f"{at} needs {needs}, but {name} is a traced {what}."]
+    if (origin := _origin(x.origin)) is not None:
+        lines.append(f"  {name} became traced {origin}")
+    lines += [f"Inside {x.trace} {why}.", *ways_out(ways)]
+    return kind("\n".join(lines[:10]))
+
+
+def _origin(origin: Any) -> str | None:
+    """Where an array became traced."""
+    if origin is None or isinstance(origin, Place):
+        return None if origin is None else f"in {origin.quoted}"
+    role, fn = origin
+    for _ in range(16):  # partial functions, methods, decorated ones
+        fn = getattr(fn, "__wrapped__", getattr(fn, "func", getattr(fn, "__func__", fn)))
+    code = getattr(fn, "__code__", getattr(vars(type(fn)).get("__call__"), "__code__", None))
+    said = f"as {role} {getattr(fn, '__name__', type(fn).__name__)}"
+    if code is None or is_ours(code.co_filename):
+        return said
+    return f"{said}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
+def _static(name: str, x: TracedArray) -> tuple[str, str]:
+    if isinstance(x.origin, tuple) and not isinstance(x.origin, Place):
+        return "keep it static", f"pass {name} as a Python int: each value is compiled"
+    return "keep it static", f"make {name} of Python ints, with min and max, and pass those: each value is compiled"
+
+
+def _bound(name: str) -> tuple[str, str]:
+    return _BOUND[0], _BOUND[1].format(name)
+
+
+def _of_slice(node: ast.Subscript, name: str) -> tuple[str, str]:
+    """Of `x[:k]` and the like."""
+    whole, axis, bounds = _text(node.value), 0, node.slice
+    if isinstance(bounds, ast.Tuple):
+        axis = next((i for i, b in enumerate(bounds.elts) if _mentions(b, name)), 0)
+        bounds = bounds.elts[axis]
+    if not isinstance(bounds, ast.Slice) or bounds.step is not None:
+        return "stay an array", f"take({whole}, {name}, axis={axis})"
+    if bounds.lower is not None and bounds.upper is not None:
+        return "keep the length", f"take({whole}, {_text(bounds.lower)} + arange(length), axis={axis})"
+    relation = "<" if bounds.upper is not None else ">="
+    return "bound and mask", f"by axis {axis}: {whole} * (arange({whole}.shape[{axis}]) {relation} {name})"
+
+
+def _of_condition(decides: Any, test: Any, name: str, x: TracedArray) -> Ways:
+    truth = name if x.dtype == bool or test is None else f"{name} != 0"
+    outer = decides
+    while outer is not None and not isinstance(outer, ast.stmt):
+        outer = getattr(outer, "parent", None)
+    if isinstance(outer, ast.Assert):
+        return [("check it later", f"x = tg.transforms.error_if(x, ~({truth}), message)")]
+    if isinstance(outer, ast.While) and any(part is decides for part in (outer, *ast.walk(outer.test))):
+        return [
+            ("loop by value", "tg.transforms.while_loop(condition, step, state)"),
+            ("bound and mask", f"for _ in range(n): state = where({truth}, step(state), state)"),
+        ]
+    if (of_arrays := _OF_PYTHON.get(short_name(decides))) is not None:
+        arguments = ", ".join(map(_text, decides.args))
+        return [
+            ("stay an array", f"{of_arrays}({arguments})"),
+            ("keep it static", f"{_text(decides)} of Python numbers"),
+        ]
+    if test is None:
+        return [("stay an array", "functions of array_api instead of Python's")]
+    return [
+        ("choose by value", f"where({truth}, a, b)"),
+        ("branch by value", f"tg.transforms.cond({truth}, f, g, *operands)"),
+        ("decide outside", "pass a Python bool: each is compiled"),
+    ]
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(isinstance(part, ast.expr) and _text(part) == name for part in ast.walk(node))
+
+
+# ---- what was asked --------------------------------------------------------------------------------------------------
+
+
+def _node(frame: FrameType | None) -> Any:
+    return None if frame is None else place_of(frame).node
+
+
+def _text(node: ast.AST) -> str:
+    text = ast.unparse(node).partition("\n")[0]
+    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."
+
+
+def short_name(node: Any) -> str:
+    """The last name of the function that is called."""
+    called = node.func if isinstance(node, ast.Call) else None
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+
+
+def _condition(node: Any, called: bool) -> tuple[Any, Any]:
+    """(what decides, its condition) of the expression whose truth is asked for, by a function where one is `called`:
+    Python's own `bool`, `all`, `any`."""
+    if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
+        return None, None
+    if isinstance(node, _DECIDING):
+        return node, node.test
+    if isinstance(node, ast.Call) and called:
+        return node, node.args[0] if short_name(node) == "bool" and node.args else None
+    asked = node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
+    outer = node
+    while isinstance(outer, ast.BoolOp | ast.UnaryOp) or outer is node:
+        outer = getattr(outer, "parent", None)
+    return (outer if isinstance(outer, _DECIDING) else node), asked
+
+
+def _asked(frame: FrameType | None, node: Any, x: TracedArray, unnamed: str) -> str:
+    """The part of an expression whose value is asked for."""
+    if frame is None or node is None:
+        return unnamed
+    if (name := spelled(frame, node, x.value)) is not None:
+        return name
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and not node.args:  # x.item()
+            return _text(node.func.value)
+        parts: list[ast.AST] = [*node.args, *(k.value for k in node.keywords)]
+    elif isinstance(node, ast.Slice):
+        parts = [b for b in (node.lower, node.upper, node.step) if b is not None and not isinstance(b, ast.Constant)]
+    else:
+        parts = [node] if isinstance(node, ast.expr) and not isinstance(node, ast.Tuple) else []
+    return _text(parts[0]) if len(parts) == 1 else unnamed

@@ -1,0 +1,230 @@
+"""Reads and writes of a storage at an offset that is an operand: one program for every place.
+
+What a program does depends on shape and strides, and hardly on where they begin: whether a window wraps round the edge
+of the rows in which the memory lies is all that matters. So offsets fall into a few kinds (`Form`), told from numbers
+at the call, and inside a kind the place is a number like any other. Windows are inside the storage by construction: the
+offset of a tensor is one at which its strides fit.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tensorgraft import storage, strided_slice
+from tensorgraft.hub import cold, dtypes
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Geometry, positions
+from tensorgraft.strided_slice import Box, contiguous_strides
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+class Form(NamedTuple):
+    """What has to be known of an offset, besides its value, to read and write there.
+
+    empty: nothing is there. slice: a slice of the array as it lies. block: a slice of a dense block of the flat memory,
+    that begins at a whole number of the outermost stride (`aligned`) or else where the tensor does, and that may end
+    behind the storage (`short`). points: neither, element by element. memory: of a backend that has views.
+    """
+
+    kind: Literal["empty", "slice", "block", "points", "memory"]
+    aligned: bool = False
+    short: bool = False
+
+
+@functools.lru_cache(maxsize=4096)
+def form_of(shape: Shape, strides: Shape, offset: int, dtype: np.dtype, here: Shape, inside: np.dtype) -> Form:
+    """The form of a geometry of a storage whose array has the shape `here` and the dtype `inside`."""
+    if 0 in shape:
+        return Form("empty")
+    if dtype == inside and strided_slice.of_array.__wrapped__(shape, strides, offset, here) is not None:
+        return Form("slice")
+    size = math.prod(here) * inside.itemsize // dtype.itemsize
+    plan = strided_slice.of_memory.__wrapped__(shape, strides, offset, size)
+    if plan is None:
+        return Form("points")
+    return Form("block", plan.begin % _outermost(plan) == 0, plan.end > size)
+
+
+def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Array) -> Array:
+    """`storage.read` with the offset of the geometry an integer array without axes; that of `geometry` says nothing."""
+    shape, dtype = geometry.shape, geometry.dtype
+    if form.kind == "empty":
+        return xp.zeros(shape, dtype)
+    offset = _integer(xp, offset)
+    if form.kind == "slice":
+        plan, start = _slice(xp, geometry, offset, xp.shape(array))
+        return plan.outward(xp, _window(xp, array, start, plan))
+    flat = _flat(xp, array, dtype)
+    if form.kind == "points":
+        return xp.gather(flat, (_points(xp, geometry, offset),))
+    block = _Block(xp, geometry, form, offset, flat)
+    return block.plan.outward(xp, block.box())
+
+
+def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
+    """`storage.read` of an array that has values, by a program that serves every offset of the form."""
+    if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
+        return storage.read(xp, array, geometry)
+    out = cold.attempt(xp, ("look", geometry), lambda host, lent: storage.read(host, lent, geometry), (array,))
+    if out is not None:
+        return out[0]
+    form = form_of(*geometry, tuple(xp.shape(array)), xp.dtype_of(array))
+    return _reader(xp, geometry._replace(offset=0), form)(array, xp.place(geometry.offset))[0]
+
+
+@functools.lru_cache(maxsize=256)
+def _reader(xp: Backend, geometry: Geometry, form: Form) -> Callable[..., tuple[Array, ...]]:
+    return xp.compile(lambda array, offset: (read(xp, array, geometry, form, offset),))
+
+
+def write(xp: Backend, array: Array, geometry: Geometry, value: Array, form: Form, offset: Array) -> Array:
+    """`storage.write` with the offset an operand, on backends whose arrays are immutable."""
+    if form.kind == "empty":
+        return array
+    offset = _integer(xp, offset)
+    here, inside = xp.shape(array), xp.dtype_of(array)
+    if form.kind == "slice":
+        plan, start = _slice(xp, geometry, offset, here)
+        value = plan.inward(xp, value)
+        if max(plan.step) > 1:  # into the window that the steps span
+            origin = (0,) * len(here)
+            value = xp.slice_update(xp.dynamic_slice(array, start, _spans(plan)), value, origin, plan.step)
+        return xp.dynamic_update_slice(array, value, start)
+    flat = _flat(xp, array, geometry.dtype)
+    if form.kind == "points":
+        flat = xp.scatter(flat, (_points(xp, geometry, offset),), value)
+    else:
+        block = _Block(xp, geometry, form, offset, flat)
+        flat = block.put(block.plan.inward(xp, value))
+    if inside != geometry.dtype:
+        flat = xp.bitcast(flat, inside)
+    return xp.reshape(flat, here)
+
+
+def _integer(xp: Backend, offset: Any) -> Array:
+    return xp.asarray(np.asarray(offset, np.int64)) if isinstance(offset, int) else xp.astype(offset, dtypes.int64)
+
+
+def _flat(xp: Backend, array: Array, dtype: np.dtype) -> Array:
+    flat = xp.reshape(array, (math.prod(xp.shape(array)),))
+    return flat if xp.dtype_of(array) == dtype else xp.bitcast(flat, dtype)
+
+
+def _points(xp: Backend, geometry: Geometry, offset: Array) -> Array:
+    return xp.add(positions(xp, geometry._replace(offset=0)), offset)
+
+
+def _least(geometry: Geometry) -> int:
+    """How far behind the offset the first element in memory lies: negative strides."""
+    return sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True) if s < 0)
+
+
+def _moved(xp: Backend, geometry: Geometry, offset: Array) -> Array:
+    least = _least(geometry)
+    return xp.add(offset, least) if least else offset
+
+
+def _number(xp: Backend, n: int) -> Array:
+    return xp.full((), n, dtypes.int64)
+
+
+def _divided(xp: Backend, n: Array, by: int) -> tuple[Array, Array]:
+    """Quotient and remainder."""
+    if by == 1:
+        return n, _number(xp, 0)
+    quotient = xp.integer_floor_divide(n, _number(xp, by))
+    return quotient, xp.subtract(n, xp.multiply(quotient, _number(xp, by)))
+
+
+def _spans(plan: Box) -> Shape:
+    """The extents of the box with what its steps leave out."""
+    return tuple((n - 1) * by + 1 for n, by in zip(plan.extents, plan.step, strict=True))
+
+
+def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Box) -> Array:
+    """The box of a plan in an array, from `start`."""
+    spans = _spans(plan)
+    if spans != xp.shape(dense):
+        dense = xp.dynamic_slice(dense, start, spans)
+    return dense if spans == plan.extents else xp.slice(dense, (0,) * len(spans), spans, plan.step)
+
+
+def _slice(xp: Backend, geometry: Geometry, offset: Array, here: Shape) -> tuple[Box, list[Array]]:
+    """(how the geometry is a slice of an array of shape `here`, where that begins)."""
+    plan = strided_slice.of_array(geometry.shape, geometry.strides, -_least(geometry), here)
+    assert plan is not None
+    rest, start = _moved(xp, geometry, offset), []
+    for place, span, n in zip(contiguous_strides(here), _spans(plan), here, strict=True):
+        if n == 1:
+            start.append(_number(xp, 0))
+            continue
+        at, rest = _divided(xp, rest, place)
+        start.append(at if span < n else _number(xp, 0))
+    return plan, start
+
+
+def _outermost(plan: Box) -> int:
+    """The stride of the first axis of a block."""
+    return math.prod(plan.dense[1:])
+
+
+class _Block:
+    """The dense block of flat memory in which a geometry is a box."""
+
+    def __init__(self, xp: Backend, geometry: Geometry, form: Form, offset: Array, flat: Array) -> None:
+        self.xp = xp
+        self.size = xp.shape(flat)[0]
+        plan = strided_slice.of_memory(geometry.shape, geometry.strides, -_least(geometry), self.size)
+        assert plan is not None
+        self.plan = plan
+        outer = _outermost(plan)
+        self.extent = math.prod(plan.dense)
+        # of the last of the outermost strides, the first element is in the storage
+        self.flat = xp.pad(flat, 0, [(0, outer - 1, 0)]) if form.short else flat
+        self.all = not form.short and self.extent == self.size
+        self.begin = _moved(xp, geometry, offset)
+        self.start: list[Array] | None = None  # where the box begins; None: where the block does
+        if form.aligned:
+            which, rest = _divided(xp, self.begin, outer)
+            self.begin = xp.multiply(which, _number(xp, outer))
+            self.start = [_number(xp, 0)]
+            for before, after in itertools.pairwise(_steps(plan)):
+                at, rest = _divided(xp, rest, after)
+                self.start.append(at if before > after else _number(xp, 0))
+        if plan.extents == plan.dense:
+            self.start = None
+
+    def dense(self) -> Array:
+        xp = self.xp
+        block = self.flat if self.all else xp.dynamic_slice(self.flat, [self.begin], (self.extent,))
+        return xp.reshape(block, self.plan.dense)
+
+    def box(self) -> Array:
+        if self.start is not None:
+            return _window(self.xp, self.dense(), self.start, self.plan)
+        return strided_slice.cut(self.xp, self.dense(), self.plan)
+
+    def put(self, value: Array) -> Array:
+        """The flat memory with another box."""
+        xp, plan = self.xp, self.plan
+        if plan.extents != plan.dense:
+            if self.start is None:
+                value = xp.slice_update(self.dense(), value, (0,) * len(plan.dense), (1,) * len(plan.dense))
+            else:
+                value = xp.dynamic_update_slice(self.dense(), value, self.start)
+        value = xp.reshape(value, (self.extent,))
+        flat = value if self.all else xp.dynamic_update_slice(self.flat, value, [self.begin])
+        return flat if xp.shape(flat) == (self.size,) else xp.slice(flat, (0,), (self.size,), (1,))
+
+
+def _steps(plan: Box) -> Shape:
+    """How far apart neighbours along each axis of a block are."""
+    return contiguous_strides(plan.dense)

@@ -1,0 +1,123 @@
+"""What is seen of a function of arrays while it is recorded: the functions that it calls, and what its variables are
+called."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tensorgraft.codegen.frames import Called
+from tensorgraft.codegen.recording import ScopedRecorder
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.hub.recorded.block import Var
+
+_PACKAGES = ("/numpy/", "/tensorgraft/", "/optree/", "/array_api_compat/", "/array_api_extra/", "/jax/", "/torch/")
+_OURS = f"{Path(__file__).parents[3]}/"
+
+
+class FunctionWatch:
+    """Follows the user's functions from line to line."""
+
+    def __init__(self, xp: ScopedRecorder) -> None:
+        self.xp = xp
+        self.called: list[Called] = []
+        self.names: dict[Var, dict[int, str]] = {}
+        self.seen: dict[Var, Var] = {}
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        before = sys.gettrace()
+        sys.settrace(self._entered)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _entered(self, frame: FrameType, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        if not is_users(code.co_filename):
+            return None
+        around = self.xp.at_scope
+        named = code.co_name.isidentifier() and not code.co_flags & inspect.CO_GENERATOR
+        arguments = list(frame.f_locals.items()) if named else []
+        if named and self._depth and any(isinstance(x, Array) for _, tree in arguments for x in leaves(tree)):
+            call = Called(code.co_name, place=f"{Path(code.co_filename).name}:{frame.f_lineno}")
+            call.arguments = [(name, mapped(self._var, tree)) for name, tree in arguments]
+            call.doc = _first_sentence(frame)
+            self.called.append(call)
+            self.xp.at_scope = (*around, len(self.called) - 1)
+        inside = self.xp.at_scope
+        self._depth += 1
+        seen = {name: id(x) for name, x in frame.f_locals.items()}
+
+        def line(frame: FrameType, event: str, arg: Any) -> Any:
+            self.xp.at_place = f"{Path(code.co_filename).name}:{frame.f_lineno}"
+            for name, x in frame.f_locals.items():
+                if seen.get(name) != id(x):
+                    seen[name] = id(x)
+                    self._name(name, x, inside[-1] if inside else -1)
+            if event == "return":
+                self._depth -= 1
+                self.xp.at_scope = around
+            return line
+
+        return line
+
+    def _name(self, name: str, x: Any, call: int) -> None:
+        value = self._var(x)
+        if type(value) is Var and not name.startswith((".", "__")):
+            self.names.setdefault(value, {}).setdefault(call, name)
+
+    def _var(self, x: Any) -> Any:
+        """The variable that an array is, where it is no view."""
+        if isinstance(x, Array) and x._geometry is None:
+            value = x._cell.array
+            if type(value) is Var:
+                self.seen[value] = value
+                return value
+        return x
+
+
+def _first_sentence(frame: FrameType) -> str:
+    doc = frame.f_code.co_consts[0] if frame.f_code.co_consts else None
+    if not isinstance(doc, str):
+        return ""
+    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""
+
+
+@functools.cache
+def is_users(path: str) -> bool:
+    _, of_packages, rest = path.rpartition("/site-packages")
+    if of_packages:
+        return not rest.startswith(_PACKAGES)
+    return not path.startswith((sysconfig.get_path("stdlib"), "<frozen", "<string>", _OURS))
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """What is in tuples, lists and dictionaries, in their order."""
+    if isinstance(tree, dict):
+        for x in tree.values():
+            yield from leaves(x)
+    elif isinstance(tree, list | tuple):
+        for x in tree:
+            yield from leaves(x)
+    else:
+        yield tree
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with `fn` of its leaves; named tuples are tuples."""
+    if isinstance(tree, dict):
+        return {k: mapped(fn, x) for k, x in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple([mapped(fn, x) for x in tree])
+    return [mapped(fn, x) for x in tree] if isinstance(tree, list) else fn(tree)

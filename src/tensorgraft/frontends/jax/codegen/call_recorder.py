@@ -1,0 +1,109 @@
+"""What is seen of a program while JAX traces it: which modules are called, and what its variables are called.
+
+JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`)
+with a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at,
+line by line, for tracers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from tensorgraft.codegen.call_recorder import ProgramWatch, named_arguments
+from tensorgraft.codegen.frames import Called
+
+_TAG = "tensorgraft:"
+_OURS = f"{Path(__file__).parents[3]}/"
+_STANDARD = (sysconfig.get_path("stdlib"), "<frozen")
+# Packages whose functions have nothing to say of a user's program; layers of libraries do.
+_MACHINERY = ("jax", "jaxlib", "numpy", "jaxtyping", "beartype", "tensorgraft", "optree", "wadler_lindig", "ml_dtypes")
+_LAYERS = ("/equinox/nn/", "/flax/linen/", "/flax/nnx/nn/", "/haiku/_src/")
+_HALF = ("equinox", "flax", "haiku")
+
+
+@dataclass
+class CallWatch(ProgramWatch):
+    """What was seen."""
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def call(self, called: Called) -> Iterator[None]:
+        number = len(self.called)
+        self.called.append(called)
+        self._around.append(number)
+        try:
+            with jax.named_scope(f"{_TAG}{number}"):
+                yield
+        finally:
+            self._around.pop()
+            called.model = None
+
+    def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """The arguments of a call by name, tracers as the variables that they are."""
+        flat = named_arguments(fn, args, kwargs)
+        return [(name, jax.tree.map(lambda x: variable_of(x) or x, value)) for name, value in flat]
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    def is_users(self, path: str) -> bool:
+        return is_users(path)
+
+    def key_of(self, name: str, x: Any) -> Any:
+        return variable_of(x) if isinstance(x, jax.core.Tracer) else None
+
+
+@functools.cache
+def is_users(path: str) -> bool:
+    """Whether a file is a program's, or has layers of a library, rather than machinery."""
+    if path.startswith(_STANDARD[1]) or path == "<string>":
+        return False
+    _, of_packages, rest = path.rpartition("/site-packages/")
+    if of_packages:
+        package = rest.partition("/")[0]
+        if package in _MACHINERY:
+            return False
+        return package not in _HALF or any(layers in path for layers in _LAYERS)
+    return not path.startswith((_STANDARD[0], _OURS))
+
+
+def variable_of(x: Any) -> core.Var | None:
+    """The variable of the jaxpr that is being made, which a tracer (of a batch, of a derivative) stands for."""
+    for _ in range(20):
+        if not isinstance(x, jax.core.Tracer):
+            return None
+        value = getattr(x, "val", None)
+        if isinstance(value, core.Var):
+            return value
+        x = value if value is not None else getattr(x, "primal", None)
+    return None
+
+
+def scopes(stack: Any) -> tuple[tuple[int, ...], bool]:
+    """(the numbers of the calls around an equation, whether it is of their derivative)."""
+    numbers, derived = [], False
+    for part in stack.stack:
+        name = part.name
+        if type(part).__name__ == "Transform":
+            derived = derived or name not in ("vmap",)
+        elif name.startswith(_TAG):
+            numbers.append(int(name[len(_TAG) :]))
+    return tuple(numbers), derived
+
+
+def first_sentence(doc: str | None, name: str = "") -> str:
+    """Of a docstring; of one that a dataclass made, nothing."""
+    if not doc or doc.startswith(f"{name}("):
+        return ""
+    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""

@@ -1,0 +1,24 @@
+"""A JAX function under `torch.compile`: Dynamo takes it for one call, into which AOTAutograd traces.
+
+So its operators, and those of the derivative that JAX gives, become part of the graph, and Inductor fuses them with
+what is around. Imported by what Dynamo traces: `torch._dynamo` is needed by nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.jax.interop.tensors import AmongTensors
+
+
+@torch.compiler.disable
+def apart(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return function.now(args, kwargs)
+
+
+@torch._dynamo.nonstrict_trace
+def call(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return apart(function, args, kwargs)

@@ -1,0 +1,158 @@
+"""Functions of JAX of arrays with extents that are not known yet: they are symbolic ones of JAX, and the program is one
+of StableHLO, of which a backend makes a program for each extent when it comes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+from jax.extend import core
+from jax.extend.mlir.dialects import stablehlo
+
+from tensorgraft.errors import ShapeError
+from tensorgraft.frontends.jax import traced_value_errors
+from tensorgraft.frontends.jax.keys import is_key_dtype
+from tensorgraft.frontends.jax.program import traced
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+Extents = tuple[int | None, ...]
+
+
+def native(
+    xp: Backend, fn: Callable[..., Sequence[Any]], specs: Sequence[tuple[Extents, Any]], name: str
+) -> tuple[core.ClosedJaxpr, Callable[..., tuple[Array, ...]]]:
+    """The jaxpr, and a function of arrays of `xp`, of which some have extents None. Raises ShapeError where the program
+    has to know them, NotImplementedError where it has operations that are calls of a library."""
+    errors: list[Exception] = []
+    for symbolic in _symbolic(specs):
+        try:
+            closed = traced(fn, symbolic)
+            return closed, xp.exported(ExportedFunction(core.jaxpr_as_fun(closed), symbolic, name))
+        except Exception as error:  # of whatever the function does with an extent
+            if not _OF_EXTENTS.search(str(error)):
+                raise
+            errors.append(error.error if isinstance(error, traced_value_errors.Failed) else error)
+    raise ShapeError(
+        f"{name} needs to know an extent that is not known: {_where(specs)}. JAX says: {_first_line(errors[0])}\n"
+        "Give the extent (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`), or write the program for any:"
+        " `x.shape[0]` in shapes and in arithmetic, no `int(x.shape[0])`, `range` or `if` of it."
+    ) from errors[0]
+
+
+def _symbolic(specs: Sequence[tuple[Extents, Any]]) -> Iterator[list[jax.ShapeDtypeStruct]]:
+    """What unknown extents may be, the most general first: each its own; one for all first axes, as a batch has; one
+    for all axes of a number. What then does not hold of the arrays is an error when they come."""
+    kinds: list[Callable[[int, int], str]] = [
+        lambda i, axis: f"extent{i}_{axis}",
+        lambda i, axis: f"extent{i}_{axis}" if axis else "extent_0",
+        lambda i, axis: f"extent_{axis}",
+    ]
+    seen = []
+    for kind in kinds:
+        names = [[kind(i, a) if n is None else str(n) for a, n in enumerate(s)] for i, (s, _) in enumerate(specs)]
+        if names in seen:
+            continue
+        seen.append(names)
+        scope = export.SymbolicScope()
+        yield [
+            jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(shape), scope=scope), dtype)
+            for shape, (_, dtype) in zip(names, specs, strict=True)
+        ]
+
+
+_OF_EXTENTS = re.compile(r"extent\d*_\d|_DimExpr|[Ss]ymbolic dim|dimension variable")  # in JAX's own errors
+
+
+def _where(specs: Sequence[tuple[Extents, Any]]) -> str:
+    places = [
+        f"axis {', '.join(str(a) for a, n in enumerate(shape) if n is None)} of an argument of shape {shape}"
+        for shape, _ in specs
+        if None in shape
+    ]
+    return "; ".join(places)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return re.split(r"\n|\. ", text)[0].strip().rstrip(".") + "."
+
+
+class ExportedFunction:
+    """A function of flat arrays as a program of StableHLO (`hub.interchange.Exported`)."""
+
+    def __init__(self, fn: Callable[..., Sequence[Any]], specs: Sequence[jax.ShapeDtypeStruct], name: str) -> None:
+        self.fn, self.specs, self.name = fn, list(specs), name
+        self._pullbacks: dict[tuple[int, ...], ExportedFunction] = {}
+        # the numbers of keys are arguments, as everywhere in a backend
+        exported = export.export(jax.jit(self._on_words), platforms=["cpu"])(*map(_words, self.specs))
+        calls = set(re.findall(r"custom_call @([\w.]+)", str(exported.mlir_module()))) - _OF_ANY_COMPILER
+        if calls:
+            raise NotImplementedError(
+                f"{name} calls {', '.join(sorted(calls))}, a library's routine, which there is for known extents only:"
+                " give them (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`)"
+            )
+        self.module, self.version = _serialized(exported), exported.calling_convention_version
+        self.reads = exported.module_kept_var_idx
+        self.results = [
+            (tuple(n if isinstance(n, int) else None for n in a.shape), a.dtype) for a in exported.out_avals
+        ]
+        self._out = exported.out_avals
+
+    def _on_words(self, *words: Any) -> list[Any]:
+        arrays = [
+            jax.random.wrap_key_data(x, impl=jax.random.key_impl(_key(s))) if is_key_dtype(s.dtype) else x
+            for x, s in zip(words, self.specs, strict=True)
+        ]
+        return [jax.random.key_data(x) if is_key_dtype(x.dtype) else x for x in self.fn(*arrays)]
+
+    def pullback(self, wanted: tuple[int, ...]) -> ExportedFunction:
+        """(arguments, cotangents of the inexact results) -> the cotangents of the wanted arguments."""
+        n = len(self.specs)
+
+        def pulled_back(*words: Any) -> list[Any]:
+            def smooth(*some: Any) -> list[Any]:
+                arrays = list(words[:n])
+                for i, x in zip(wanted, some, strict=True):
+                    arrays[i] = x
+                return [r for r in self.fn(*arrays) if jax.numpy.issubdtype(r.dtype, np.inexact)]
+
+            return list(jax.vjp(smooth, *[words[i] for i in wanted])[1](list(words[n:])))
+
+        if wanted not in self._pullbacks:
+            out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._out if np.issubdtype(a.dtype, np.inexact)]
+            self._pullbacks[wanted] = ExportedFunction(pulled_back, [*self.specs, *out], self.name)
+        return self._pullbacks[wanted]
+
+
+_READ_EVERYWHERE = "1.10.0"  # the version of StableHLO that TensorFlow 2.20 reads; JAX writes that of twelve weeks ago
+
+
+def _serialized(exported: export.Exported) -> bytes:
+    """Return a program for the oldest readers; where it has operations that they lack, for newer ones."""
+    try:
+        return stablehlo.serialize_portable_artifact_str(exported.mlir_module(), _READ_EVERYWHERE)
+    except ValueError:
+        return exported.mlir_module_serialized
+
+
+# what a compiler of StableHLO knows by itself
+_OF_ANY_COMPILER = frozenset({
+    "shape_assertion", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
+    "stablehlo.dynamic_reduce_window", "stablehlo.dynamic_rng_bit_generator", "stablehlo.dynamic_top_k",
+})  # fmt: skip
+
+
+def _words(spec: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    if not is_key_dtype(spec.dtype):
+        return spec
+    data = jax.eval_shape(jax.random.key_data, spec)
+    return jax.ShapeDtypeStruct(data.shape, data.dtype)
+
+
+def _key(spec: jax.ShapeDtypeStruct) -> Any:
+    return jax.ShapeDtypeStruct((), spec.dtype)

@@ -1,0 +1,247 @@
+"""Values that a JAX function asks for while it is traced: of which numbers among its arguments, and what to say."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import site
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any, NamedTuple, NoReturn
+
+import jax
+from jax.core import Tracer
+
+_JAX = (str(Path(jax.__file__).parent) + os.sep, str(Path(jax.__file__).parent.parent / "jaxlib") + os.sep)
+_OURS = str(Path(__file__).parents[2]) + os.sep
+_LIBRARIES = tuple(site.getsitepackages())
+_ERRORS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+_WORDS = re.compile(r"concrete values|static integers|Tracer\b|[Tt]racer>|Non-hashable static|__hash__ and __eq__")
+_CONVERSIONS = ("`float` function", "`int` function", "`complex` function", "item() method", "format string",
+                "unhashable type")  # fmt: skip
+_SIZED = {"argwhere", "flatnonzero", "intersect1d", "nonzero", "setdiff1d", "setxor1d", "union1d", "unique", "where"}
+_SHAPES = re.compile(r"^Shapes must be|concrete values of integer type")
+
+
+class FramePlace(NamedTuple):
+    """Where a frame was when an error went through it."""
+
+    f_code: CodeType
+    f_lasti: int
+    f_locals: dict[str, Any]
+    f_globals: dict[str, Any]
+
+    def lies_in(self, *folders: str) -> bool:
+        return self.f_code.co_filename.startswith(folders)
+
+
+class Failed(Exception):
+    """A trace ended with `error`, which is looked at while the trace is still there.
+
+    Arguments:
+        numbers: the slots of those inputs that are Python numbers.
+        inputs: the slots of all inputs.
+        trace: what `jax.make_jaxpr` traces with.
+    """
+
+    def __init__(
+        self, error: Exception, numbers: Sequence[int] = (), inputs: Sequence[int] = (), trace: Any = None
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_look = isinstance(error, _ERRORS) or (
+            isinstance(error, TypeError | IndexError | ValueError) and _WORDS.search(str(error)) is not None
+        )
+        self._inputs, self._numbers = list(inputs), set(numbers)
+        self._frames = list(_frames(error.__traceback__))
+        self._tracer = self._asked() if self.is_look else None
+        self._positions = _positions(self._tracer, trace)
+        self.argument: Any = None
+        self.origin = _origin(self._tracer) if self._tracer is not None else None
+
+    def numbers(self) -> set[int] | None:
+        """The slots of the numbers whose values were asked for; none where it was not those, None if unknown."""
+        if not self.is_look or self._positions is None:
+            return None
+        return {self._inputs[k] for k in self._positions} & self._numbers
+
+    @property
+    def frame(self) -> FramePlace | None:
+        """The program's innermost: that of the user's own files, else one of a library."""
+        known = [f for f in self._frames if not f.lies_in(*_JAX, _OURS)]
+        own = [f for f in known if not f.lies_in(*_LIBRARIES)]
+        return own[-1] if own else known[-1] if known else None
+
+    def _asked(self) -> Any:
+        """The array whose value was asked for: by the innermost of JAX's frames, or in the program's line."""
+        for frame in reversed(self._frames):
+            if not frame.lies_in(*_JAX) or "Non-hashable" in str(self.error):
+                break
+            for x in frame.f_locals.values():
+                if (tracer := _tracer_in(x)) is not None:
+                    return tracer
+        frame = self.frame
+        if frame is None:
+            return None
+        from tensorgraft.compiled.source_location import held_by, place_of
+
+        node: Any = place_of(frame).node  # type: ignore[arg-type]
+        named = [held_by(frame, part) for part in ast.walk(node)] if node is not None else []  # type: ignore[arg-type]
+        tracers = [x for x in named if isinstance(x, Tracer)]
+        return next((x for x in tracers if not x.ndim), tracers[0] if tracers else None)
+
+
+def raise_(failed: Failed, name: str, fn: Callable[..., Any]) -> NoReturn:
+    """Not inside of an `except` clause, of which the error would tell, too."""
+    error = in_words(failed, name, fn)
+    if error is failed.error:
+        raise error
+    raise error from failed.error
+
+
+def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
+    """The error to raise: ShapeError or TracedValueError, with ways out, for a value that was asked for; the program's
+    own for anything else. `name`: what traces."""
+    if not failed.is_look:
+        return failed.error
+    from tensorgraft.compiled import traced_value_errors
+
+    x, frame, error = failed._tracer, failed.frame, failed.error
+    if x is None or frame is None:
+        return failed.error
+    failed.argument = "an argument of", fn
+    origin = failed.origin if failed.origin is not None else failed.argument
+    traced = traced_value_errors.TracedArray(x, x.dtype, x.shape, origin, name)
+    where: Any = frame
+    said = str(error)
+    told: Exception
+    if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in said or x.ndim:
+        if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
+            told = traced_value_errors.value_needed(where, traced, "array")
+        else:
+            told = traced_value_errors.result_shape_needed(where, _named(failed, traced), _sized(_called(frame)))
+    elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
+        told = traced_value_errors.value_needed(where, traced, "bool")
+    elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
+        told = traced_value_errors.shape_needed(where, _called(frame), shape, traced)
+    elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(said):
+        told = traced_value_errors.value_needed(where, traced, "item")
+    else:
+        told = traced_value_errors.value_needed(where, traced, "index")
+    return type(told)(_of_jax(str(told)))
+
+
+def _named(failed: Failed, x: Any) -> Any:
+    """What the program's line gives a function that counts by itself: of that, not of the count, an error tells."""
+    from tensorgraft.compiled.source_location import held_by, place_of
+
+    frame: Any = failed.frame
+    if x.shape or frame is None:
+        return x
+    node = place_of(frame).node
+    named = [held_by(frame, part) for part in ast.walk(node)] if node is not None else []
+    array = next((y for y in named if isinstance(y, Tracer) and y.ndim), None)
+    if array is None:
+        return x
+    return x._replace(value=array, dtype=array.dtype, shape=array.shape, origin=_origin(array) or failed.argument)
+
+
+def _sized(name: str) -> list[tuple[str, str]]:
+    return [("bound the size", f"jnp.{name}(..., size=n), where n is always enough")] if name in _SIZED else []
+
+
+def _converts(said: str) -> bool:
+    return any(word in said for word in _CONVERSIONS)
+
+
+def _asks(failed: Failed, name: str) -> bool:
+    """The program's own line asks, not a function of JAX that it calls."""
+    names = [f.f_code.co_name for f in failed._frames]
+    return name in names and failed._frames[names.index(name) - 1] == failed.frame
+
+
+def _shape_with(failed: Failed, x: Any) -> Any:
+    """The shape that JAX was given, with `x` in it."""
+    for frame in failed._frames:
+        if frame.lies_in(*_JAX):
+            for value in frame.f_locals.values():
+                if value is x or (isinstance(value, tuple | list) and any(n is x for n in value)):
+                    return value
+    return None
+
+
+def _called(frame: FramePlace) -> str:
+    from tensorgraft.compiled.source_location import place_of
+    from tensorgraft.compiled.traced_value_errors import short_name
+
+    node: Any = place_of(frame).node  # type: ignore[arg-type]
+    return short_name(node) or "this call"
+
+
+def _of_jax(text: str) -> str:
+    """Ways out as they are written in JAX."""
+    for ours, theirs in (
+        ("tg.transforms.error_if", "eqx.error_if"),
+        ("tg.transforms.", "jax.lax."),
+        ("functions of array_api", "functions of jax.numpy"),
+        ("array_api.", "jnp."),
+    ):
+        text = text.replace(ours, theirs)
+    return text
+
+
+# ---- tracers ---------------------------------------------------------------------------------------------------------
+
+
+def _frames(at: TracebackType | None) -> Iterator[FramePlace]:
+    while at is not None:
+        frame = at.tb_frame
+        yield FramePlace(frame.f_code, at.tb_lasti, frame.f_locals, frame.f_globals)
+        at = at.tb_next
+
+
+def _tracer_in(x: Any, depth: int = 2) -> Any:
+    if isinstance(x, Tracer):
+        return x
+    if not depth:
+        return None
+    parts: Sequence[Any] = ()
+    if isinstance(x, slice):
+        parts = (x.start, x.stop, x.step)
+    elif isinstance(x, tuple | list):
+        parts = x
+    elif isinstance(x, dict):
+        parts = list(x.values())
+    return next((tracer for part in parts if (tracer := _tracer_in(part, depth - 1)) is not None), None)
+
+
+def _positions(tracer: Any, trace: Any) -> list[int] | None:
+    """The inputs of a trace that an array depends on; None where that cannot be told."""
+    if tracer is None or getattr(tracer, "_trace", None) is not trace:
+        return None
+    try:
+        inputs = tracer._trace.frame.find_progenitors(tracer)[0]
+    except (AttributeError, TypeError):  # no interface of JAX's
+        return None
+    return None if inputs is None else list(inputs)
+
+
+def _origin(tracer: Any) -> Any:
+    """The place in the program where it was computed; None for an argument."""
+    source = getattr(getattr(tracer, "parent", None), "source_info", None)
+    if source is None or source.traceback is None:
+        return None
+    from tensorgraft.compiled.source_location import Place
+
+    codes, instructions = source.traceback.raw_frames()
+    for code, instruction in zip(codes, instructions, strict=True):
+        if not code.co_filename.startswith((*_JAX, _OURS, *_LIBRARIES, "<frozen")):
+            return Place(code, instruction)
+    return None

@@ -1,0 +1,64 @@
+"""What branches keep for their derivatives, in TensorFlow's optionals: in each of them values of other shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tensorgraft.frontends.tensorflow.loop_carry import abstractly
+from tensorgraft.frontends.tensorflow.residuals import taken_apart
+from tensorgraft.frontends.tensorflow.values import EitherOptional, OptionalValue, lifted
+from tensorgraft.hub.backend import Backend
+
+Array = Any
+_KINDS = (OptionalValue, EitherOptional)
+
+
+def of_side(x: Any, side: int) -> Any:
+    """What a branch of a derivative sees of what the branches before it have kept."""
+    return (x.yes, x.no)[side] if isinstance(x, EitherOptional) else x
+
+
+class KeptOfBranches:
+    """Optionals among the results of two branches: each branch gives the arrays of its own, and zeros for the other's.
+
+    Arguments:
+        branches: functions of a backend and of operands, for true and false; none where they have no optionals.
+    """
+
+    def __init__(
+        self, xp: Backend, branches: Sequence[Callable[[Backend, list[Any]], list[Any]]], operands: Sequence[Any]
+    ) -> None:
+        self.xp = xp
+        self.places: list[int] = []
+        self._specs: list[list[Any]] = [[], []]
+        self._likes: list[list[Any]] = [[], []]
+        self._counts: list[list[int]] = [[], []]
+        for side, branch in enumerate(branches):
+            own = [of_side(x, side) for x in operands]
+            abstract, outputs = abstractly(xp, branch, own)
+            self.places = [i for i, x in enumerate(outputs) if isinstance(x, _KINDS)]
+            if not self.places:
+                return
+            self._specs[side] = [a for i in self.places for a in taken_apart(abstract, outputs[i])[1]]
+
+    def others(self, outputs: Sequence[Any]) -> list[Any]:
+        return [x for i, x in enumerate(outputs) if i not in self.places]
+
+    def arrays(self, side: int, outputs: Sequence[Any]) -> list[Array]:
+        xp = self.xp
+        parts = [taken_apart(xp, outputs[i]) for i in self.places]
+        self._likes[side] = [like for like, _ in parts]
+        own = [lifted(xp, a) for _, arrays in parts for a in arrays]
+        zeros = [xp.zeros(spec.shape, spec.dtype) for spec in self._specs[1 - side]]
+        return [*own, *zeros] if side == 0 else [*zeros, *own]
+
+    def together(self, others: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
+        """All results."""
+        if not self.places:
+            return list(others)
+        remaining = iter(arrays)
+        yes, no = ([like.value(remaining) for like in likes] for likes in self._likes)
+        kept = dict(zip(self.places, map(EitherOptional, yes, no), strict=True))
+        rest = iter(others)
+        return [kept[i] if i in kept else next(rest) for i in range(len(others) + len(kept))]

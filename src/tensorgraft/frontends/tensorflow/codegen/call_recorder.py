@@ -1,0 +1,199 @@
+"""What is seen of a program while TensorFlow traces it: which layers and functions are called, and what its variables
+are called.
+
+A call is a range of the operations of a graph: those that are made while it goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+from tensorgraft.codegen.call_recorder import ProgramWatch, named_arguments
+from tensorgraft.codegen.frames import Called
+
+_OURS = f"{Path(__file__).parents[3]}/"
+_LIBRARIES = ("/tensorflow/", "/keras/", "/tf_keras/", "/numpy/", "/tensorgraft/", "/optree/")
+_OF_AUTOGRAPH = frozenset({"retval_", "do_return", "fscope", "itr", "ag__"})
+
+
+@dataclass(frozen=True)
+class TensorKey:
+    """A tensor of a graph, whichever object stands for it."""
+
+    graph: int
+    operation: str
+    place: int
+
+    @classmethod
+    def of(cls, t: Any) -> TensorKey:
+        return cls(id(t.graph), t.op.name, t.value_index)
+
+
+@dataclass
+class GraphWatch(ProgramWatch):
+    """What was seen."""
+
+    ranges: dict[Any, list[tuple[int, int, int]]] = field(default_factory=dict)  # graph -> (first, end, number)
+    _functions: dict[int, Any] = field(default_factory=dict)
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def call(self, called: Called) -> Iterator[None]:
+        graph = tf.compat.v1.get_default_graph()
+        number, first = len(self.called), len(graph.get_operations())
+        self.called.append(called)
+        self._around.append(number)
+        try:
+            yield
+        finally:
+            self._around.pop()
+            called.model = None
+            self.ranges.setdefault(graph, []).append((first, len(graph.get_operations()), number))
+
+    def scopes(self, graph: Any) -> dict[str, tuple[int, ...]]:
+        """Name of an operation of a graph -> the numbers of the calls around it, from outside."""
+        ranges = sorted(self.ranges.get(graph, ()), key=lambda r: r[2])
+        found = {}
+        for i, op in enumerate(graph.get_operations()):
+            found[op.name] = tuple(number for first, end, number in ranges if first <= i < end)
+        return found
+
+    def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """The arguments of a call by name, tensors as their keys."""
+        flat = named_arguments(fn, args, kwargs)
+        return [(name, mapped(lambda t: TensorKey.of(t) if _is_symbolic(t) else t, x)) for name, x in flat]
+
+    # ---- names -----------------------------------------------------------------------------------------------------
+
+    def is_users(self, path: str) -> bool:
+        return is_users(path)
+
+    def key_of(self, name: str, x: Any) -> Any:
+        return TensorKey.of(x) if name not in _OF_AUTOGRAPH and _is_symbolic(x) else None
+
+    # ---- what is called --------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def watching(self, paths: Mapping[int, str], classes: set[type]) -> Iterator[None]:
+        """Calls of layers, of modules (`classes`) and of `tf.function`s are noted. `paths`: of modules, by `id`."""
+        with contextlib.ExitStack() as stack:
+            for name in ("keras", "tf_keras"):
+                if name in sys.modules:
+                    self._replace(stack, sys.modules[name].layers.Layer, paths)
+            for cls in classes:
+                self._replace(stack, cls, paths)
+            own = Function.__call__
+            watch = self
+
+            def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+                if tf.executing_eagerly():
+                    return own(self, *args, **kwargs)
+                fresh, name = watch.fresh(self), self._name
+                noted = Called(name, arguments=watch.saw(self.python_function, args, kwargs))
+                if not name.isidentifier() or _is_of_library(inspect.unwrap(self.python_function)):
+                    return own(fresh, *args, **kwargs)
+                with watch.call(noted):
+                    return own(fresh, *args, **kwargs)
+
+            Function.__call__ = called
+            stack.callback(setattr, Function, "__call__", own)
+            yield
+
+    def fresh(self, fn: Any) -> Any:
+        """A function that nobody has traced yet, for any shapes."""
+        if id(fn) not in self._functions:
+            # the original is kept: its identity is the key
+            self._functions[id(fn)] = tf.function(fn.python_function, autograph=fn._autograph), fn
+        return self._functions[id(fn)][0]
+
+    def _replace(self, stack: contextlib.ExitStack, cls: type, paths: Mapping[int, str]) -> None:
+        own = cls.__dict__.get("__call__")
+        if own is None:
+            return
+        plain = own.python_function if isinstance(own, Function) else own
+        watch = self
+
+        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            convert = tf.__internal__.autograph.tf_convert
+            inner = convert(plain, tf.__internal__.autograph.control_status_ctx())
+            if tf.executing_eagerly() or not isinstance(tf.compat.v1.get_default_graph(), _FuncGraph):
+                return own.__get__(self)(*args, **kwargs)
+            if isinstance(type(self).__dict__.get("__call__"), property):
+                return inner(self, *args, **kwargs)
+            parent = watch.around()
+            around = parent.path if parent is not None else ""
+            path = paths.get(id(self), around)
+            name = path[len(around) :].lstrip(".") if path.startswith(around) else path
+            fn = getattr(self, "call", None) or functools.partial(plain, self)
+            called = Called(
+                type(self).__name__,
+                path,
+                name,
+                first_sentence(type(self)),
+                arguments=watch.saw(fn, args, kwargs),
+                is_module=True,
+                model=self,
+            )
+            if parent is not None and parent.model is self:  # super().__call__
+                return inner(self, *args, **kwargs)
+            with watch.call(called):
+                return inner(self, *args, **kwargs)
+
+        noted.__module__ = "keras" if cls.__module__.startswith(("keras", "tf_keras")) else "tensorflow"
+        type.__setattr__(cls, "__call__", noted)
+        stack.callback(type.__setattr__, cls, "__call__", own)
+
+
+_FuncGraph = tf.__internal__.FuncGraph
+
+
+def _is_symbolic(x: Any) -> bool:
+    return isinstance(x, tf.Tensor) and not isinstance(x, tf.__internal__.EagerTensor)
+
+
+def _is_of_library(fn: Any) -> bool:
+    code = getattr(fn, "__code__", None)
+    return code is None or not is_users(code.co_filename)
+
+
+@functools.cache
+def is_users(path: str) -> bool:
+    """Whether a file is a program's. Autograph writes files of its own, in which names are the program's."""
+    if "__autograph_generated_file" in path:
+        return True
+    _, of_packages, rest = path.rpartition("/site-packages")
+    if of_packages:
+        return not rest.startswith(_LIBRARIES)
+    return not path.startswith((sysconfig.get_path("stdlib"), "<frozen", "<string>", _OURS))
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree of tuples, lists and dictionaries (named tuples are tuples) with `fn` of its leaves."""
+    if isinstance(tree, dict):
+        return {str(k): mapped(fn, x) for k, x in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple([mapped(fn, x) for x in tree])
+    if isinstance(tree, list):
+        return [mapped(fn, x) for x in tree]
+    return fn(tree)
+
+
+def first_sentence(cls: type) -> str:
+    """Of a class of the user's; those of libraries say how they are made."""
+    doc = cls.__dict__.get("__doc__")
+    if not doc or cls.__module__.startswith(("keras.", "tf_keras.", "tensorflow.")):
+        return ""
+    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""

@@ -1,0 +1,190 @@
+"""The function mode that is on while a module is recorded: it sees each call that the program makes of PyTorch.
+
+Operators record themselves; what is done here is what they do not know: names and places, views by their words, on
+which device new tensors are, tensors of the host that the program mixes with others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.codegen import views
+from tensorgraft.frontends.torch.codegen.backend import SourceBackend
+from tensorgraft.frontends.torch.codegen.source_expressions import Spot, spot
+from tensorgraft.frontends.torch.core.devices import Slot
+from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, geometry_of, to_array
+from tensorgraft.hub.recorded.block import Var
+from tensorgraft.storage import Storage
+
+Tensor = torch.Tensor
+_ATTRIBUTES = frozenset(
+    getattr(Tensor, name).__get__
+    for name in [
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "requires_grad",
+        "is_cuda",
+        "layout",
+        "grad_fn",
+        "grad",
+        "is_leaf",
+        "is_sparse",
+        "is_quantized",
+        "is_nested",
+        "is_meta",
+        "_base",
+        "_version",
+        "itemsize",
+        "nbytes",
+        "is_cpu",
+        "is_mps",
+        "is_xla",
+        "is_xpu",
+        "output_nr",
+    ]
+    if hasattr(Tensor, name)
+)
+_QUESTIONS = frozenset(
+    getattr(Tensor, name)
+    for name in [
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "storage_offset",
+        "is_contiguous",
+        "is_floating_point",
+        "is_complex",
+        "data_ptr",
+        "element_size",
+        "untyped_storage",
+        "storage",
+        "__len__",
+        "ndimension",
+        "nelement",
+        "is_inference",
+        "is_conj",
+        "is_neg",
+        "get_device",
+    ]
+    if hasattr(Tensor, name)
+)
+# they take tensors of the host beside those of a device: lengths
+_HOSTED = frozenset(
+    ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
+)
+_DETACHING = frozenset({Tensor.detach, torch.detach, vars(Tensor.__base__)["data"].__get__})
+
+
+class WordWatch(TorchFunctionMode):
+    def __init__(self, xp: SourceBackend, slot: Slot) -> None:
+        super().__init__()
+        self.xp, self.slot = xp, slot
+        # those of Python's numbers stay on the host: their values are known
+        self._constructors = _device_constructors() - {torch.tensor, torch.as_tensor, torch.asarray}
+        self._detached: list[tuple[Storage, Var, str]] = []
+        self._host: dict[int, tuple[Tensor, Tensor]] = {}  # tensors of the host, and what they are here
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _ATTRIBUTES or func in _QUESTIONS:
+            return func(*args, **kwargs)
+        if func in self._constructors and kwargs.get("device") is None:
+            kwargs = {**kwargs, "device": self.slot.device}
+        if getattr(func, "__name__", "") not in _HOSTED:
+            args, kwargs = self._moved(args, kwargs)
+        recording = self.xp.here
+        around, here = recording.place, spot()
+        recording.place = here.place
+        before = len(recording.scope.calls)
+        try:
+            out = self._call(func, args, kwargs)
+            if here.names:
+                self._name(here, out, before)
+            return out
+        finally:
+            recording.place = around
+
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        view = views.VIEWS.get(func)
+        first = args[0] if args else None
+        if first is None or not self._ours(first):
+            return func(*args, **kwargs)
+        if func in _DETACHING:
+            seen = to_array(first)
+            stopped = self.xp.stopped(seen)
+            if stopped is seen:
+                return func(*args, **kwargs)
+            out = from_array(stopped, self.slot)  # no view, which its reader could not tell from what it is a view of
+            self._detached.append((cell_of(out), stopped, self.xp.here.place))
+            return out
+        if view is None:
+            return func(*args, **kwargs)
+        x = to_array(first)
+        out = func(*args, **kwargs)
+        views.record(self.xp, view, args, kwargs, out, x)
+        return out
+
+    def refuse_written(self) -> None:
+        """When the program has ended. Raises TracedValueError for a write to what was detached, which writes the tensor
+        itself in PyTorch."""
+        for cell, array, place in self._detached:
+            if cell.array is not array:
+                raise TracedValueError(
+                    f"{place}: what detach() or .data gives of a tensor with a derivative is written in place, which"
+                    " has no words in source: write the tensor itself under torch.no_grad(), or a clone"
+                )
+
+    def _ours(self, t: Any) -> bool:
+        return isinstance(t, Tensor) and t.device == self.slot.device
+
+    def _moved(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Tensors of the host beside those of the recording are constants of it."""
+        leaves = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
+        host = [t for t in leaves if isinstance(t, Tensor) and t.device.type == "cpu" and t.dim()]
+        if not host or not any(self._ours(t) for t in leaves):
+            return args, kwargs
+
+        def move(a: Any) -> Any:
+            if type(a) in (list, tuple):
+                return type(a)(map(move, a))
+            if isinstance(a, Tensor) and a.device.type == "cpu" and a.dim():
+                if id(a) not in self._host:
+                    self._host[id(a)] = a, a.to(self.slot.device)
+                return self._host[id(a)][1]
+            return a
+
+        return move(tuple(args)), {k: move(a) for k, a in kwargs.items()}
+
+    def _name(self, here: Spot, out: Any, before: int) -> None:
+        """Name what a call has made: steps from `before` on."""
+        tensors = [out] if self._ours(out) else list(out) if type(out) in (tuple, list) else []
+        names = here.names
+        if len(names) != len(tensors):
+            return
+        recording = self.xp.here
+        for name, t in zip(names, tensors, strict=True):
+            if not self._ours(t):
+                continue
+            array = cell_of(t).array
+            if type(array) is not Var:
+                continue
+            known = recording.recall((array, geometry_of(t)))
+            seen = array if known is None else known
+            step = recording.makers.get(seen)
+            if all(step is not made for made in recording.scope.calls[before:]):
+                continue
+            assert step is not None
+            outcome = list(step.outcome) if isinstance(step.outcome, tuple | list) else [step.outcome]
+            at = next((i for i, v in enumerate(outcome) if v is seen), None)
+            if at is not None:
+                given = list(step.names) or [""] * len(outcome)
+                given[at] = given[at] or name
+                step.names = tuple(given)

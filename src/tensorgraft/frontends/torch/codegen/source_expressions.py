@@ -1,0 +1,102 @@
+"""What the user's program calls a result, and where: by the expression that Python is evaluating, and its statement."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+import torch
+
+from tensorgraft.compiled.source_location import Place
+from tensorgraft.frontends.torch.core.source_location import in_library
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_LAYERS = os.path.join(_TORCH, "nn", "modules") + os.sep
+
+
+class Spot(NamedTuple):
+    """A place in the user's program, and the names that it gives to what is evaluated there."""
+
+    place: str
+    names: tuple[str, ...]
+
+
+NOWHERE = Spot("", ())
+_TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")  # the program's call: what is around it says nothing
+_WRITTEN = os.path.join(os.path.dirname(__file__), "multihead.py")  # a layer of PyTorch's, in words of our own
+_known: dict[tuple[CodeType, int, bool], Spot] = {}
+
+
+def spot() -> Spot:
+    """That of the current call. Names are those of a call that the user's own code makes, not a layer of PyTorch."""
+    frame: FrameType | None = sys._getframe(1)
+    within, names = False, None
+    while frame is not None and in_library(frame.f_code.co_filename):
+        file = frame.f_code.co_filename
+        if file == _WRITTEN and names is None:
+            names = _spot(frame, False).names
+        within = within or file.startswith(_LAYERS)
+        frame = None if file == _TRACING else frame.f_back
+    here = NOWHERE if frame is None else _spot(frame, within)
+    return here if names is None else Spot(here.place, names)
+
+
+def _spot(frame: FrameType, within: bool) -> Spot:
+    about = frame.f_code, frame.f_lasti, within
+    known = _known.get(about)
+    if known is None:
+        place = Place(frame.f_code, frame.f_lasti)
+        known = _known[about] = Spot(str(place), () if within else _names(place.node))
+    return known
+
+
+def spot_of_call() -> Spot:
+    """That of a call of a module."""
+    return spot_of(sys._getframe(1))
+
+
+def spot_of(frame: FrameType | None) -> Spot:
+    """That of a call of a function, in the program's frame from `frame` outwards."""
+    while frame is not None and in_library(frame.f_code.co_filename):
+        if frame.f_code.co_filename == _TRACING:
+            return NOWHERE
+        frame = frame.f_back
+    return NOWHERE if frame is None else _spot(frame, False)
+
+
+def _names(node: ast.AST | None) -> tuple[str, ...]:
+    """The targets of the assignment whose whole right side the expression is."""
+    if node is None:
+        return ()
+    parent = getattr(node, "parent", None)
+    while isinstance(parent, ast.IfExp) and node is not parent.test:
+        node, parent = parent, getattr(parent, "parent", None)  # y = x if plain else f(x)
+    outer = getattr(parent, "parent", None)
+    if isinstance(parent, ast.Tuple) and isinstance(outer, ast.Assign) and outer.value is parent:
+        target = outer.targets[0]  # q, k = rotate(q), rotate(k)
+        if isinstance(target, ast.Tuple | ast.List) and len(target.elts) == len(parent.elts):
+            at = target.elts[parent.elts.index(node)]  # type: ignore[arg-type]
+            return tuple(_name(part) for part in (at.elts if isinstance(at, ast.Tuple | ast.List) else [at]))
+        return ()
+    if isinstance(node, ast.AugAssign):
+        targets: list[ast.expr] = [node.target]
+    elif isinstance(parent, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and parent.value is node:
+        targets = [parent.target]
+    elif isinstance(parent, ast.Assign) and parent.value is node:
+        targets = parent.targets[:1]
+    else:
+        return ()
+    (target,) = targets
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return tuple(_name(part) for part in parts)
+
+
+def _name(target: ast.expr) -> str:
+    if isinstance(target, ast.Name):
+        return target.id
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    return ""

@@ -1,0 +1,147 @@
+"""Programs of the device `meta`, on the device as far as a trace can tell: tensors that have no memory there either."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from tensorgraft.compiled.captured_objects import arguments, objects_behind
+from tensorgraft.frontends.torch.compiled.optimizers import prepare
+from tensorgraft.frontends.torch.compiled.snapshot import unchanged
+from tensorgraft.frontends.torch.core import sharded_tensors, state
+from tensorgraft.frontends.torch.core.devices import Slot, slot_named
+from tensorgraft.frontends.torch.core.source_location import in_library
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, set_storage
+from tensorgraft.hub.placement import Mesh
+from tensorgraft.storage import Storage, pin
+
+Tensor = torch.Tensor
+Optimizer = torch.optim.Optimizer
+
+
+@contextlib.contextmanager
+def imagined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Mesh]:
+    """For the time of the context, tensors of the device `meta` that a call reaches are on the device, where they have
+    been placed; the parameters of a module and of its optimizer stay the objects that they are. Optimizers have the
+    state that their first step makes. Gives the mesh.
+
+    Raises ValueError where they lie on no mesh or on several, and for a tensor with a history."""
+    roots = [*arguments(fn, args, kwargs), ("", fn)]
+    objects = [value for _, value in objects_behind(roots, in_library)]
+    meshes = list(dict.fromkeys(where.mesh for x in objects if _is_meta(x) and (where := sharded_tensors.pinned(x))))
+    if not meshes:
+        raise ValueError(
+            "plan: of what the step is given and reaches nothing of the device meta has been placed: shard_(model,"
+            " mesh, plan) and shard_batch(inputs, mesh) do that, on tg.parallel.mesh(shape, names, abstract=True)"
+        )
+    if len(meshes) > 1:
+        raise ValueError(f"plan: tensors lie on different meshes: the {', the '.join(map(str, meshes))}")
+    with unchanged(objects), _Exchange(slot_named(meshes[0].backend)) as exchange:
+        for optimizer in objects:
+            if isinstance(optimizer, Optimizer) and any(map(_is_meta, _parameters(optimizer))):
+                _give_state(optimizer)
+                exchange.all(v for e in optimizer.state.values() if isinstance(e, dict) for v in e.values())
+        exchange.all(objects)
+        state.now.planning = True
+        try:
+            yield meshes[0]
+        finally:
+            state.now.planning = False
+
+
+def _is_meta(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.device.type == "meta"
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _give_state(optimizer: Optimizer) -> None:
+    """That of the first step: an optimizer asks for gradients before it makes it."""
+    without = [p for p in _parameters(optimizer) if p.grad is None and p.requires_grad]
+    fused = [(group, group["fused"]) for group in optimizer.param_groups if "fused" in group]
+    for p in without:
+        p.grad = torch.empty_like(p)
+    for group, _ in fused:
+        group["fused"] = False  # which asks what the device can do
+    try:
+        prepare(optimizer)
+    finally:
+        for p in without:
+            p.grad = None
+        for group, value in fused:
+            group["fused"] = value
+    for p, entries in optimizer.state.items():
+        where = sharded_tensors.pinned(p) if _is_meta(p) else None
+        for value in entries.values() if isinstance(entries, dict) else ():
+            if where is not None and _is_meta(value) and value.shape == p.shape and sharded_tensors.fills(value):
+                sharded_tensors.place(value, where)
+
+
+class _Exchange:
+    """Tensors whose inside is another one's, for a time."""
+
+    def __init__(self, slot: Slot) -> None:
+        self._slot = slot
+        self._first: dict[int, Tensor] = {}  # on the device, for each storage
+        self._done: dict[int, tuple[Tensor, Tensor, Any]] = {}
+        self._held: list[Any] = []  # so that no other storage has the place of one of these
+
+    def __enter__(self) -> _Exchange:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for t, before, hooks in reversed(self._done.values()):
+            torch._C._swap_tensor_impl(t, before)
+            t._backward_hooks = hooks
+
+    def all(self, values: Iterable[Any]) -> None:
+        for value in values:
+            if _is_meta(value) and id(value) not in self._done:
+                self._one(value)
+
+    def _one(self, t: Tensor) -> None:
+        if not t.is_leaf:
+            raise ValueError(
+                f"plan: a tensor of the device meta, of shape {tuple(t.shape)}, has a history (grad_fn): detach it, or"
+                " make it inside"
+            )
+        fresh, grad, hooks = self._abstract(t), t.grad, t._backward_hooks
+        fresh.requires_grad_(t.requires_grad)
+        torch._C._swap_tensor_impl(t, fresh)
+        self._done[id(t)] = t, fresh, hooks
+        if grad is not None:
+            t.grad = self._abstract(grad)
+        if hooks:
+            t._backward_hooks = hooks
+        if cell_of(t).placement is not None:
+            t._backward_hooks = dict(hooks) if hooks else None
+            sharded_tensors.hook(t)
+
+    def _abstract(self, t: Tensor) -> Tensor:
+        """A tensor of the device that looks at its storage as `t` does."""
+        storage, slot, xp = t.untyped_storage(), self._slot, self._slot.backend
+        size, stride, offset, nbytes = tuple(t.size()), t.stride(), int(t.storage_offset()), storage.nbytes()
+        first = self._first.get(storage._cdata)
+        if first is not None:
+            new = attach(cell_of(first), slot, t.dtype, (0,), (1,), 0)
+            return set_storage(new, first.untyped_storage(), offset, size, stride)
+        dtype = numpy_dtype(t.dtype)
+        rows = (
+            tuple(t.shape[d] for d in sharded_tensors.by_strides(t))
+            if sharded_tensors.fills(t)
+            else (nbytes // dtype.itemsize,)
+        )
+        where = getattr(storage, "placement", None)
+        array = xp.abstract(rows, dtype, where)
+        cell = Storage(array, xp)
+        if where is not None:
+            pin(cell, array, where)
+        new = attach(cell, slot, t.dtype, size, stride, nbytes, offset)
+        self._first[storage._cdata] = new
+        self._held.append(storage)
+        return new

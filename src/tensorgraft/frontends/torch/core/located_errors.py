@@ -1,0 +1,22 @@
+"""Errors that begin with the program's own line, say what is wrong with it, and name ways out."""
+
+from __future__ import annotations
+
+from tensorgraft.compiled.source_location import quoted
+from tensorgraft.compiled.traced_value_errors import ways_out
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core.source_location import Place, program_place
+
+
+def where(place: Place | None) -> str:
+    return "The program" if place is None else quoted(*place)
+
+
+def here() -> str:
+    """Where the program is."""
+    return where(program_place())
+
+
+def refused(what: str, *ways: tuple[str, str]) -> TracedValueError:
+    """For what a compiled function cannot do: `what` goes on from the program's line."""
+    return TracedValueError("\n".join([f"{here()} {what}", *ways_out(ways)]))

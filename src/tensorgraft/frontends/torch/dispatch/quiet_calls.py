@@ -1,0 +1,65 @@
+"""Asking PyTorch's meta functions and CPU kernels what they would do, without a word of it reaching the program, and
+without what the program has switched on for its own operators."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tensorgraft import warning_filters
+from tensorgraft.frontends.torch.core.modes import suspended
+from tensorgraft.frontends.torch.core.nested import map_nested
+
+Tensor = torch.Tensor
+
+
+def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True) -> tuple[Any, list[str]]:
+    """(what the operator returns, the warnings that it gives). Random states stay as they are
+    (`random`: whether it may draw).
+
+    PyTorch's C++ keeps its warnings until the binding ends through which Python called it: that of the program, since
+    an operator called by overload has none. `apply_` is a binding around any function.
+    """
+    result = []
+
+    def call(_: float) -> float:
+        result.append(ask(*args, **kwargs))
+        return 0.0
+
+    apart = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
+    with (
+        suspended(),
+        torch._C._DisableAutocast(),
+        apart,
+        warning_filters.remembered(),
+        warning_filters.heard() as texts,
+    ):
+        torch.zeros(1, dtype=torch.float32, device="cpu").apply_(call)
+    return result[0], [text.partition(" (Triggered")[0] for text in texts]
+
+
+# bytes behind zeros that a kernel may make larger: where it reads its `out=`, too, it would read what is freed then
+ROOM = 1 << 20
+
+
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta", room: int = 0) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros, with `room` bytes behind them) of the same sizes, strides, dtypes."""
+    seen: dict[int, Tensor] = {}
+
+    def convert(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            if id(a) not in seen:
+                like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
+                if device != "meta":
+                    elements = (like.untyped_storage().nbytes() + room) // like.itemsize
+                    like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
+                seen[id(a)] = like
+            return seen[id(a)]
+        if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
+            return None
+        return torch.device(device) if isinstance(a, torch.device) else a
+
+    return map_nested(convert, args), {name: map_nested(convert, a) for name, a in kwargs.items()}
