@@ -14,7 +14,8 @@ _NUMBERS = (bool, int, float, complex)
 
 
 def framework_of(x: Any) -> str | None:
-    """Whose array `x` is: "tensorgraft" (an `Array`), "numpy", "jax", "torch", "tensorflow"; None for what is none."""
+    """Return the framework whose array `x` is: "tensorgraft" (an `Array`), "numpy", "jax", "torch" or "tensorflow";
+    None for anything else."""
     if isinstance(x, _NUMPY):
         return "numpy"
     if isinstance(x, _OURS):

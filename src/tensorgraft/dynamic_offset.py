@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 class Form(NamedTuple):
-    """What has to be known of an offset, besides its value, to read and write there.
+    """The way in which a tensor is read and written at an offset: all that has to be known of it besides its value.
 
     empty: nothing is there. slice: a slice of the array as it lies. block: a slice of a dense block of the flat memory,
     that begins at a whole number of the outermost stride (`aligned`) or else where the tensor does, and that may end
@@ -123,7 +123,7 @@ def _points(xp: Backend, geometry: Geometry, offset: Array) -> Array:
 
 
 def _least(geometry: Geometry) -> int:
-    """How far behind the offset the first element in memory lies: negative strides."""
+    """Return the distance from the offset to the first element in memory: negative with negative strides, else 0."""
     return sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True) if s < 0)
 
 
@@ -187,7 +187,7 @@ class _Block:
         self.plan = plan
         outer = _outermost(plan)
         self.extent = math.prod(plan.dense)
-        # of the last of the outermost strides, the first element is in the storage
+        # only the first element of the last outermost stride needs to be in the storage: pad for the others
         self.flat = xp.pad(flat, 0, [(0, outer - 1, 0)]) if form.short else flat
         self.all = not form.short and self.extent == self.size
         self.begin = _moved(xp, geometry, offset)
@@ -226,5 +226,5 @@ class _Block:
 
 
 def _steps(plan: Box) -> Shape:
-    """How far apart neighbours along each axis of a block are."""
+    """Return the distance between neighbours along each axis of a block."""
     return contiguous_strides(plan.dense)

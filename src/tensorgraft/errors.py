@@ -39,7 +39,7 @@ class FallbackError(NotImplementedError):
 
 
 class FallbackWarning(UserWarning):
-    """What the device has not was computed by the CPU."""
+    """A warning that the CPU computed something that the device lacks."""
 
 
 class CheckError(RuntimeError):

@@ -1,4 +1,5 @@
-"""What is installed, what makes many objects at once (imports and traces), and what follows an import."""
+"""Helpers for imports: what is installed, a pause of the garbage collector (also for traces), and what follows an
+import."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def _every_entry_point() -> Any:
 
 
 def entry_points(group: str) -> importlib.metadata.EntryPoints:
-    """Those of all that is installed, which is looked through once."""
+    """Return the entry points of a group, of all that is installed, which is looked through once."""
     return _every_entry_point().select(group=group)
 
 

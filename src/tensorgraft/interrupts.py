@@ -1,5 +1,5 @@
-"""What an exception must not part: a program that was given memory from what becomes of its results, and the writes of
-one call.
+"""Protection from exceptions between what belongs together: the run of a program that takes donated memory and the
+handling of its results, and the writes of one call.
 
 An interrupt (Ctrl-C, a timer's signal) comes between two instructions of Python's: most likely right after a long call
 of C++ has ended, in which a program has used up the arrays that were donated to it, and before anybody has its results.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-# that programs turn into exceptions
+# signals that programs turn into exceptions
 _SIGNALS = tuple(getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(_signal, name))
 _ignored = {_signal.SIG_DFL, _signal.SIG_IGN}
 _held = False  # by the main thread, where alone handlers run

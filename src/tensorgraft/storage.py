@@ -29,7 +29,7 @@ Array = Any
 Shape = tuple[int, ...]
 
 
-# Of each type of a cold tier's arrays: it as a host array over the same memory, row-major.
+# type of a cold tier's arrays -> a function that gives one as a host array over the same memory, row-major
 host_view: dict[type, Callable[[Any], np.ndarray]] = {np.ndarray: lambda x: x}
 
 
@@ -87,7 +87,7 @@ class Placed(Storage):
 
 
 def put_as_it_is(cell: Storage, array: Array) -> None:
-    """Without a move to where that of a `Placed` one is to be, which may fail."""
+    """Put an array into a storage without the move to where that of a `Placed` one is to be, which may fail."""
     if cell.__class__ is Placed:
         put_array(cell, array)
     else:
@@ -111,7 +111,7 @@ def pin(cell: Storage, array: Array, placement: Placement) -> None:
 
 
 class Geometry(NamedTuple):
-    """Where a tensor looks in its storage; strides and offset in elements of `dtype`."""
+    """The geometry by which a tensor looks into its storage; strides and offset in elements of `dtype`."""
 
     shape: Shape
     strides: Shape

@@ -45,7 +45,7 @@ class Box(NamedTuple):
     backward: tuple[int, ...]  # axes of negative stride
 
     def outward(self, xp: Backend, box: Array) -> Array:
-        """From the box to the geometry's shape."""
+        """Reshape the box to the geometry's shape."""
         moving = sorted(self.order)
         if self.order:
             extents = tuple(self.shape[axis] for axis in self.order)
@@ -61,7 +61,7 @@ class Box(NamedTuple):
         return xp.flip(box, self.backward) if self.backward else box
 
     def inward(self, xp: Backend, value: Array) -> Array:
-        """From the geometry's shape to the box; of elements in one place, the last is kept."""
+        """Reshape a value of the geometry's shape to the box; of elements in one place, the last is kept."""
         if self.backward:
             value = xp.flip(value, self.backward)
         if any(self.shape[axis] != 1 for axis in self.still):
@@ -88,7 +88,7 @@ def _axes(shape: Shape, strides: Shape, offset: int) -> tuple[int, Shape, Shape,
 
 @functools.lru_cache(maxsize=65536)
 def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | None:
-    """How to see a geometry of a flat storage of `size` elements as a box; None if it is not one."""
+    """Return a geometry of a flat storage of `size` elements as a box; None if it is not one."""
     offset, backward, still, order = _axes(shape, strides, offset)
     steps = [abs(s) for s in strides]
     if not order:
@@ -119,8 +119,8 @@ def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | Non
 
 @functools.lru_cache(maxsize=65536)
 def of_array(shape: Shape, strides: Shape, offset: int, here: Shape) -> Box | None:
-    """How to see a geometry of a storage whose array has the shape `here` as a basic slice of that array, which then
-    need not be flattened; None if it is not one."""
+    """Return a geometry as a basic slice of its storage's array of shape `here`, which then need not be flattened; None
+    if it is not one."""
     offset, backward, still, order = _axes(shape, strides, offset)
     places = contiguous_strides(here)
     start = [offset // place % n for place, n in zip(places, here, strict=True)]

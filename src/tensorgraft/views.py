@@ -48,7 +48,8 @@ def diagonal(g: Geometry, k: int) -> Geometry:
 
 
 def reshaped(g: Geometry, shape: Shape) -> Geometry | None:
-    """None where the elements have no such strides: a copy is needed. The sizes are equal."""
+    """Return the geometry in another shape of the same size; None where the elements have no such strides: a copy is
+    needed."""
     if 0 in shape:
         return g._replace(shape=shape, strides=(0,) * len(shape))
     groups: list[list[int]] = []  # axes that are one run of memory: (extent, stride of the last)

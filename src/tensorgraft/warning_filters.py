@@ -19,7 +19,7 @@ _LIBRARIES = ("tensorgraft", "torch", "jax", "jaxlib", "numpy", "tensorflow", "o
 
 
 def _filter(action: str, message: str = "") -> Any:
-    """As `warnings.filters` has it."""
+    """Return a filter as `warnings.filters` has it."""
     return action, re.compile(message, re.IGNORECASE) if message else None, Warning, None, 0
 
 
@@ -27,7 +27,7 @@ _NOTHING, _ALWAYS = _filter("ignore"), _filter("always")
 
 
 def ignore(message: str) -> None:
-    """From now on, warnings whose text begins as the regular expression `message` says are not shown."""
+    """Hide, from now on, warnings whose text begins as the regular expression `message` says."""
     filters: Any = warnings.filters
     filters.insert(0, _filter("ignore", message))
 
@@ -98,7 +98,7 @@ def remembered() -> Iterator[None]:
 
 
 def _version() -> int:
-    """How often the filters have changed: Python notes it beside what a module has shown."""
+    """Return how often the filters have changed: Python notes it beside what a module has shown."""
     shown: dict[Any, Any] = {}
     with _first(_NOTHING):
         warnings.warn_explicit("", Warning, "", 0, registry=shown)

@@ -31,7 +31,7 @@ USAGE_ERROR = 2
 
 @dataclass
 class Outcome:
-    """What one backend did."""
+    """The outcome on one backend: times, memory, and differences from the first backend, or the error."""
 
     backend: str
     error: str | None = None
@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def spread(self) -> float:
-        """Between the quartiles."""
+        """The distance between the quartiles."""
         if len(self.seconds) < 2:
             return 0.0
         low, _, high = statistics.quantiles(self.seconds, n=4)
@@ -133,7 +133,7 @@ def _script(target: str, arguments: Sequence[str], backend: str) -> tuple[Outcom
 
 
 def _environment(backend: str) -> dict[str, str]:
-    # what is compared are the backends: none is to leave its work to a cold tier
+    # backends are compared: none is to leave its work to a cold tier
     own = {} if backend in NATIVE else {"TENSORGRAFT_BACKEND": backend, "TENSORGRAFT_EAGER": "compiled"}
     return {**os.environ, **own}
 

@@ -26,7 +26,7 @@ _LIMIT = 120  # seconds that a backend has to start
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """What a program may be written for."""
+    """A framework that a program may be written for."""
 
     name: str
     package: str  # whose presence says that it can be used
@@ -97,7 +97,7 @@ def _parts(text: str) -> list[int]:
 
 
 def _not_loaded() -> str:
-    """Why PyTorch does not load the front end when it is imported; "" where it does."""
+    """Return why PyTorch does not load the front end when it is imported; "" where it does."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
         return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 (`tensorgraft.device` does)"
     points = importlib.metadata.entry_points(group="torch.backends")
@@ -110,7 +110,7 @@ def _not_loaded() -> str:
 
 
 def kept() -> str:
-    """Where compiled programs are kept from process to process, and how many there are."""
+    """Return where compiled programs are kept from process to process, and how many there are."""
     base = compile_cache.root()
     if base is None:
         return "not kept (TENSORGRAFT_CACHE=0, or nowhere to keep them)"
@@ -129,7 +129,7 @@ def version(package: str) -> str:
 
 
 def _broken(info: registry.BackendInfo) -> str:
-    """Why a backend cannot work, as far as its metadata tell; "" otherwise."""
+    """Return why a backend cannot work, as far as its metadata tell; "" otherwise."""
     top = info.entry.partition(":")[0].partition(".")[0]
     if importlib.util.find_spec(top) is None:
         return f"[red]does not work[/red]: ModuleNotFoundError: No module named {escape(repr(top))}"

@@ -42,7 +42,7 @@ def imports(program: Sequence[str], module: bool = False) -> set[str]:
 
 
 def switch_functions(on: str, strict: bool) -> None:
-    """From the import of TensorFlow on, its functions are computed on the backend `on`."""
+    """Compute TensorFlow's functions on the backend `on`, from the import of TensorFlow on."""
 
     def install() -> None:
         from tensorgraft.frontends.tensorflow.function_override.switch import FunctionSwitch
@@ -55,7 +55,8 @@ def switch_functions(on: str, strict: bool) -> None:
 
 
 def print_functions(console: Console, on: str, jit_report: bool) -> None:
-    """What TensorFlow computed in the backend's place, the most frequent first; with `jit_report` what did not."""
+    """Print what TensorFlow computed in the backend's place, the most frequent first; with `jit_report` what the
+    backend did."""
     from rich.markup import escape
     from rich.table import Column, Table
 
@@ -80,5 +81,5 @@ def print_functions(console: Console, on: str, jit_report: bool) -> None:
 
 
 def any_switched() -> bool:
-    """Whether the backend, or TensorFlow in its place, computed a function."""
+    """Say whether the backend, or TensorFlow in its place, computed a function."""
     return any(switch.calls or switch.left for switch in _switches)

@@ -125,7 +125,7 @@ def _executed(
         status = execute(program, module)
         processes.failing = status != 0
     sys.stdout.flush()
-    # which imports PyTorch, as not every program does
+    # not `import`: that would import PyTorch, which not every program does
     loading = sys.modules.get("tensorgraft.frontends.torch_entry.loading")
     on_device = loading is not None and loading.loaded()
     if on_device:
@@ -198,7 +198,7 @@ def print_fallbacks(console: Console, on: str) -> None:
 
 
 def print_tiers(console: Console) -> None:
-    """Of eager operators: how many calls were computed without a compiler, and what was compiled."""
+    """Print how many calls of eager operators were computed without a compiler, and what was compiled."""
     from rich.table import Column, Table
 
     from tensorgraft.frontends.torch import tier_counts
@@ -216,7 +216,7 @@ def print_tiers(console: Console) -> None:
 
 
 def print_jit_report(console: Console) -> None:
-    """What was compiled, how often and how long that took."""
+    """Print what was compiled, how often and how long that took."""
     from rich.markup import escape
     from rich.table import Column, Table
 

@@ -158,7 +158,7 @@ def cut_traceback(error: BaseException, seen: set[int] | None = None) -> None:
 
 
 def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
-    """Which frames belong to the program.
+    """Return for each frame whether it belongs to the program.
 
     Ours do not, nor what we call in a framework (JAX's own frames, PyTorch's decompositions), up to where that calls
     the program again, as `tg.jit` does.

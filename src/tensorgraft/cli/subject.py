@@ -74,7 +74,8 @@ def host(x: Any) -> np.ndarray | None:
 
 
 def gradients(step: Any, args: Any, out: Any) -> dict[str, np.ndarray]:
-    """Of the results' sum, where PyTorch keeps gradients: those of arguments and of a module's parameters."""
+    """Return the gradients of the results' sum, where PyTorch keeps them: those of arguments and of a module's
+    parameters."""
     roots = [x for x in optree.tree_leaves(out) if getattr(x, "requires_grad", False) and hasattr(x, "backward")]
     if not roots:
         return {}

@@ -33,7 +33,10 @@ from tensorgraft.importing import required
 
 @dataclass
 class SourceReport:
-    """How good a file is: which sizes it takes, and how far it is from the program. `print(report)` is a table."""
+    """A report on a generated file: the sizes that it takes, and how far its results are from those of the program.
+
+    `print(report)` shows a table.
+    """
 
     program: str
     onto: str

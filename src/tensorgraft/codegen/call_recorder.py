@@ -1,4 +1,4 @@
-"""What a front end sees of a program that it traces: which functions are being called, and what their variables are."""
+"""Observation of a program while a front end traces it: the functions that are called, and their variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorgraft.codegen.frames import Called
 
 @dataclass
 class ProgramWatch(ABC):
-    """What was seen. A front end says whose files are the user's, and what a value of a variable is known by."""
+    """The calls and variables that were seen. Subclasses say which files are the user's, and give keys of values."""
 
     called: list[Called] = field(default_factory=list)
     names: dict[Any, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
@@ -23,11 +23,11 @@ class ProgramWatch(ABC):
 
     @abstractmethod
     def is_users(self, path: str) -> bool:
-        """A file of the program, or of a library's layers."""
+        """Say whether a file is the program's, or one of a library's layers."""
 
     @abstractmethod
     def key_of(self, name: str, x: Any) -> Any:
-        """What is traced under the name of a variable; None for anything else."""
+        """Return the key of what is traced under the name of a variable; None for anything else."""
 
     def around(self) -> Called | None:
         """The call that is going on."""
@@ -35,7 +35,7 @@ class ProgramWatch(ABC):
 
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:
-        """Looks at the variables of the user's functions."""
+        """Inside, note the variables of the user's functions."""
         before = sys.gettrace()
         sys.settrace(self._entered)
         try:

@@ -1,4 +1,4 @@
-"""What a call of an operation or word is made with."""
+"""Parameters and arguments of calls of hub operations and words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tensorgraft.hub.operations import operations
 
 
 class CannotBeSaidError(NotImplementedError):
-    """What the program does has no words in the target."""
+    """Raised where a program does something that cannot be written in the target."""
 
 
 @functools.cache
 def parameters(method: str) -> tuple[inspect.Parameter, ...]:
-    """Of an operation of the hub or a word, without the backend."""
+    """Return the parameters of an operation of the hub or a word, without the backend."""
     fn = WORDS.get(method) or operations()[method]
     return tuple(inspect.signature(fn).parameters.values())[1:]
 

@@ -1,4 +1,4 @@
-"""Whether a generated file does what the program does: both are run, the file in a process of its own."""
+"""Comparison of a generated file with its program: both are run, the file in a process of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass
 class Checked:
-    """What was compared, and all that a test needs which does it again: inputs, and what was expected, by example."""
+    """The comparisons that were made, and what a test needs to repeat them: inputs and expected results by example."""
 
     rows: list[Row]
     data: dict[str, np.ndarray]
@@ -136,7 +136,7 @@ def check(
 def _evaluated(
     program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool, random: bool
 ) -> tuple[list[tuple[Example, Evaluation]], list[str]]:
-    """What is compared, and notes on what is not."""
+    """Return the examples to compare with what the program gives for them, and notes on what is not compared."""
     chosen: list[tuple[Example, Evaluation]] = []
     notes: list[str] = []
     for k, sizes in enumerate(examples):
@@ -155,7 +155,7 @@ def _evaluated(
 
 
 def epsilon_of(trace: SourceTrace) -> float:
-    """Of the narrowest float of 16 bits that is computed with; 0 where there is none."""
+    """Return the machine epsilon of the narrowest 16-bit float that is computed with, or 0 if there is none."""
     computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
     narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)

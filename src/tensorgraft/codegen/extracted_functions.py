@@ -210,7 +210,7 @@ class _Builder:
         return None
 
     def named(self, frame: Frame, inputs: list[Var]) -> tuple[list[Var], list[str]]:
-        """In the order of the signature, and by its names where there is one array for a name."""
+        """Return the inputs in the order of the signature, and its names for them where a name has one array."""
         names: dict[Var, str] = {}
         if self.trace.key is not None:
             names[self.trace.key] = "key"
@@ -301,7 +301,7 @@ class _Builder:
         return tuple(names.get(v) or self.hints.get(v, "") for v in outputs)
 
     def common_outputs(self, bodies: list[SourceBody]) -> list[list[Var]]:
-        """Of each body the arrays that any of them gives, in one order."""
+        """Return for each body the arrays that any of the bodies outputs, in one order."""
         orders = [{v: i for i, v in enumerate(b.made())} for b in bodies]
         places = list(dict.fromkeys(order[v] for b, order in zip(bodies, orders, strict=True) for v in b.outputs))
         backs = [list(order) for order in orders]

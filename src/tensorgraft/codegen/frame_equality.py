@@ -1,4 +1,4 @@
-"""What frames do: two bodies are of one function where they differ in numbers alone."""
+"""Bodies of frames: two bodies are the same function if they differ in numbers alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SourceBody:
 
     @property
     def any_rank(self) -> bool:
-        """It does the same to arrays of any number of axes: parameters have those that they have."""
+        """Return whether the body does the same to inputs of any number of axes; the axes of parameters are fixed."""
         arrays = [*self.inputs, *(v for c in self.calls for v in given(c))]
         return (
             len(self.inputs) == 1
@@ -52,7 +52,7 @@ class SourceBody:
         )
 
     def key(self, apart: Collection[str]) -> Any:
-        """Equal where bodies differ in numbers only, and in those of the operations `apart` not even in these."""
+        """Return a key that is equal for bodies that differ only in numbers, but not in those of operations `apart`."""
         exact = False
         number: dict[Var, Any] = {v: ("parameter", p) for v, p in self.parameters.items()}
         number |= {v: ("argument", i) for i, v in enumerate(self.inputs)}

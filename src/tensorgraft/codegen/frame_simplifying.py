@@ -33,7 +33,7 @@ class _Simplifier:
         trace.written = self.replaced(trace.written)
 
     def frame(self, frame: Frame) -> None:
-        """Those inside first: what became of their results is what this one goes on with."""
+        """Simplify the frames inside first, as this one goes on with what their results became."""
         xp = program_backend()
         inside = Counter[Var]()
         for step in steps(frame):

@@ -32,14 +32,14 @@ class Called:
 
 @dataclass
 class Watched:
-    """What was seen of a program while its framework traced it.
+    """A record of a program, made while its framework traced it.
 
     Arguments:
         called: the calls, by the numbers that scopes of steps have.
-        seen: what an array of the framework's trace became, each time that it did.
-        names: of arrays, in which call (its number, -1: none).
-        libraries: names of layers of libraries: a few steps of one are these steps.
-        filled: a pytree of arguments with what its keys became.
+        seen: pairs of an array of the framework's trace and what it became, each time that it did.
+        names: array -> number of the call (-1: none) -> name of the array there.
+        libraries: kinds of layers of libraries; a layer of a few steps is written as these steps.
+        filled: returns a pytree of arguments with each key replaced by what it became.
     """
 
     called: list[Called]
@@ -57,7 +57,7 @@ def framed(
     arguments: list[tuple[str, Tree]],
     name: str,
 ) -> tuple[Frame, Tree, set[Var]]:
-    """(the program's frame, the results after what became of them, the arrays that are used by what is left)."""
+    """Return (the program's frame, the rewritten results, the arrays that the remaining calls and the results use)."""
     tables = (simplifying.RULES, idioms.RULES, tensorflow_idioms.RULES)
     rules = {m: [rule for t in tables for rule in t.get(m, [])] for t in tables for m in t}
     replaced = []
@@ -89,7 +89,7 @@ class _Numbered(Frame):
 
 
 def _nest(frame: _Numbered, calls: list[Any], depth: int, called: list[Called]) -> None:
-    """Steps that come one after the other from one call are in a frame of it."""
+    """Put consecutive steps of one call into a frame of it."""
     inner: _Numbered | None = None
     rest: list[Any] = []
     last = -1
@@ -128,7 +128,7 @@ def _frame(called: Called, number: int) -> _Numbered:
 
 
 def _dissolve(frame: Frame, libraries: Container[str]) -> None:
-    """Modules of libraries that are a few steps are these steps."""
+    """Replace modules of libraries that are a few steps by these steps."""
     calls: list[Any] = []
     for call in frame.calls:
         if isinstance(call, Frame):
@@ -144,7 +144,7 @@ def _dissolve(frame: Frame, libraries: Container[str]) -> None:
 
 
 def _unwrap(root: _Numbered) -> None:
-    """A program that only calls its model is the model."""
+    """Replace a program that only calls its model by the model."""
     while len(root.calls) == 1 and isinstance(only := root.calls[0], _Numbered) and not only.path:
         root.calls, root.number = only.calls, only.number
         root.kind, root.doc, root.place, root.is_module = only.kind, only.doc, only.place, only.is_module
@@ -152,7 +152,7 @@ def _unwrap(root: _Numbered) -> None:
 
 
 def _outcomes(frame: Frame, wanted: set[Var]) -> None:
-    """What each frame gives to those after it."""
+    """Set the result of each inner frame: its arrays that are used after it."""
     after = set(wanted)
     for call in reversed(frame.calls):
         if isinstance(call, Frame):
@@ -209,7 +209,7 @@ class _Naming:
 
 
 def _is_known(tree: Any, used: set[Var]) -> bool:
-    """Every array of an argument is one that the frame takes."""
+    """Say whether an argument has arrays, and the frame takes each of them."""
     found = list(variables(tree))
     return bool(found) and all(v in used for v in found)
 

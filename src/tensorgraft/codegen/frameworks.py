@@ -1,4 +1,4 @@
-"""Of which framework a function is: told from its class, from what it is called with, and from what it mentions."""
+"""Detection of a function's framework from its class, its arguments and the names in its code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = {"__array_namespace__": "array_api", "array_namespace": "array_api"}
 
 
 def framework_of(program: Any, examples: Any) -> str | None:
-    """ "jax", "tensorflow", "array_api", or None."""
+    """Return the framework of a program: "jax", "tensorflow" or "array_api"; None if it is not callable."""
     if not callable(program):
         return None
     for x in (program, getattr(program, "__self__", None)):

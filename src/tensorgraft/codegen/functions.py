@@ -30,7 +30,7 @@ class Static:
 
 @dataclass
 class Layer:
-    """How a class of the target is made that does what a function does: `nn.Linear(48, 144, bias=False)`."""
+    """A constructor call for a class of the target that does what a function does: `nn.Linear(48, 144, bias=False)`."""
 
     callee: str  # "" for a row of modules
     arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
@@ -41,7 +41,7 @@ class Layer:
 
 @dataclass(eq=False)
 class SourceFunction:
-    """What is written as a function or a class."""
+    """A function or a class to be written."""
 
     name: str
     kind: str
@@ -85,20 +85,20 @@ class Repeat:
 
 
 class ModuleRules(Protocol):
-    """What a style of classes says of modules."""
+    """The rules of a style of classes for modules."""
 
     ties: bool  # two modules may hold one parameter
 
     def look(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
-        """At the frames, before `keeps` is asked."""
+        """Examine the frames of a trace; called before `keeps`."""
 
     def keeps(self, frame: Frame) -> bool | None:
-        """It stays a module of its own, or not; None: as functions do."""
+        """Say whether a frame stays a module of its own; None if that is decided as for functions."""
 
     def layer(
         self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path]
     ) -> Layer | None:
-        """The class of the target that does this, if there is one."""
+        """Return the class of the target that does this, or None if there is none."""
 
     def configure(
         self,
@@ -112,7 +112,7 @@ class ModuleRules(Protocol):
 
 
 def attribute_of(values: Sequence[Any], attributes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What modules call a number that has these values in them."""
+    """Return the names of attributes that have these values, one value for each module."""
     if not attributes:
         return []
     pairs = list(zip(attributes, values, strict=True))

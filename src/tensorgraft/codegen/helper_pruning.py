@@ -105,8 +105,8 @@ def _stored(tree: ast.AST) -> set[str]:
 
 
 def _pruned(tree: ast.Module, program: Sequence[ast.AST], helpers: Sequence[ast.AST], names: set[str]) -> ast.Module:
-    """Without what no call needs. `helpers`: those that may call it, whose calls are changed with it; `names`: of
-    all helpers."""
+    """Return a helper without what no call needs. `helpers`: those that may call it, whose calls are changed with it;
+    `names`: of all helpers."""
     tree = copy.deepcopy(tree)  # calls in it may still change
     f = tree.body[0]
     assert isinstance(f, ast.FunctionDef)
@@ -279,7 +279,7 @@ class _Folder(ast.NodeTransformer):
 
 
 def _used(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Without assignments of names that nobody looks at."""
+    """Drop assignments to names that are never read."""
     while True:
         loads = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 

@@ -1,4 +1,4 @@
-"""What people have a word for, as it is written out in operations of the hub."""
+"""Idioms written out in operations of the hub, and the words that replace them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorgraft.hub.recorded.block import Call, Var
 
 
 def _last(m: dict[str, Any]) -> bool:
-    """The axes are the last ones, of which there are m["n"]."""
+    """Say whether the axes are the last ones, and set m["n"] to their number."""
     ndim = m["x"].ndim
     axes = axes_of(m["a"], ndim)
     m["n"] = len(axes)
@@ -109,7 +109,7 @@ RULES = table(
 
 
 def wrapped_index(state: Rewriting, call: Call) -> New | None:
-    """Indices that may be negative, brought into range: what is indexed takes them as they are."""
+    """Drop the wrapping of negative indices: the indexing operation takes them as they are."""
     named = bound(call)
     inner = state.made_by(named["indices"], "where")
     if inner is None:
@@ -151,7 +151,7 @@ def product(state: Rewriting, call: Call) -> New | None:
 
 
 def einsum_moved(state: Rewriting, call: Call) -> New | None:
-    """A transposed product is another product."""
+    """Rewrite a transposed einsum as one einsum."""
     named = bound(call)
     inner = state.made_by(named["x"], "einsum")
     if inner is None or state.uses[named["x"]] != 1:
@@ -162,7 +162,7 @@ def einsum_moved(state: Rewriting, call: Call) -> New | None:
 
 
 def einsum_of_moved(state: Rewriting, call: Call) -> New | None:
-    """So is a product of transposed arrays."""
+    """Rewrite an einsum of transposed arrays as an einsum of the arrays."""
     named = bound(call)
     inputs, out = named["equation"].split("->")
     letters, operands = inputs.split(","), list(named["operands"])
@@ -178,7 +178,7 @@ def einsum_of_moved(state: Rewriting, call: Call) -> New | None:
 
 
 def einsum_said(state: Rewriting, call: Call) -> New | None:
-    """As `linear` or `matmul`, where it is one."""
+    """Rewrite an einsum as `linear` or `matmul` where it is one."""
     named = bound(call)
     if len(named["operands"]) != 2:
         return None

@@ -1,4 +1,4 @@
-"""What `tg.source` asks of a program of a front end, and at which sizes it is traced."""
+"""The interface of front ends' programs to `tg.source`, and the sizes at which a program is traced."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class SourceProgram(Protocol):
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
-        """(the arrays among the arguments, in the order of those in `SourceTrace.arguments`; what puts others there)"""
+        """Return (the arrays among the arguments, in the order of `SourceTrace.arguments`; a function that puts others
+        in their places)."""
 
     def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
-        """An array of this shape, of the values of `x` again and again."""
+        """Return an array of this shape that repeats the values of `x`."""
 
     def numpy(self, x: Any) -> np.ndarray: ...
 
@@ -40,9 +41,12 @@ class SourceProgram(Protocol):
 
 @dataclass
 class Evaluation:
-    """What the program itself gives: arrays by where they are in the results ("logits", "0.1"), gradients of the sum of
-    all inexact results, each times its `cosines`, by the names of parameters (of complex ones the direction in which it
-    grows, as PyTorch has it), and buffers that were written."""
+    """The results of the program itself: arrays by their places in them ("logits", "0.1"), gradients by the names of
+    parameters, and buffers that were written.
+
+    Gradients are those of the sum of all inexact results, each times its `cosines`; the gradient of a complex parameter
+    is the direction in which the sum grows, as in PyTorch.
+    """
 
     outputs: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray]

@@ -100,7 +100,7 @@ def _same(x: Any, y: Any) -> bool:
 
 @dataclass
 class Rewriting:
-    """What rules see: who made an array, and how often it is used."""
+    """The state that rules see: the call that made each array, and how often the array is used."""
 
     xp: ProgramBackend  # records what a rule adds before its step
     maker: dict[Var, Call] = field(default_factory=dict)
@@ -156,12 +156,12 @@ _ABSTRACT = AbstractBackend()
 
 @dataclass
 class Rewritten:
-    """What became of arrays that are made no more."""
+    """Replacements of arrays that are no longer computed."""
 
     instead: dict[Var, Any] = field(default_factory=dict)
 
     def __call__(self, tree: Any) -> Any:
-        """A tree with them replaced; blocks in place."""
+        """Return the tree with these arrays replaced; blocks are changed in place."""
         if type(tree) is Var:
             while tree in self.instead:
                 tree = self.instead[tree]
@@ -248,7 +248,7 @@ def _used(calls: Iterable[Call]) -> Iterable[Var]:
 
 
 def live(calls: list[Call], results: Any) -> list[Call]:
-    """Without those whose results nobody uses."""
+    """Return the calls without those whose results nobody uses."""
     needed = set(variables(results))
     kept = []
     for call in reversed(calls):
@@ -314,7 +314,7 @@ class Match:
         return False
 
     def is_whole(self) -> bool:
-        """Nothing outside of what was matched uses what is in it, but for its result (of the call matched last)."""
+        """Say whether only the result of the matched calls (of the one matched last) is used outside of them."""
         inside: Counter[Var] = Counter()
         distinct = list(dict.fromkeys(self.calls))
         for call in distinct:

@@ -18,14 +18,14 @@ _MOVES = ("reshape", "broadcast_to", "expand_dims", "squeeze")
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """As a sorted tuple of axes from the front."""
+    """Return `axis` as a sorted tuple of non-negative axes."""
     if axis is None:
         return tuple(range(ndim))
     return tuple(sorted(int(a) % ndim for a in (axis if isinstance(axis, tuple | list) else (axis,))))
 
 
 def axis_said(axes: tuple[int, ...], ndim: int) -> Any:
-    """As people say it: None for all, -1 for the last."""
+    """Return axes as people write them: None for all of them, negative numbers for the last ones."""
     if len(axes) == ndim:
         return None
     if len(axes) == 1:
@@ -180,7 +180,8 @@ def same_shape(state: Rewriting, call: Call) -> Any:
 
 
 def _kept(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
-    """What is computed of a reduction, from one that keeps its axes; None where it is anything else."""
+    """Compute `x`, a reduction and elementwise operations on it, from a reduction that keeps its axes; None if it is
+    anything else."""
     call = state.maker.get(x) if type(x) is Var and state.uses[x] == 1 else None
     if call is None:
         return None
@@ -199,7 +200,7 @@ def _kept(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def outward(state: Rewriting, call: Call) -> Any:
-    """Of arrays with new axes in front (1, 1, n): the same of them without, with the axes after it."""
+    """Move new leading axes (1, 1, n) of the operands behind an operation, to a reshape of its result."""
     named = bound(call)
     shape = call.outcome.shape
     new: dict[str, Any] = {}
@@ -321,7 +322,7 @@ def pieces(state: Rewriting, call: Call) -> Any:
 
 
 def restacked(state: Rewriting, call: Call) -> Any:
-    """What was unstacked, stacked again."""
+    """Replace a stack of all the parts of an unstacked array by that array."""
     named = bound(call)
     makers = [state.maker.get(v) for v in named["arrays"]]
     first = makers[0]
@@ -387,7 +388,7 @@ def indexed(state: Rewriting, call: Call) -> New | None:
 
 
 def _short(index: list[Any]) -> tuple[Any, ...]:
-    """Without what is said by leaving it out."""
+    """Drop full slices at the end of an index, and return it as a tuple."""
     full = slice(None)
     while len(index) > 1 and index[-1] == full:
         index = index[:-1]

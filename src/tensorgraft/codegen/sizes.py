@@ -19,7 +19,7 @@ Form = Callable[[Values, Values], tuple[str, dict[str, int]] | None]
 
 
 class Sizes:
-    """What can be said with these sizes: (values, how the size is written when it is used)."""
+    """Expressions that can be written with these sizes: (values, a function that writes the size when it is used)."""
 
     def __init__(self, sources: Sequence[tuple[Values, Callable[[], ast.expr]]]) -> None:
         self._sources: dict[Values, Callable[[], ast.expr]] = {}
@@ -31,7 +31,7 @@ class Sizes:
         return not isinstance(x, Extent) or x.values in self._sources
 
     def expression(self, x: Any) -> ast.expr | None:
-        """None where there is none."""
+        """Return an expression of `x`, or None if there is none."""
         if isinstance(x, Extent):
             return self._integer(x.values)
         if isinstance(x, Quantity):
@@ -39,7 +39,7 @@ class Sizes:
         return literal(x)
 
     def expression_exists(self, x: Any) -> bool:
-        """The same of sizes whose way of being written is not known."""
+        """Return whether `x` has an expression, without writing any of the sizes."""
         return Sizes([(v, lambda: ast.Name("size")) for v in self._sources]).expression(x) is not None
 
     def _integer(self, v: Values) -> ast.expr | None:
@@ -48,7 +48,7 @@ class Sizes:
         return None
 
     def _candidates(self, v: Values) -> Iterator[Callable[[], ast.expr]]:
-        """The simplest first: what has more numbers of its own fits more values by chance."""
+        """Yield candidates, the simplest first: one with more numbers of its own fits more values by chance."""
         known = self._sources
         if v in known:
             yield known[v]
@@ -124,7 +124,7 @@ _FLOATS: dict[str, Callable[[float], float]] = {
 
 
 def _with_number(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
-    """`v` as `a` and a number: a template and what fills it."""
+    """Match `v` as `a` and a number; return a template and what fills it."""
     pairs = list(zip(v, a, strict=True))
     difference = {x - y for x, y in pairs}
     if len(difference) == 1:
@@ -138,7 +138,7 @@ def _with_number(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
 
 
 def _window(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
-    """How many windows there are: (a + k) // d."""
+    """Match `v` as a number of windows over `a`: (a + k) // d."""
     pairs = list(zip(v, a, strict=True))
     for d in (2, 3, 4, 5, 7, 8, 14, 16, 32):
         for k in range(-16, 17):

@@ -119,12 +119,12 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def names_of(target: Target) -> set[str]:
-    """What the file may have at its top beside the functions of the program and helpers."""
+    """Return the names that a file may have at its top beside the program's functions and helpers."""
     return {*target.imports, *weights.NAMES}
 
 
 def _usual_exponents(source: str) -> str:
-    """`1e-5`, which Python itself writes 1e-05."""
+    """Write exponents as in `1e-5`, which Python itself writes 1e-05."""
     lines = source.split("\n")
     for token in reversed([*tokenize.generate_tokens(io.StringIO(source).readline)]):
         if token.type == tokenize.NUMBER:
@@ -135,7 +135,7 @@ def _usual_exponents(source: str) -> str:
 
 
 def formatted(source: str) -> str:
-    """By ruff."""
+    """Return the source as ruff fixes and formats it."""
     from ruff.__main__ import find_ruff_bin  # type: ignore[import-untyped]
 
     ruff = find_ruff_bin()

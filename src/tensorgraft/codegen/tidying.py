@@ -1,4 +1,5 @@
-"""What a person would not write: broadcasts that an operation does itself, arrays of one number, what is there already.
+"""Removal of what a person would not write: broadcasts that an operation does itself, arrays of one number, repeated
+computations.
 
 Each rule keeps values, dtypes and shapes as they are at every size.
 """
@@ -151,7 +152,7 @@ class _Simplifier:
                 return
 
     def beside(self, v: Any) -> SourceStep | None:
-        """What made an array in this frame, which the user has not named."""
+        """Return the step that made an array in this frame, if the user has not named what it made."""
         maker = self.makers.get(v) if self.homes.get(v) is self.at else None
         return maker if maker is not None and not any(maker.names) else None
 

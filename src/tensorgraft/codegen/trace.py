@@ -1,4 +1,4 @@
-"""What a front end tells of a program that is to be written down: a `SourceTrace`.
+"""`SourceTrace`: the form in which a front end gives a program that is to be written as source.
 
 It is a recorded program (`hub.recorded`) that has kept its structure: `Frame`s for the modules and functions that were
 called, in them `SourceStep`s, calls of operations of the hub or of `words`, with the names that the user gave to
@@ -103,7 +103,7 @@ def prune(trace: SourceTrace) -> None:
 
 
 def _prune(frame: Frame, needed: set[Var]) -> None:
-    """Without calls whose results nobody uses; `needed` grows by what the rest uses."""
+    """Drop calls whose results nobody uses; `needed` grows by what the rest uses."""
     kept: list[SourceStep | Frame] = []
     names: dict[Var, tuple[str, ...]] = {}  # of what frames that do nothing (a dropout that is off) were given
     for call in reversed(frame.calls):

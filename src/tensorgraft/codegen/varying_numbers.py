@@ -95,7 +95,7 @@ def _values(x: Any, n: int) -> tuple[int, ...]:
 
 
 def _varies(tree: Any) -> bool:
-    """A number in it depends on the sizes of the program's arguments."""
+    """Say whether a number in the tree depends on the sizes of the program's arguments."""
     if isinstance(tree, list | tuple):
         return any(map(_varies, tree))
     if isinstance(tree, dict):
@@ -106,7 +106,7 @@ def _varies(tree: Any) -> bool:
 
 
 def _said(tree: Any, sizes: Sizes) -> bool:
-    """Every number in the tree can be said with these sizes; arrays are said anyway."""
+    """Say whether every number in the tree has an expression in these sizes; arrays need none."""
     if isinstance(tree, Extent | Quantity):
         return sizes.expression_exists(tree)
     if isinstance(tree, list | tuple):
@@ -119,7 +119,7 @@ def _said(tree: Any, sizes: Sizes) -> bool:
 
 
 def parameter_names(method: str) -> list[str]:
-    """Of an operation of the hub or a word."""
+    """Return the parameter names of an operation of the hub or a word, without the backend."""
     fn = WORDS.get(method) or operations().get(method)
     if fn is None:
         return ["value"]

@@ -1,4 +1,4 @@
-"""How a generated file gets its weights: from a checkpoint with the names of the source, and back."""
+"""Functions of generated files that load and save weights, in checkpoints with the names of the source."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def save_weights({signature}, path: str) -> None:
 
 
 def write_weights(weights: Mapping[str, np.ndarray], path: str) -> None:
-    """A safetensors file."""
+    """Write weights to a safetensors file."""
     from safetensors.numpy import save
 
     files.write(path, save({name: np.array(w, order="C") for name, w in weights.items()}))

@@ -145,7 +145,7 @@ def pad_reflect(xp: Any, x: Array, pads: Pads) -> Array:
 
 @word
 def pad_edge(xp: Any, x: Array, pads: Pads) -> Array:
-    """As `pad_reflect`, with the first and the last element again and again."""
+    """Pad `x` along its axes as `pad_reflect` does, with the first and the last element repeated."""
 
     def around(x: Array, axis: int, low: int, high: int) -> tuple[Array, Array]:
         n = xp.shape(x)[axis]
@@ -372,7 +372,7 @@ def rms_norm(xp: Any, x: Array, weight: Array | None = None, axes: int = 1, eps:
 
 @word
 def relu(xp: Any, x: Array) -> Array:
-    """Without a derivative at zero."""
+    """Compute max(x, 0), without a derivative at zero."""
     return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), x)
 
 
@@ -418,7 +418,7 @@ def log_sigmoid(xp: Any, x: Array) -> Array:
 
 @word
 def relu6(xp: Any, x: Array) -> Array:
-    """Without a derivative at its ends."""
+    """Clip x to [0, 6], without a derivative at the ends."""
     return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), xp.where(xp.less(x, 6), x, xp.full_like(x, 6)))
 
 
@@ -656,8 +656,8 @@ def attend(
 def attention_weights(
     xp: Any, q: Array, k: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
 ) -> Array:
-    """What `attend` weighs v with: softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query
-    that sees nothing."""
+    """Return the weights of v in `attend`: softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for
+    a query that sees nothing."""
     scores = xp.multiply(xp.matmul(q, xp.matrix_transpose(k)), xp.shape(q)[3] ** -0.5 if scale is None else scale)
     if causal:
         seen = xp.tril(xp.full(xp.shape(scores)[2:], True, dtypes.bool_))

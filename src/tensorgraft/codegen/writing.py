@@ -182,7 +182,7 @@ class FunctionWriter:
         raise AssertionError
 
     def other_name(self, call: SourceStep, base: str) -> str:
-        """Where the user's name is that of something else still."""
+        """Return `base`, or where that name is still in use one of the module or the operation, if it is free."""
         if self.free(base):
             return base
         if isinstance(call, Invoke) and call.path and not call.path[-1].isdigit() and self.free(call.path[-1]):
@@ -230,7 +230,7 @@ class FunctionWriter:
         return ast.Name(text_of)
 
     def sizes(self) -> Sizes:
-        """What can be said here: of the arguments, then of arrays that have a name at this place, then of others."""
+        """Return the known sizes: of arguments first, then of arrays that have a name at this place, then of others."""
 
         def rank(v: Var | None) -> int:
             at = None if v is None else self.names.get(v)

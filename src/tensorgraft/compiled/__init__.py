@@ -1,1 +1,2 @@
-"""What compiled functions of every front end share: calls, inputs of programs, what they reach, guards, words."""
+"""Compiled functions, the part that every front end shares: calls, inputs of programs, what they reach, guards,
+messages."""

@@ -1,4 +1,4 @@
-"""What a function of a program reaches, under the names that the program has for it: `model.head.weight`,
+"""The objects that a function of a program reaches, under the names that the program has for them: `model.head.weight`,
 `self.optimizer`, `batch['ids']`."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias
 
 
 class Reached:
-    """What a function reaches at once: by its closure, its globals and the object it is a method of."""
+    """The objects that a function reaches directly: by its closure, its globals and the object it is a method of."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self.fixed: list[Any] = []
@@ -99,7 +99,7 @@ class Held:
         self.before = now()
 
     def holds(self) -> bool:
-        """It holds the same objects, or equal plain values."""
+        """Return whether it holds the same objects, or equal plain values."""
         now = self.now()
         if len(now) != len(self.before):
             return False
@@ -113,8 +113,8 @@ class Held:
 def walk(
     roots: Iterable[Named], seen: dict[int, Any] | None = None, modules: bool = False
 ) -> Iterator[tuple[str, Any, Held | None]]:
-    """What is behind values, the nearest first: (the program's name, a value, what is in it), each once. `modules`:
-    those of PyTorch are looked into, too."""
+    """Yield what is behind values, the nearest first: (the program's name, a value, what is in it), each once.
+    `modules`: look into those of PyTorch, too."""
     seen = {} if seen is None else seen
     queue = deque(roots)
     while queue and len(seen) < MOST:
@@ -172,7 +172,7 @@ def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind:
 
 
 def roots(fn: Callable[..., Any]) -> list[Named]:
-    """What a function reaches at once, its defaults included, and the program's names for it."""
+    """Return what a function reaches directly, its defaults included, with the program's names for it."""
     held = _held("", fn, in_library)
     return [(type(fn).__name__, fn)] if held is None else list(held.children())
 
@@ -192,7 +192,7 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
-    """What is in a container, or around a function of the program; None for anything else."""
+    """Return what is in a container, or around a function of the program; None for anything else."""
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
         return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
@@ -238,7 +238,7 @@ def _attributes(name: str, value: Any) -> Held:
     return Held(name, value, now, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)])
 
 
-# of the standard library, and no base of anything else: what a program keeps its values in
+# classes of the standard library (not those derived from them) in which a program keeps its values
 _NAMESPACES = {
     ("types", "SimpleNamespace"),
     ("argparse", "Namespace"),

@@ -1,4 +1,4 @@
-"""What `tg.explain` tells of a call."""
+"""Explanations of a call, as `tg.explain` returns them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Traced:
 
 @dataclass
 class Explanation:
-    """What `tg.jit` makes of one call. `print` it, or take it apart with `to_dict()`."""
+    """An explanation of what `tg.jit` makes of one call. `print` it, or take it apart with `to_dict()`."""
 
     name: str
     backend: str
@@ -74,7 +74,7 @@ class Explanation:
     this_call: list[str] = field(default_factory=list)  # what is new in it; [] where it would run what is compiled
 
     def exchanges(self) -> list[tuple[Collective, OperatorUse | None]]:
-        """Where several devices compute: what they exchange, and the operator that asks for it, where it is known."""
+        """Return what several devices exchange, each with the operator that asks for it, where it is known."""
         by_label = {o.label: o for o in self.operators if o.label}
         return [(one, by_label.get(one.label)) for one in self.program.collectives]
 

@@ -28,7 +28,7 @@ _MOST_KEYS = 256
 
 @dataclass
 class Report:
-    """What `tg.jit` did with one function."""
+    """A report of what `tg.jit` did with one function."""
 
     name: str
     traces: int = 0
@@ -104,7 +104,10 @@ def unflatten_call(structure: Structure, leaves: list[Any]) -> Call:
 
 
 class TracedFunction:
-    """Of a trace: `guards.hold(leaves)`, and the call `(leaves) -> results`."""
+    """A compiled function, which finds the trace for each call or makes one.
+
+    A trace has `guards.hold(leaves)`, and is called as `(leaves) -> results`.
+    """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         functools.update_wrapper(self, fn, updated=())
@@ -167,7 +170,7 @@ class TracedFunction:
 
     @property
     def programs(self) -> int:
-        """How many there are."""
+        """The number of programs that were traced."""
         return sum(map(len, self.traces.values()))
 
 
@@ -182,5 +185,5 @@ def compiles_by(kind: type, compiled: Callable[[Any], Any]) -> None:
 
 
 def own_compiled(fn: Any) -> Any:
-    """What `tg.jit` makes of a function of such a kind; None for any other."""
+    """Compile a function of a kind that a front end has registered (`compiles_by`). Returns None for any other."""
     return next((compiled(fn) for kind, compiled in _compile.items() if isinstance(fn, kind)), None)

@@ -48,7 +48,8 @@ Call = Callable[[], None]
 
 
 class OutsideCalls:
-    """What a traced function has said. `refused`: why it runs uncompiled, if the program has caught that."""
+    """The calls of a traced function that print, log or warn. `refused`: why it runs uncompiled, if the program has
+    caught the error that says so."""
 
     def __init__(self) -> None:
         self.repeated: list[Call] = []  # at every call of the program, the one that is traced included

@@ -1,4 +1,4 @@
-"""Where a call finds the arrays that a traced program takes: in storages, numbers among its arguments, what the host
+"""The arrays that a traced program takes at a call: found in storages, numbers among its arguments, what the host
 feeds, and constants."""
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Storages:
         self._fixed: list[Any] = [source.cell or nobody for source in sources]
         self._arguments = [(k, s.argument) for k, s in enumerate(sources) if s.argument is not None]
         places = [i for _, i in self._arguments]
-        # where there is nothing else, they are picked at once
+        # where all sources are arguments, one call picks them
         self._pick = itemgetter(*places) if len(places) == len(sources) > 1 else None
         self._others = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
 
@@ -80,7 +80,7 @@ class Storages:
         return cells
 
     def arrays(self, leaves: Leaves) -> list[Array]:
-        """What is in them."""
+        """Return the arrays that the storages hold."""
         cell_of = self._cell_of
         if self._pick is not None:
             return [cell.array for cell in map(cell_of, self._pick(leaves))]
@@ -93,7 +93,7 @@ class Storages:
 
 
 class _Nobody:
-    """In the place of a storage that each call brings, or of one for a constant."""
+    """A placeholder for a storage that each call brings, or for that of a constant."""
 
     shared = True
 
@@ -150,8 +150,8 @@ class ProgramInputs:
         return arrays
 
     def run(self, program: Any, leaves: Leaves) -> tuple[Array, ...]:
-        """What a program gives that takes memory only of arrays that nobody else holds (`TracedProgram.compile`):
-        storages let go of theirs for the time."""
+        """Run a program that takes memory only of arrays that nobody else holds (`TracedProgram.compile`): storages let
+        go of theirs for the time."""
         arrays = self(leaves)
         cells = self._storages(leaves)
         own = {k: cell for k in program.takes if not isinstance(cell := cells[k], _Nobody) and cell.array is arrays[k]}
@@ -177,7 +177,8 @@ class ProgramInputs:
 
 
 def _beside(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
-    """With constants on all devices of the mesh over which storages are spread, where every call would take them."""
+    """Return the sources with constants on all devices of the mesh over which storages are spread, where every call
+    would take them."""
     placements = (s.cell.placement for s in sources if isinstance(s, Source) and s.cell is not None)
     mesh = next((p.mesh for p in placements if p is not None and not p.mesh.abstract), None)
     if mesh is None:

@@ -116,7 +116,7 @@ def _constants(constants: list[Input]) -> Group:
 
 
 def _collectives(e: Explanation) -> Group:
-    """What devices exchange, by the line that asks for it."""
+    """Return a table of what devices exchange, by the line that asks for it."""
     total: dict[tuple[str, str, str, str], list[int]] = {}
     for one, use in e.exchanges():
         name = "" if use is None else f"{use.name} (backward)" if use.backward else use.name

@@ -168,7 +168,7 @@ class ContextValue:
         self.of.set(value)
 
     def drop(self, key: str) -> None:
-        """Nothing can: it keeps the value, which only a `get` without a default would tell from none."""
+        """Do nothing: a context variable keeps its value, which only a `get` without a default would tell from none."""
 
 
 _UNSET = object()
@@ -220,7 +220,7 @@ def _drop(of: Any, key: Any) -> None:
 
 @dataclass(slots=True)
 class Change:
-    """What a function has done to one table. New values are entries `new`, in the order of their places."""
+    """A change that a function has made to one table. New values are entries `new`, in the order of their places."""
 
     table: Table
     new: list[Any]
@@ -293,7 +293,7 @@ class Reachable:
         self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
         self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
         names = self._walk_spaces()
-        # what gives another value each time, as far as the function's code mentions it
+        # a source of new values at each call (a clock, an iterator) that the function's code mentions
         self.reads_vars = "vars" in names or "__dict__" in names
         self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
         if "argv" in names:

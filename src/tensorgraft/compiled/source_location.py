@@ -1,4 +1,4 @@
-"""Where in its own source a program is: the line, and the expression of it that Python is evaluating."""
+"""Places of a program in its own source: the line, and the expression of it that Python is evaluating."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     @property
     def calls(self) -> bool:
-        """Whether the instruction calls a function, rather than asking for the truth of what one returned."""
+        """Say whether the instruction calls a function, rather than asking for the truth of what one returned."""
         return "CALL" in dis.opname[self.code.co_code[self.instruction]]
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ def here() -> Place | None:
 
 @functools.lru_cache(maxsize=256)
 def _positions(code: CodeType) -> tuple[Any, ...]:
-    """Of each instruction: first line, last line, first column, last column."""
+    """Return for each instruction: first line, last line, first column, last column."""
     return tuple(code.co_positions())
 
 

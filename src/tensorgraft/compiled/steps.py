@@ -115,5 +115,5 @@ class CompiledPart:
         return lambda arrays: list(run(*[arrays[s] if isinstance(s, int) else s for s in sources]))
 
     def _given(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
-        """What `evaluate` gets in the trace: it does not ask for values."""
+        """Return the operands of `evaluate` in the trace: the stand-ins, as it does not ask for values."""
         return stand_ins

@@ -1,5 +1,5 @@
-"""What a compiled function reads around it and a trace cannot see being read: lists and dictionaries, variables of the
-functions that it calls, arrays of frameworks other than its own.
+"""The surroundings of a compiled function, which it reads and a trace cannot see being read: lists and dictionaries,
+variables of the functions that it calls, arrays of frameworks other than its own.
 
 They are constants of a trace, so that it holds only as long as they are what they were: containers by the identity of
 what is in them (plain values by value), arrays that somebody can write by their contents. So are attributes of classes
@@ -86,8 +86,8 @@ class OfAnother(TypeError):
 
 
 class Surroundings:
-    """What is around one trace of a function. `own`: the framework whose arrays the trace itself sees being read; of
-    the Array API, those of one backend."""
+    """The surroundings of one trace of a function. `own`: the framework whose arrays the trace itself sees being read;
+    of the Array API, those of one backend."""
 
     def __init__(self, own: str, backend: Any = None) -> None:
         self._own, self._backend = own, backend
@@ -237,11 +237,11 @@ class Surroundings:
         return not self._arrays or all(one.holds() for one in self._arrays)
 
     def _equal(self) -> bool:
-        """What is another object than before is the same plain value."""
+        """Return whether each object that was replaced is the same plain value as before."""
         return all(held.holds() for held in self._containers) and all(one.holds() for one in self._arrays)
 
     def broken(self) -> str | None:
-        """What has changed, in words."""
+        """Return in words what has changed; None where nothing has."""
         for held in self._containers:
             if not held.holds():
                 return f"{held.name or 'a variable'} has other elements" if held.names is None else _which(held)

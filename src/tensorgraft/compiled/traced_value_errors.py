@@ -1,8 +1,8 @@
-"""What to say where a program needs the value of an array that is only being traced.
+"""Errors for a program that needs the value of an array which is only being traced.
 
-First the program's line and what it needs, then where the array became traced, then ways out with the program's own
-names: of the errors `ShapeError` for shapes, extents, bounds of slices and counts, else `TracedValueError`. What is
-said depends on the program's source alone, so it is the same on every backend.
+A message has the program's line and what it needs, then where the array became traced, then ways out with the program's
+own names. For shapes, extents, bounds of slices and counts the error is a `ShapeError`, else a `TracedValueError`.
+Messages depend on the program's source alone, so they are the same on every backend.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_DERIVATIVE: Ways = (
     ("look at it later", "return it beside the value (has_aux=True), and ask for its values outside"),
     ("a derivative of zero", "tg.transforms.custom_vjp(f) with a rule, where f asks for the values"),
 )
-# functions of PyTorch and of arrays of which an int among the arguments is an extent
+# functions of PyTorch and of arrays that take extents as ints
 _OF_EXTENTS = {
     "arange", "bernoulli", "bits", "broadcast_to", "categorical", "empty", "expand", "exponential", "eye", "fori_loop",
     "full", "gumbel", "linspace", "narrow", "new_empty", "new_full", "new_ones", "new_zeros", "normal", "ones",
@@ -52,8 +52,9 @@ class TracedArray(NamedTuple):
 
 
 def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
-    """For Python's own questions: `bool(x)`, `if x:`, `int(x)`, `x.item()`, `range(x)`, `values[:x]`. `how`: bool,
-    index (what is counted, or an extent), or any other word for a number. `frame`: of the program, which asks."""
+    """Return the error for Python's own questions: `bool(x)`, `if x:`, `int(x)`, `x.item()`, `range(x)`, `values[:x]`.
+    `how`: bool, index (what is counted, or an extent), or any other word for a number. `frame`: of the program, which
+    asks."""
     node = _node(frame)
     if how == "bool":
         decides, test = _condition(node, frame is not None and place_of(frame).calls)
@@ -77,8 +78,8 @@ def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedVal
 
 
 def derivative_lost(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
-    """For an array that is differentiated, where its values alone (`how`: float, tolist, __array__) would have a
-    derivative of zero."""
+    """Return the error for an array that is differentiated, where its values alone (`how`: float, tolist, __array__)
+    would have a derivative of zero."""
     node = _node(frame)
     name = _asked(frame, node, x, "its argument")
     ways = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
@@ -87,7 +88,7 @@ def derivative_lost(frame: FrameType | None, x: TracedArray, how: str) -> Traced
 
 
 def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray) -> ShapeError:
-    """For `name(shape=...)`, of which `x` is an extent."""
+    """Return the error for `name(shape=...)`, of which `x` is an extent."""
     node, several = _node(frame), isinstance(shape, tuple | list)
     at = next(i for i, n in enumerate(shape) if n is x.value) if several else 0
     whole = (frame and spelled(frame, node, shape)) or "shape"
@@ -97,8 +98,8 @@ def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray)
 
 
 def result_shape_needed(frame: FrameType | None, x: TracedArray, more: Ways = ()) -> ShapeError:
-    """For what has as many elements as the values of `x` say: masks as indices, `nonzero`, the functions of sets.
-    `more` ways out."""
+    """Return the error for a result with as many elements as the values of `x` say: masks as indices, `nonzero`, the
+    functions of sets. `more`: further ways out."""
     node = _node(frame)
     name = _asked(frame, node.slice if isinstance(node, ast.Subscript) else node, x, "its argument")
     kept = "a mask of what counts, instead of positions"
@@ -142,7 +143,7 @@ def _error(
 
 
 def _origin(origin: Any) -> str | None:
-    """Where an array became traced."""
+    """Return in words where an array became traced; None where that is not known."""
     if origin is None or isinstance(origin, Place):
         return None if origin is None else f"in {origin.quoted}"
     role, fn = origin
@@ -166,7 +167,7 @@ def _bound(name: str) -> tuple[str, str]:
 
 
 def _of_slice(node: ast.Subscript, name: str) -> tuple[str, str]:
-    """Of `x[:k]` and the like."""
+    """Return the way out for `x[:k]` and the like: (what to do, how)."""
     whole, axis, bounds = _text(node.value), 0, node.slice
     if isinstance(bounds, ast.Tuple):
         axis = next((i for i, b in enumerate(bounds.elts) if _mentions(b, name)), 0)

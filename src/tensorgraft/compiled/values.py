@@ -10,7 +10,7 @@ _SCALARS: set[type] = {bool, int, float, complex, str, bytes, type(None)}
 
 
 def plain(*kinds: type) -> None:
-    """Of a front end (PyTorch's dtypes, say): values of these types are plain, too."""
+    """Count values of these types as plain, too: those of a front end (PyTorch's dtypes, say)."""
     _SCALARS.update(kinds)
 
 

@@ -1,4 +1,4 @@
-"""What a backend can tell of a traced program."""
+"""Analyses of traced programs: what a backend can tell of one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Collective:
-    """Of a compiled program on several devices: a step in which they exchange numbers."""
+    """A step of a compiled program on several devices in which they exchange numbers."""
 
     kind: str  # "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
     bytes: int  # of its result on one device
@@ -42,7 +42,7 @@ class Collective:
 
 @dataclass
 class Analysis:
-    """Of `Program.analyse`. What the backend does not tell is None."""
+    """The result of `TracedProgram.analyse`. What the backend does not tell is None."""
 
     primitives: dict[str, int]  # how often each occurs in the program, bodies of loops once
     costs: dict[str, Cost] = field(default_factory=dict)  # by label (`Backend.labelled`); "" for what has none

@@ -21,7 +21,7 @@ WHOLE = "processes"  # the name of the axis of one group's devices
 
 @dataclass(frozen=True)
 class CollectiveCall:
-    """What is computed, of arrays that have the same shape in all `n` processes of a group:
+    """A collective operation on arrays that have the same shape in all `n` processes of a group:
 
     all_reduce: (...) -> (...), the reduction of all; reduce_scatter: (n, ...) -> (...), of that its own row;
     all_gather: (...) -> (n, ...); all_to_all: (n, ...) -> (n, ...), row i comes from process i; broadcast: (...) ->
@@ -90,8 +90,8 @@ def _name(begin: int, end: int) -> str:
 
 @dataclass(eq=False)
 class Group:
-    """Some of the processes, by their ranks in the world, in the order of their ranks in the group. `seconds`: how long
-    a process waits for the others."""
+    """A group of some of the processes, by their ranks in the world, in the order of their ranks in the group.
+    `seconds`: how long a process waits for the others."""
 
     world: World
     ranks: tuple[int, ...]

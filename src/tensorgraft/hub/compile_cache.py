@@ -1,4 +1,5 @@
-"""Where compiled programs are kept from process to process: a directory of the user's cache, bounded, on by default.
+"""The cache of compiled programs, kept from process to process: a directory of the user's cache, bounded, on by
+default.
 
 `TENSORGRAFT_CACHE=0` turns it off, `TENSORGRAFT_CACHE_DIR` moves it. What is in it is the backends' business.
 """
@@ -83,7 +84,8 @@ def writable(path: Path) -> bool:
 
 
 def processor() -> str:
-    """What tells processors apart that cannot run each other's programs: homes are shared between machines."""
+    """Return a name that differs for processors which cannot run each other's programs: homes are shared between
+    machines."""
     features = None
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:  # other systems than Linux have none
         features = next((line for line in file if line.startswith(("flags", "Features"))), None)
@@ -102,7 +104,7 @@ def contents(base: Path) -> tuple[int, int]:
 
 
 def prune(base: Path, limit: int = LIMIT) -> None:
-    """Where there are more than `limit` bytes, delete what was not used for longest, down to three quarters of it."""
+    """Delete what was not used for longest, where there are more than `limit` bytes, down to three quarters of it."""
     entries = sorted(_files(base), key=lambda item: max(item[1].st_atime, item[1].st_mtime))
     excess = sum(stat.st_size for _, stat in entries) - limit
     if excess <= 0:

@@ -16,13 +16,13 @@ Array = Any
 
 
 class TracedProgram(Protocol):
-    """What `Backend.trace` saw."""
+    """A program that `Backend.trace` has recorded."""
 
     captured: list[Array]  # the arrays from outside that the program reads, each once
 
     @property
     def size(self) -> int:
-        """How many operations the program has."""
+        """The number of operations of the program."""
 
     def listing(self) -> list[str]:
         """Return the program as text, a line for each operation: the same for the same program."""
@@ -39,7 +39,7 @@ class TracedProgram(Protocol):
         """
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
-        """What the program has in it, and what it needs once it is compiled (which is done here)."""
+        """Return what the program has in it, and what it needs once it is compiled (which is done here)."""
 
 
 class Compiler:
@@ -76,8 +76,8 @@ class Compiler:
         raise TypeError(f"the backend {self.name} does not trace")
 
     def labelled(self, label: str, /) -> contextlib.AbstractContextManager[None]:
-        """Inside `trace`: the context whose operations `Program.analyse` counts under this label, where it counts so
-        finely."""
+        """Inside `trace`: the context whose operations `TracedProgram.analyse` counts under this label, where it counts
+        so finely."""
         return contextlib.nullcontext()
 
     def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
@@ -90,7 +90,8 @@ class Compiler:
         raise TypeError(f"the backend {self.name} does not trace")
 
     def as_traced(self, x: Array, /) -> Array:
-        """In a trace, `x` as what the trace computes: `is_traced`, whatever value a stand-in has when it is traced."""
+        """Return `x`, in a trace, as what the trace computes: `is_traced`, whatever value a stand-in has when it is
+        traced."""
         return x
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
@@ -101,8 +102,9 @@ class Compiler:
     # ---- backends that record only ---------------------------------------------------------------------------------
 
     def is_hot(self, operation: Any, /) -> bool:
-        """Of a backend that records, where it has a cold tier: whether the operation that comes next is to be recorded,
-        since what it is part of has come back, or to be computed cold. It is hashable, and is counted."""
+        """Return whether the operation that comes next is to be recorded, since what it is part of has come back, or to
+        be computed cold: for a backend that records, where it has a cold tier. The operation is hashable, and is
+        counted."""
         raise NotImplementedError
 
     def flush(self) -> None:

@@ -9,11 +9,11 @@ _readers: dict[str, Callable[[Any], str]] = {}
 
 
 def reads(kind: str, name: Callable[[Any], str]) -> None:
-    """Of devices whose `.type` is `kind`, `name` says the name."""
+    """Register `name`, which gives the name of devices whose `.type` is `kind`."""
     _readers[kind] = name
 
 
 def name_of(device: Any) -> str | None:
-    """None of what is no device of a front end."""
+    """Return the name of a front end's device; None of anything else."""
     read = _readers.get(getattr(device, "type", None) or "")
     return None if read is None else read(device)

@@ -169,7 +169,7 @@ def incomplete_beta(xp: Any, a: Array, b: Array, x: Array) -> Array:
 
 
 def log_density(xp: Any, a: Array, x: Array) -> Array:
-    """Of the standard gamma distribution of shape `a`."""
+    """Return the log density of the standard gamma distribution of shape `a`."""
     return xp.subtract(xp.subtract(xp.multiply(xp.subtract(a, 1), xp.log(x)), x), xp.lgamma(a))
 
 

@@ -1,4 +1,4 @@
-"""What a backend shares with the users of its framework: memory, native functions, modules, programs in files."""
+"""Interchange with the users of a backend's framework: memory, native functions, modules, programs in files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Differentiable(Protocol):
         """(arguments, tangents of the wanted ones) -> the tangents of the inexact results."""
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
-        """Of arguments with one more axis, of `size`, where `axes` says one; results have theirs in front."""
+        """Return the function of arguments with one more axis, of `size`, where `axes` says one; results have theirs in
+        front."""
 
 
 class HoldingProgram:
@@ -72,7 +73,7 @@ class Exported(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the calling convention."""
+        """The version of the calling convention."""
 
     @property
     def reads(self) -> Sequence[int]:
@@ -83,7 +84,7 @@ class Exported(Protocol):
         """Shapes and dtypes."""
 
     def pullback(self, wanted: tuple[int, ...]) -> Exported:
-        """As that of `Differentiable`."""
+        """Return the program of the cotangents, as `Differentiable.pullback` does."""
 
 
 class Interchange:
@@ -101,7 +102,8 @@ class Interchange:
         raise NotImplementedError
 
     def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
-        """What the framework has for a dtype in the user's configuration (JAX narrows 64-bit types by default)."""
+        """Return what the framework has for a dtype in the user's configuration (JAX narrows 64-bit types by
+        default)."""
         return dtype
 
     def seed_words(self, key: Any, /) -> Array:
@@ -187,5 +189,5 @@ class Interchange:
         return x
 
     def operand(self, x: Any, /) -> Array | None:
-        """What users of the framework hand over as an array, as an array; None for anything else."""
+        """Return as an array what users of the framework hand over as one; None for anything else."""
         return x if self.is_array(x) else None

@@ -1,4 +1,4 @@
-"""How samples of gamma and Dirichlet distributions move with their parameters: implicit reparametrisation.
+"""Derivatives of samples of gamma and Dirichlet distributions by their parameters: implicit reparametrisation.
 
 A sample x with distribution function F(x; a) and density f moves by -(dF/da) / f (M. Figurnov et al., Implicit
 Reparameterization Gradients, 2018). That is -1/f(x) times the integral of f(t) s(t) for t < x, or +1/f(x) times that
@@ -92,7 +92,8 @@ def gamma(xp: Any, alpha: Array, x: Array) -> Array:
 
 
 def dirichlet(xp: Any, x: Array, alpha: Array, total: Array) -> Array:
-    """Of one component, Beta(alpha, total - alpha), divided by 1 - x."""
+    """Return the derivative by alpha of one component of a sample, from Beta(alpha, total - alpha), divided by 1 -
+    x."""
     dtype = xp.dtype_of(x)
     x, alpha, total = _doubles(xp, x, alpha, total)
     beta, rest = xp.subtract(total, alpha), xp.subtract(1, x)

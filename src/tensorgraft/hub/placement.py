@@ -1,4 +1,4 @@
-"""Where the pieces of an array lie: a mesh of devices, and along which of its axes each dimension is split.
+"""Placements of arrays: a mesh of devices, and along which of its axes each dimension is split.
 
 The words are JAX's (`jax.sharding.Mesh`, `PartitionSpec`; GSPMD, Xu et al., arXiv 2105.04663): a dimension that names
 no axis is whole on every device, one that names axes is cut into as many equal parts as these have devices.
@@ -33,12 +33,12 @@ class Mesh:
 
     @property
     def size(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return math.prod(self.shape)
 
     @functools.cached_property
     def extents(self) -> dict[str, int]:
-        """How many devices there are along each axis, by its name."""
+        """The number of devices along each axis, by its name."""
         return dict(zip(self.names, self.shape, strict=True))
 
     def __str__(self) -> str:
@@ -49,7 +49,8 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Placement:
-    """Of an array: `spec` has for each dimension the names of the mesh's axes along which it is split, () for none.
+    """The placement of an array: `spec` has for each dimension the names of the mesh's axes along which it is split, ()
+    for none.
 
     `free`: dimensions that a constraint leaves as they are, split or not; an array at rest has none.
     """
@@ -71,7 +72,7 @@ class Placement:
         return not any(self.spec)
 
     def parts(self, dim: int) -> int:
-        """Into how many pieces a dimension is cut."""
+        """Return the number of pieces into which a dimension is cut."""
         return math.prod(self.mesh.extents[name] for name in self.spec[dim])
 
     def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -79,20 +80,21 @@ class Placement:
         return tuple(n // self.parts(d) for d, n in enumerate(shape))
 
     def permuted(self, axes: Sequence[int]) -> Placement:
-        """That of an array whose dimension i is the dimension `axes[i]` of this one's."""
+        """Return the placement of an array whose dimension i is the dimension `axes[i]` of this one's."""
         free = tuple(i for i, a in enumerate(axes) if a in self.free)
         return Placement(self.mesh, tuple(self.spec[a] for a in axes), free)
 
     def fitted(self, shape: Sequence[int]) -> Placement:
-        """That of an array which belongs to this one's, of another shape (scales, codes that are packed into one
-        dimension): the same axes where they divide, else whole."""
+        """Return the placement of an array which belongs to this one's, of another shape (scales, codes that are packed
+        into one dimension): the same axes where they divide, else whole."""
         spec = self.spec if len(shape) == len(self.spec) else (tuple(n for names in self.spec for n in names),)
         spec = (*spec, *((),) * (len(shape) - len(spec)))
         like = Placement(self.mesh, spec[: len(shape)])
         return Placement(self.mesh, tuple(() if n % like.parts(d) else spec[d] for d, n in enumerate(shape)))
 
     def settled(self, now: Placement | None) -> Placement:
-        """Without free dimensions, for an array that lies as `now` says: those stay split along axes that are left."""
+        """Return it without free dimensions, for an array that lies as `now` says: those stay split along axes that are
+        left."""
         if not self.free:
             return self
         used = {name for names in self.spec for name in names}

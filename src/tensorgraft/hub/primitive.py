@@ -1,4 +1,4 @@
-"""How primitives and composites are told apart."""
+"""Marks that tell primitives from composites."""
 
 from __future__ import annotations
 

@@ -35,24 +35,26 @@ class Launched:
 
 
 def wait_seconds() -> float:
-    """How long a process waits for another one to come to where it is (`$TENSORGRAFT_PROCESSES_TIMEOUT`)."""
+    """Return the seconds that a process waits for another one to come to where it is
+    (`$TENSORGRAFT_PROCESSES_TIMEOUT`)."""
     return float(os.environ.get(_TIMEOUT) or 300)
 
 
 def may_join() -> bool:
-    """This process is the one that was started, none that it started itself, and nobody said otherwise."""
+    """Return whether this process is the one that was started, none that it started itself, and nobody said
+    otherwise."""
     mine = os.environ.get(JOINED) in (None, str(os.getpid()))
     return mine and os.environ.get(_JOIN) != "0" and multiprocessing.parent_process() is None
 
 
 def several() -> bool:
-    """This process may be one of several, as far as the environment says."""
+    """Return whether this process may be one of several, as far as the environment says."""
     detecting = os.environ.get(DETECT) == str(os.getpid()) and any(name in os.environ for name in _SCHEDULERS)
     return joined or (may_join() and (detecting or launched() is not None))
 
 
 def launched() -> Launched | None:
-    """What a launcher of several processes says; None in a program of one."""
+    """Return what a launcher of several processes says; None in a program of one."""
     said = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
     address = os.environ.get("MASTER_ADDR")
     if not address or not all(n.isdigit() for n in said) or int(said[1]) < 2:

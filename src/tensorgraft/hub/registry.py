@@ -34,7 +34,7 @@ DEFERRED = {"jax": "tensorgraft.backends.jax.deferred:deferred"}
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What is known of a backend without importing its framework."""
+    """The facts that are known of a backend without importing its framework."""
 
     name: str
     entry: str  # "module:Class"
@@ -99,7 +99,7 @@ def _deferred(name: str) -> Backend | None:
 
 
 def device_count(name: str) -> int:
-    """How many devices a backend has."""
+    """Return the number of devices of a backend."""
     return (_deferred(name) or backend_class(name)).device_count()
 
 
@@ -127,7 +127,7 @@ _chosen: str | None = None
 
 
 def chosen() -> str | None:
-    """What `set_default` was given last."""
+    """Return the backend that `set_default` was given last."""
     return _chosen
 
 

@@ -21,7 +21,8 @@ Array = Any
 
 
 def cpu_devices() -> int:
-    """As how many devices the CPU counts on a machine without accelerators, each of which computes on all of it.
+    """Return the number of devices that the CPU counts as on a machine without accelerators; each computes on all of
+    it.
 
     `$TENSORGRAFT_DEVICES` (`tensorgraft run --devices`), or as many as there are processes of one program on this
     machine, as `torchrun` says in `$LOCAL_WORLD_SIZE`: each takes the device whose number it has among them. Else 1.
@@ -114,13 +115,13 @@ class Runtime:
 
     @primitive
     def device_name(self) -> str:
-        """What a person calls the device, for example "NVIDIA H200" or "CPU"."""
+        """Return the usual name of the device, for example "NVIDIA H200" or "CPU"."""
         raise NotImplementedError
 
     @classmethod
     def device_count(cls) -> int:
-        """How many devices this backend has; `Backend(index)` is one of them. A machine without accelerators has
-        `cpu_devices()`."""
+        """Return the number of devices of this backend; `Backend(index)` is one of them. A machine without accelerators
+        has `cpu_devices()`."""
         return 1
 
     def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:
@@ -145,11 +146,11 @@ class Runtime:
         all; `what` says in the message what this process does."""
 
     def placement(self, x: Array, /) -> Placement | None:
-        """Where the pieces of `x` lie; None for an array that is not spread over a mesh, or is being traced."""
+        """Return where the pieces of `x` lie; None for an array that is not spread over a mesh, or is being traced."""
         return None
 
     def bytes_by_device(self, x: Array, /) -> dict[int, int]:
-        """How many bytes of `x` each device holds, by its number."""
+        """Return the bytes of `x` that each device holds, by its number."""
         return {self.index: math.prod(self.shape(x)) * self.dtype_of(x).itemsize}
 
     def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
@@ -167,8 +168,8 @@ class Runtime:
         return None
 
     def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
-        """What the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of a
-        program that is being traced.
+        """Return what the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of
+        a program that is being traced.
 
         Raises RuntimeError where they call different ones."""
         raise TypeError(f"the backend {self.name} joins no processes")
@@ -192,14 +193,14 @@ class Runtime:
         return None
 
     def lend(self, x: Array, /) -> Any | None:
-        """Where there is a cold tier: an object with `__dlpack__` over the host's memory in which `x` lies, row-major
-        and computed, which nobody may write, or a host array where DLPack lacks the dtype. None for what is traced or
-        lies elsewhere."""
+        """Return, where there is a cold tier, an object with `__dlpack__` over the host's memory in which `x` lies,
+        row-major and computed, which nobody may write, or a host array where DLPack lacks the dtype. None for what is
+        traced or lies elsewhere."""
         return None
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
-        """Those of DLPack for arrays that have been computed and lie in the host's memory, which nobody may write; None
-        where one lies elsewhere, or is of a dtype that the protocol lacks."""
+        """Return DLPack's capsules of arrays that have been computed and lie in the host's memory, which nobody may
+        write; None where one lies elsewhere, or is of a dtype that the protocol lacks."""
         return None
 
     def adopt(self, x: np.ndarray, /) -> Array:

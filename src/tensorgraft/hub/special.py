@@ -32,8 +32,8 @@ def chebyshev(xp: Any, x: Array, coefficients: Sequence[float]) -> Array:
 
 
 def _below(coefficients: Sequence[float], monic: bool) -> Sequence[float]:
-    """Of a denominator. In Cephes those of the Bessel functions J and Y begin with a coefficient of 1, which it leaves
-    unsaid, and which PyTorch forgets."""
+    """Return the coefficients of a denominator. In Cephes those of the Bessel functions J and Y begin with a
+    coefficient of 1, which it leaves unsaid, and which PyTorch forgets."""
     return (1.0, *coefficients) if monic else coefficients
 
 

@@ -40,7 +40,7 @@ _state = _State()
 
 
 def mode() -> Mode:
-    """How eager operations are computed now."""
+    """Return the mode in which eager operations are computed now."""
     return _state.mode
 
 
@@ -55,8 +55,8 @@ def set_mode(mode: str) -> None:
 
 
 class eager:
-    """How eager operations are computed from here on, or inside `with`: "tiered" (the default; also by
-    `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have come back often, or
+    """Set the mode in which eager operations are computed from here on, or inside `with`: "tiered" (the default; also
+    by `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have come back often, or
     "compiled", at their first call. Results are the same.
 
     Raises ValueError for another mode.
@@ -78,7 +78,7 @@ class eager:
 
 
 class Heat:
-    """Of one signature: the work that it has done cold."""
+    """The work that one signature has done cold."""
 
     __slots__ = ("calls", "elements")
 

@@ -1,4 +1,4 @@
-"""How parameters begin, and what arguments of layers mean."""
+"""Initial values of parameters, and the meaning of arguments of layers."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Linear(Module):
 
 
 class Identity(Module):
-    """What it is given."""
+    """A layer that returns its input unchanged."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What arithmetic with operators gives: the operators of `composed`."""
+"""Arithmetic with linear operators, which gives the operators of `composed`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Arithmetic:
         return self * (1 / scalar) if is_scalar(scalar) else NotImplemented
 
     def __matmul__(self: Any, other: Any) -> Any:
-        """Of another operator: the composition; of a vector: `mv`; of an array (n, k): `mm`."""
+        """Return the product: with another operator the composition, with a vector `mv`, with an array (n, k) `mm`."""
         if isinstance(other, LinearOperator):
             return ProductLinearOperator([self, other])
         if isinstance(other, Array) and other.ndim == 2 and self.is_vector_operator:

@@ -67,12 +67,12 @@ class LinearOperator(ABC, _Arithmetic):
 
     @property
     def in_structure(self) -> Any:
-        """What `mv` takes: a pytree of `ShapeDtype`."""
+        """The structure of vectors that `mv` takes: a pytree of `ShapeDtype`."""
         return self._in.spec
 
     @property
     def out_structure(self) -> Any:
-        """What `mv` gives: a pytree of `ShapeDtype`."""
+        """The structure of vectors that `mv` gives: a pytree of `ShapeDtype`."""
         return self._out.spec
 
     @property
@@ -90,17 +90,17 @@ class LinearOperator(ABC, _Arithmetic):
 
     @property
     def dtype(self) -> np.dtype:
-        """That of the matrix: all dtypes of vectors promoted."""
+        """The dtype of the matrix: all dtypes of vectors promoted."""
         return promote(self._in.dtype, self._out.dtype)
 
     @property
     def tags(self) -> tags_.Tags:
-        """What is known of it, with what follows from that."""
+        """The tags that are known of it, with what follows from them."""
         return tags_.closed(self._tags, self.dtype, name=type(self).__name__)
 
     @property
     def is_vector_operator(self) -> bool:
-        """It maps arrays (n,) to arrays (m,)."""
+        """Say whether it maps arrays (n,) to arrays (m,)."""
         return self._in.is_vector and self._out.is_vector
 
     def __repr__(self) -> str:

@@ -52,7 +52,7 @@ def _operator(name: str, x: Any) -> LinearOperator:
 
 
 class Reversed(Wrapped):
-    """What goes from the outputs of an operator to its inputs."""
+    """An operator that goes from the outputs of another to its inputs."""
 
     @property
     def _in(self) -> Structure:

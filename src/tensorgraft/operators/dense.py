@@ -75,7 +75,7 @@ def tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> 
 
 
 def pivoted_tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Array:
-    """As `tridiagonal_solve`, by elimination row after row with pivoting (LAPACK's gtsv)."""
+    """Solve as `tridiagonal_solve`, by elimination row after row with pivoting (LAPACK's gtsv)."""
     below, d, above, right = _padded(lower, diagonal, upper, b)
     backend, _ = arrays_of("tridiagonal_solve", below, d, above, right, kinds="fc")
     with backend.scope():

@@ -17,7 +17,7 @@ from tensorgraft.transforms.control_flow import while_loop
 
 
 class Iterative(LinearSolver):
-    """What iterative solvers have in common.
+    """The base class of iterative solvers.
 
     Arguments:
         rtol, atol: a column has converged when the norm of its residual is at most max(rtol * norm(b), atol).
@@ -91,7 +91,7 @@ class Iterative(LinearSolver):
 
 
 def applied(operator: LinearOperator, x: Array) -> Array:
-    """To the columns of (n, k); of one alone by `mv`, for which nothing has to be batched."""
+    """Apply an operator to the columns of (n, k); to one alone by `mv`, for which nothing has to be batched."""
     if x.shape[1] != 1 or operator.is_vector_operator:
         return operator.mm_flat(x)
     import optree
@@ -103,7 +103,7 @@ def applied(operator: LinearOperator, x: Array) -> Array:
 
 
 def safe(x: Array) -> Array:
-    """With ones in place of zeros, to divide by."""
+    """Return `x` with ones in place of zeros, to divide by."""
     return xp.where(x == 0, xp.ones_like(x), x)
 
 

@@ -28,7 +28,7 @@ class Bidiagonal(Iterative):
         return operator.shape[1], operator.shape[1]
 
     def transposed(self) -> Any:
-        # from the right of A^H another matrix is wanted
+        # A^H needs another preconditioner on its right
         return self if self.preconditioner is None else self._with_none()
 
     def _with_none(self) -> Any:
@@ -67,7 +67,7 @@ def _running(s: Any, most: int) -> Array:
 
 
 def _kept(on: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[str, Array]:
-    """Of columns that have ended, what they were."""
+    """Return the new state, but the old one of columns that have ended."""
     return {name: xp.where(on, value, old[name]) for name, value in new.items()}
 
 
@@ -126,7 +126,7 @@ class LSMR(Bidiagonal):
             "s": {
                 "x": xp.zeros_like(v), "h": v, "h_bar": xp.zeros_like(v), "u": u, "v": v, "alpha": alpha,
                 "alpha_bar": alpha, "zeta_bar": alpha * beta, "rho": one, "rho_bar": one, "c_bar": one, "s_bar": zero,
-                # of the norm of the residual (their section 5.2)
+                # for the norm of the residual (section 5.2 of the paper)
                 "beta_dd": beta, "beta_d": zero, "rho_dd": one, "tau": zero, "theta": zero, "zeta": zero, "d": zero,
                 "norm": alpha**2,
             },

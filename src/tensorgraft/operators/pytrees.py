@@ -1,4 +1,5 @@
-"""How operators, solvers and solutions become pytrees: of every namespace, so that each transform takes them apart."""
+"""Operators, solvers and solutions as pytrees, registered in every namespace so that each transform takes them
+apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What solves A x = b: the base class, and the direct solvers."""
+"""Solvers of A x = b: the base class, and the direct solvers."""
 
 from __future__ import annotations
 

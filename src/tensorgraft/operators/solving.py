@@ -28,7 +28,7 @@ SOLVERS: dict[str, type[LinearSolver]] = {
 
 
 class Solution:
-    """What `linear_solve` found. A pytree.
+    """The result of `linear_solve`. A pytree.
 
     Attributes:
         value: x, of the operator's `in_structure`.
@@ -184,7 +184,7 @@ def _times(operator: LinearOperator, x: Array) -> Array:
 
 
 def _backward(args: tuple[Any, ...], out: Any, cotangent: Any, *, cells: list[Any]) -> list[Array | None]:
-    """Of x = A^+ b, by the transpose of
+    """Return the cotangents of x = A^+ b, by the transpose of
 
         dx = A^+ (db - dA x) + A^+ A^+H dA^H (b - A x) + (I - A^+ A) dA^H A^+H x
 

@@ -1,4 +1,4 @@
-"""What vectors of an operator look like: pytrees of `ShapeDtype`, and vectors as columns of one matrix."""
+"""Structures of an operator's vectors: pytrees of `ShapeDtype`, and vectors as columns of one matrix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Structure:
 
     @property
     def spec(self) -> Any:
-        """As the pytree."""
+        """The structure as a pytree."""
         return optree.tree_unflatten(self.tree, self.leaves)
 
     @property
@@ -103,7 +103,8 @@ class Structure:
 
 
 class Memo:
-    """What is found out once, of all copies of an operator: it makes no difference between them."""
+    """A structure that is found out once, for all copies of an operator. All memos are equal: they make no difference
+    between operators."""
 
     value: Structure | None = None
 
@@ -145,7 +146,8 @@ def _is_pair(x: Any) -> bool:
 
 
 def given(name: str, spec: Any) -> Structure:
-    """Of a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays. Raises TypeError for other leaves."""
+    """Return the structure of a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays. Raises TypeError for other
+    leaves."""
     leaves: list[Any]
     leaves, tree = optree.tree_flatten(spec, is_leaf=_is_pair)
     leaf_specs = []
@@ -166,12 +168,13 @@ def given(name: str, spec: Any) -> Structure:
 
 @functools.lru_cache(maxsize=1024)
 def vector(n: int, dtype: np.dtype) -> Structure:
-    """Of arrays (n,)."""
+    """Return the structure of arrays (n,)."""
     return given("vector", ((n,), dtype))
 
 
 def device_of(spec: Any, device: Any) -> Device:
-    """Where the vectors of a structure are: `device`, or, where that is None, with the arrays that describe it."""
+    """Return the device of a structure's vectors: `device`, or, where that is None, that of the arrays that describe
+    it."""
     if device is None:
         places = {str(v.device): v.device for v in optree.tree_leaves(spec) if isinstance(v, Array)}
         if len(places) > 1:

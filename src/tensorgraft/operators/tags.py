@@ -1,4 +1,4 @@
-"""What is known of a linear operator: tags, and one table of the rules by which they pass to what is made of it."""
+"""Tags of linear operators, which say what is known of one, and a table of the rules by which they are passed on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tags = frozenset[str]
 
 @dataclass(frozen=True)
 class TagRule:
-    """How one tag behaves. Conjugation keeps every tag; tags that name no rule here are lost."""
+    """The behaviour of one tag. Conjugation keeps every tag; tags that name no rule here are lost."""
 
     implies: tuple[str, ...] = ()
     square: bool = True  # it can hold of square operators only
@@ -77,7 +77,7 @@ def closed(tags: Iterable[str], dtype: np.dtype, shape: tuple[int, int] | None =
 
 
 def of_transpose(tags: Tags) -> Tags:
-    """Of the transpose, and of the adjoint."""
+    """Return the tags of the transpose, and of the adjoint."""
     return frozenset(RULES[t].transposed or t for t in tags)
 
 
@@ -105,7 +105,7 @@ def of_kronecker(parts: Sequence[Tags]) -> Tags:
 
 
 def of_blocks(parts: Sequence[Tags]) -> Tags:
-    """Of a block diagonal of operators."""
+    """Return the tags of a block diagonal of operators."""
     return _common(parts)
 
 

@@ -18,7 +18,7 @@ _limits: list[_Limit] = []  # those in force
 
 @contextlib.contextmanager
 def memory_limit(bytes: int) -> Iterator[None]:
-    """While a `with` statement runs, each device holds at most so many bytes of what is made inside.
+    """Limit the memory of devices inside a `with` statement: each holds at most so many bytes of what is made inside.
 
     Counted is what tensors and arrays of the Array API hold, as `bytes_by_device` counts it: parameters, gradients, an
     optimizer's state, and on the way activations of eager code. What a compiled program needs while it runs is its own

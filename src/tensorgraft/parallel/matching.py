@@ -1,4 +1,4 @@
-"""Which entry of a plan a name has, and what it means there."""
+"""Entries of a plan: the one that a name has, and its meaning for an array."""
 
 from __future__ import annotations
 

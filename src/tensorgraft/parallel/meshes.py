@@ -124,7 +124,8 @@ def _backend(device: Any) -> Any:
 
 
 def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], what: str) -> Placement:
-    """What a specification means for an array of a shape. Raises ValueError and TypeError, which name `what`."""
+    """Return the placement that a specification means for an array of a shape. Raises ValueError and TypeError, which
+    name `what`."""
     if isinstance(spec, Placement):
         resolved = spec
         if spec.mesh != mesh or len(spec.spec) != len(shape):

@@ -77,7 +77,7 @@ def _place(t: Tensor, where: Placement) -> None:
 
 
 def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) -> None:
-    """What optimizers made before keep of the parameters."""
+    """Place what optimizers that were made before keep of the parameters."""
     for optimizer in [x for x in gc.get_objects() if issubclass(type(x), torch.optim.Optimizer)]:
         for p, kept in optimizer.state.items():
             if id(p) not in chosen or not isinstance(kept, dict):
@@ -96,7 +96,8 @@ def _batch_axes(entry: Output, mesh: Mesh) -> tuple[str, ...]:
 
 
 class OutputHook:
-    """What a submodule gives lies as a plan says. (A class, so that a module with such hooks can be pickled.)"""
+    """A hook that places what a submodule gives as a plan says. (A class, so that a module with such hooks can be
+    pickled.)"""
 
     def __init__(self, mesh: Mesh, entry: Output) -> None:
         self.mesh, self.spec, self.axes = mesh, entry.spec, _batch_axes(entry, mesh)

@@ -158,7 +158,7 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
 
 
 def placement(x: Any) -> Placement | None:
-    """Where the pieces of an array lie; None for one that is on one device. (XLA chooses for what it computes.)
+    """Return where the pieces of an array lie; None for one that is on one device. (XLA chooses for what it computes.)
 
     Raises TypeError for what is no array, and TracedValueError inside a compiled function, where that is not known.
     """
@@ -166,8 +166,8 @@ def placement(x: Any) -> Placement | None:
 
 
 def bytes_by_device(x: Any) -> dict[int, int]:
-    """How many bytes each device holds, by its number, of an array, a pytree of arrays, or of a `torch.nn.Module`'s
-    parameters, buffers and gradients, each storage once: what is there, not what should be.
+    """Return the bytes that each device holds, by its number, of an array, a pytree of arrays, or of a
+    `torch.nn.Module`'s parameters, buffers and gradients, each storage once: what is there, not what should be.
 
     Raises TracedValueError inside a compiled function."""
     total: dict[int, int] = {}
@@ -194,7 +194,7 @@ _last: list[Mesh] = []
 
 
 def last_mesh() -> Mesh | None:
-    """That on which `shard_` has placed a model last."""
+    """Return the mesh on which `shard_` has placed a model last."""
     return _last[-1] if _last else None
 
 
@@ -203,7 +203,8 @@ def note_mesh(mesh: Mesh) -> None:
 
 
 def front_end(name: str, x: Any) -> ModuleType:
-    """What places arrays of the kind of `x`. Raises TypeError, with the name of the caller, for what is no array."""
+    """Return the module that places arrays of the kind of `x`. Raises TypeError, with the caller's name, for what is no
+    array."""
     framework = framework_of(x)
     if framework == "torch":
         from tensorgraft.parallel import of_torch

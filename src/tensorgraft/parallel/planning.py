@@ -31,7 +31,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a step will need. All sizes are bytes on one device. `print` it.
+    """A forecast of what a step will need. All sizes are bytes on one device. `print` it.
 
     `total` is what the step holds at most: what is given to it, results that do not take its place (gradients among
     them), and temporaries.
@@ -56,7 +56,7 @@ class Forecast:
 
 
 def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kwargs: Any) -> Forecast:
-    """What the call `step(*args, **kwargs)` will need on a mesh that need not be there, computed without any memory.
+    """Forecast what the call `step(*args, **kwargs)` will need on a mesh that need not be there, without any memory.
 
     Modules and inputs are of PyTorch's device `meta`, and so is what optimizers keep; `shard_`, `shard_batch`, `shard`
     and `auto` place them on a `tg.parallel.mesh(..., abstract=True)` as they do the real ones. The step is traced as

@@ -16,7 +16,8 @@ EVERY_AXIS = "*"  # in `Output.batch`: all axes of the mesh
 
 @dataclass(frozen=True)
 class Output:
-    """In a plan, of a submodule: what it gives lies so (`tg.parallel.constrain` of its tensors of as many dimensions).
+    """The placement, in a plan, of what a submodule gives (`tg.parallel.constrain` of its tensors of as many
+    dimensions).
 
     Arguments:
         spec: as for `tg.parallel.shard`; () for what `batch` says alone.
@@ -107,7 +108,8 @@ def tensor_parallel(module: Any, axis: str = "model") -> dict[str, Any]:
 
 
 def _split(style: str, ndim: int, axis: str) -> Any:
-    """Of a weight (out, in), or of experts' (experts, out, in), or a bias (out)."""
+    """Return the split of a weight (out, in), or of experts' (experts, out, in), or a bias (out); None if it is
+    whole."""
     stack = (None,) * (ndim - 2)
     if style.removeprefix("packed_").startswith(_COLUMNS):
         return (*stack, axis, None) if ndim > 1 else (axis,)
@@ -117,7 +119,7 @@ def _split(style: str, ndim: int, axis: str) -> Any:
 
 
 def declared(module: Any, kind: str) -> dict[str, str]:
-    """What a model of Hugging Face says of its own layers; `kind`: "tp", or "ep" of experts."""
+    """Return the plan that a model of Hugging Face declares of its own layers; `kind`: "tp", or "ep" of experts."""
     said: dict[str, str] = {}
     prefix = getattr(module, "base_model_prefix", "")
     base = f"{prefix}." if prefix and hasattr(module, prefix) else ""

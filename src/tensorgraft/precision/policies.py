@@ -1,4 +1,4 @@
-"""Which operators autocast casts, and to what: the tables of the selectable policies.
+"""Tables of the selectable policies of autocast: the operators that it casts, and to what.
 
 A row is an ATen overload ("mm", "pow.Tensor_Scalar") under the kind of its cast:
 
@@ -103,7 +103,7 @@ XLA = _table(
 )
 
 POLICIES: dict[str, Table] = {"cuda": CUDA, "cpu": CPU, "xla": XLA}
-# what a region without a dtype casts to, as the frameworks have it
+# the dtype of a region that names none, as the frameworks have it
 DEFAULT_DTYPES = {"cuda": "float16", "cpu": "bfloat16", "xla": "bfloat16"}
 
 UNSAFE = """\

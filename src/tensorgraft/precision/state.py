@@ -1,4 +1,4 @@
-"""Which autocast region a thread is in, and which policy holds where the program names none."""
+"""The state of autocast: the region that a thread is in, and the policy that holds where the program names none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUPPORTED = (dtypes.bfloat16, dtypes.float16)
 
 @dataclass(frozen=True)
 class Region:
-    """What an autocast region says. Hashable: what is compiled inside is found again by it."""
+    """The settings of an autocast region. Hashable: what is compiled inside is found again by it."""
 
     policy: str
     dtype: np.dtype  # that of the kind `lower_precision_fp`

@@ -41,7 +41,7 @@ def of_module(module: str) -> tuple[Names, Feature] | None:
 
 
 def why_off(module: str) -> str:
-    """Why what a module is for is off; "" where it is not."""
+    """Return why the feature of a module is off; "" where it is not."""
     found = of_module(module)
     return _checked(*found) if found is not None else ""
 
@@ -55,7 +55,7 @@ def require(module: str) -> None:
 
 
 def off() -> list[str]:
-    """What is off in this process, and why: a line for each feature."""
+    """Return what is off in this process, and why: a line for each feature."""
     return [*_off.values()]
 
 

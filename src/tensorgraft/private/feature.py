@@ -1,4 +1,4 @@
-"""What a table of private names is made of, and whether a name is there."""
+"""Features, the rows of a table of private names, and a check that a name is there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Feature:
-    """What needs names: these modules of ours, without `tensorgraft.`, and those in them that no other feature has.
+    """A feature that needs names: these modules of ours, without `tensorgraft.`, and those in them that no other
+    feature has.
 
     `modules`: `package.*` is what is in a package, which itself can be imported in any case. `names` has owners and
     their names, `torch.Tensor: _is_view _nnz`; `~` before an owner: not asked for, as objects get the attributes when
@@ -49,7 +50,7 @@ class Names:
 
 
 def absent(name: str, *, importing: bool) -> bool:
-    """Whether a framework lacks a name. What is in a module that is not imported is asked for where `importing`;
+    """Return whether a framework lacks a name. What is in a module that is not imported is asked for where `importing`;
     otherwise it passes for present, as what is not to be asked for (`~`) does."""
     if name.startswith("~"):
         return False
@@ -85,7 +86,7 @@ def _held(owner: Any, name: str) -> Any:
     """An attribute, or `_ABSENT`."""
     if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
         return getattr(owner, name, _ABSENT)
-    # of deprecated names, which the code that uses them tells of. Python forgets here what warnings it has shown
+    # deprecated names warn; the code that uses them tells of that. (Python forgets here which warnings it has shown.)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return getattr(owner, name, _ABSENT)

@@ -1,4 +1,4 @@
-"""How the other operand of a product with int8 codes is quantised: row by row as it comes, or by a fixed range."""
+"""Quantisation of the other operand of a product with int8 codes: row by row as it comes, or by a fixed range."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def by_range(xp: Backend, x: Array, scale: Array, zero: Array | None) -> Array:
 
 
 def in_range(xp: Backend, x: Array, scale: Array, zero: Array | None) -> Array:
-    """Where `by_range` rounds and does not clip."""
+    """Return where `by_range` rounds and does not clip."""
     steps = _steps(xp, xp.astype(x, dtypes.float32), scale, zero)
     return xp.logical_and(xp.greater_equal(steps, LOW), xp.less_equal(steps, HIGH))
 

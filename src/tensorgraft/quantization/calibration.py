@@ -1,4 +1,4 @@
-"""What a model's weights are multiplied by, measured: for fixed ranges of activations, and for GPTQ.
+"""Calibration: measurements of what a model's weights are multiplied by, for fixed ranges of activations, and for GPTQ.
 
 Of models it asks for two things: to show another array in the place of a weight, and to run. See `watching.py`.
 
@@ -45,12 +45,12 @@ class Stage(Protocol):
         """The model with these in the places of weights, by their names, and the others as they were."""
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """Where the model runs as it does when it is used, and not when it is trained; afterwards, it has run."""
+        """Inside, the model runs as it does when it is used, and not when it is trained; afterwards, it has run."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """How the weights of a model are quantised: the arguments of `tg.quantize_`."""
+    """The method by which the weights of a model are quantised: the arguments of `tg.quantize_`."""
 
     observer: str = "minmax"
     calibrate: Any = None
@@ -176,7 +176,7 @@ class _Run:
         try:
             with w.xp.scope():
                 q = rounded(w.xp.to_numpy(w.array), moments, w.scheme, method.damping, method.observer)
-                # the range of what comes in is measured, and comes later
+                # the part for the range of inputs is None yet: it is measured later
                 return q.with_parts([None if part is None else w.xp.asarray(part) for part in q.parts])
         except ValueError as error:
             raise ValueError(f"quantize_: {name}: {error}") from None
@@ -191,8 +191,8 @@ class _Run:
 
 
 class _Watch:
-    """What notes the products of a weight: their range, and what else is asked for. Faults are told after the run: what
-    is raised inside of it the model may catch."""
+    """A watch over the products of a weight, which notes their range and what else is asked for. Faults are reported
+    after the run: what is raised inside of it the model may catch."""
 
     def __init__(self, name: str, observed: InputRange | None, sink: Any) -> None:
         self.name, self.range, self.sink = name, observed, sink

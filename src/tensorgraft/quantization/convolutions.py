@@ -24,7 +24,7 @@ _abstract = functools.cache(AbstractBackend)
 
 
 def convolved(name: str, xp: Backend, x: Any, w: Any, *args: Any, **kwargs: Any) -> Array | None:
-    """What the operation `name` of the hub does: `convolution` with weights (O, C / groups, taps...), or
+    """Compute the operation `name` of the hub: `convolution` with weights (O, C / groups, taps...), or
     `transposed_convolution` with (C, O / groups, taps...). None where others than the weights are quantised."""
     if isinstance(x, Quantized) or not isinstance(w, Quantized):
         return None

@@ -55,7 +55,7 @@ class Encoding:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of codes that are not packed."""
+        """The dtype of codes that are not packed."""
         if self.kind == "float":
             return np.dtype(getattr(dtypes, self.name))
         return dtypes.int8 if self.kind == "integer" and self.signed else dtypes.uint8
@@ -69,7 +69,7 @@ class Encoding:
 
     @property
     def packed(self) -> int:
-        """How many codes share a byte."""
+        """The number of codes that share a byte."""
         return 8 // self.bits if self.kind != "float" and self.bits in (1, 2, 4) else 1
 
     def encode(self, xp: Backend, x: Array) -> Array:

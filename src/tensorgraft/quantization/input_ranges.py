@@ -1,4 +1,4 @@
-"""Which range a fixed scale for what multiplies a weight covers, found batch by batch, on the host."""
+"""Ranges that a fixed scale for what multiplies a weight covers, found batch by batch, on the host."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class InputRange:
 
 
 def range_of(scheme: Scheme, observer: str) -> InputRange | None:
-    """For what multiplies an array of a scheme; None where the scheme keeps none."""
+    """Return a range for what multiplies an array of a scheme; None where the scheme keeps none."""
     return InputRange(observer, scheme.parts[-1] == "input_zero") if scheme.is_static else None
 
 

@@ -43,12 +43,12 @@ class MomentFormat(NamedTuple):
 
     @property
     def cut(self) -> int:
-        """How many of float32's bits are cut off."""
+        """The number of float32's bits that are cut off."""
         return 23 - self.mantissa
 
     @property
     def first(self) -> float:
-        """What code 1 stands for."""
+        """The number that code 1 stands for."""
         return _LEAST * (1 + 2.0 ** -(self.mantissa - 1))
 
 
@@ -84,7 +84,7 @@ def empty(xp: Backend, shape: tuple[int, ...], dtype: Any, smallest: int) -> tup
 
 
 def wide(dtype: Any) -> Any:
-    """What Adam computes in for parameters of a dtype."""
+    """Return the dtype that Adam computes in for parameters of a dtype."""
     return dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
 
 

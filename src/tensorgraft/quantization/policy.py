@@ -1,4 +1,4 @@
-"""What happens where an operation has no rule for quantised operands, and how often it did."""
+"""The policy for operations that have no rule for quantised operands, and counts of them."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def served(operation: str, times: int = 1) -> None:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Notes]:
-    """What happens inside is neither counted nor forbidden, but noted: a program that is compiled once and run often
-    is `counted` at every run."""
+    """Inside, operations are neither counted nor forbidden, but noted: a program that is compiled once and run often is
+    `counted` at every run."""
     before, _now.notes = _now.notes, []
     try:
         yield _now.notes
@@ -110,8 +110,8 @@ def meant() -> Iterator[None]:
 
 
 def report() -> dict[str, dict[str, int]]:
-    """How often each operation of the hub computed on codes ("quantized"), and how often it had to make its operands
-    dense ("dequantized"); those of compiled functions at every call. Raises nothing."""
+    """Return how often each operation of the hub computed on codes ("quantized"), and how often it had to make its
+    operands dense ("dequantized"); those of compiled functions at every call. Raises nothing."""
     return {"quantized": dict(_quantised), "dequantized": dict(_missing)}
 
 

@@ -61,7 +61,7 @@ class Quantized:
 
     @property
     def parts(self) -> tuple[Array, ...]:
-        """Its arrays, those that `Scheme.parts` names."""
+        """The arrays that it is made of, those that `Scheme.parts` names."""
         return tuple([getattr(self, name) for name in self.scheme.parts])
 
     def with_parts(self, parts: Iterable[Array]) -> Quantized:
@@ -69,7 +69,7 @@ class Quantized:
 
     @classmethod
     def of(cls, parts: Iterable[Array], base: Shape, geometry: Geometry, scheme: Scheme) -> Quantized:
-        """Of its parts and its `kind`."""
+        """Make a quantised array of its parts, base, geometry and scheme."""
         return cls(None, None, None, base, geometry, scheme).with_parts(parts)
 
     @property
@@ -135,7 +135,7 @@ def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, 
 
 
 class Axis(NamedTuple):
-    """Where an axis of a view lies in the base."""
+    """The place of an axis of a view in the base."""
 
     base: int | None  # which axis; None: one that does not move
     start: int

@@ -24,7 +24,7 @@ DENSE = Encoding("dense", 32, "dense")  # codes that are the numbers themselves
 
 @dataclass(frozen=True)
 class Product:
-    """What a weight was multiplied by.
+    """A product of a weight: what it was multiplied by.
 
     Arguments:
         inputs: (rows, K), a float array of the host, with the contracted axis last.

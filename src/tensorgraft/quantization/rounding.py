@@ -32,7 +32,7 @@ class Moments:
         self.total = np.zeros((0, 0))
 
     def update(self, product: Product) -> str | None:
-        """What is wrong with a product, if so."""
+        """Add a product up. Returns what is wrong with it, if so."""
         at = product.columns
         if len(self.shape) != 2 or product.axis is None or at is None:
             return f"GPTQ rounds weights of two axes, one of which products add up along; this one is {self.shape}"
@@ -51,7 +51,7 @@ class Moments:
 
 
 def rounded(w: np.ndarray, moments: Moments, scheme: Scheme, damping: float, observer: str) -> Quantized:
-    """In arrays of NumPy's backend. Raises ValueError for values that are not finite."""
+    """Round a weight by GPTQ, to arrays of NumPy's backend. Raises ValueError for values that are not finite."""
     xp = registry.get("numpy")
     with np.errstate(over="ignore"):
         fits = np.isfinite(w.astype(np.float32)).all()

@@ -16,7 +16,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Scheme:
-    """What codes a tensor is kept in, and what shares a scale.
+    """The scheme of a quantised tensor: the codes that it is kept in, and what shares a scale.
 
     Arguments:
         encoding: "int1" to "int8", "uint1" to "uint8" (affine), "float8_e4m3", "float8_e5m2", "float6_e3m2",
@@ -82,7 +82,7 @@ class Scheme:
 
     @property
     def is_static(self) -> bool:
-        """What it quantises keeps how the other operand of products is quantised."""
+        """Say whether what it quantises keeps how the other operand of products is quantised."""
         return self.activation in ("int8_static", "int8_static_asymmetric")
 
     @property

@@ -49,7 +49,7 @@ class Training(Scheme):
         return ("codes",)
 
     def numbers(self, xp: Backend, q: Quantized) -> Array:
-        """What it is quantised to, dense; for the derivative, the view that it is of the weight."""
+        """Return the numbers that it is quantised to, dense; for the derivative, the view that it is of the weight."""
         (rounded,) = xp.custom_vjp(
             lambda inner, weight: (dense(inner, become(inner, q, weight)),),
             lambda inner, arguments, results, cotangents: [
@@ -76,7 +76,7 @@ def is_trained(x: Any) -> bool:
 
 
 def become(xp: Backend, q: Quantized, weight: Array) -> Quantized:
-    """What is seen of `weight` when it is quantised."""
+    """Return what is seen of `weight` when it is quantised."""
     return _rounded(xp, q, weight).seen(q.geometry)
 
 
@@ -86,7 +86,7 @@ def _rounded(xp: Backend, q: Quantized, weight: Array) -> Quantized:
 
 
 def _seen(xp: Backend, weight: Array, q: Quantized) -> Array:
-    """What is seen of the dense weight."""
+    """Return what is seen of the dense weight."""
     view = read_of(xp, weight, q.geometry)
     return view if xp.dtype_of(view) == q.dtype else xp.astype(view, q.dtype)
 
@@ -134,7 +134,7 @@ def applied(
             return call(wrap(level), level, operands)
 
     def pulled(level: Backend, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
-        """Of the operation on dense numbers, at those that the codes stand for."""
+        """Return the cotangents of the operation on dense numbers, at those that the codes stand for."""
         at = [
             dense(level, _rounded(level, x, a)) if is_trained(x := leaves[i]) else a
             for i, a in zip(places, arguments, strict=True)

@@ -92,7 +92,7 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
 
 @rule("dynamic_slice")
 def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequence[int]) -> Quantized | None:
-    """Where it begins is not known, so that blocks along these axes are taken apart."""
+    """Slice from a start that is not known, so that blocks along these axes are taken apart."""
     cut = [axis for axis, (n, size) in enumerate(zip(q.shape, sizes, strict=True)) if size != n]
     if not cut:
         return q
@@ -112,7 +112,8 @@ def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequ
 
 
 def _kept(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
-    """How many elements share a scale along the axes of a view after the first `n`, as far as a view keeps that."""
+    """Return how many elements share a scale along the axes of a view after the first `n`, as far as a view keeps
+    that."""
     axes = axes_of(q)
     assert axes is not None
     sizes = blocks(xp, q.scale, q.base)

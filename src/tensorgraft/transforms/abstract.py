@@ -35,7 +35,7 @@ _HEAD = re.compile(r"\s*([\w.]+)\s*\[")
 
 
 def _kind(annotation: Any, module: str) -> type | None:
-    """Which of the two an annotation is, as an object or as text."""
+    """Return which of the two an annotation is, as an object or as text; None for any other."""
     if isinstance(annotation, str):
         head = _HEAD.match(annotation)
         if head is None:

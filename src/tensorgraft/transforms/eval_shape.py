@@ -14,8 +14,8 @@ from tensorgraft.transforms.wrapper import adopted
 
 
 def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What `fn(*args, **kwargs)` returns, with a `ShapeDtype` (shape, dtype) in the place of each array; nothing is
-    computed, and nothing is written. Leaves that are no arrays are returned as they are.
+    """Return what `fn(*args, **kwargs)` returns, with a `ShapeDtype` (shape, dtype) in the place of each array; nothing
+    is computed, and nothing is written. Leaves that are no arrays are returned as they are.
 
     Programs on `tensorgraft.array_api` run on the abstract backend, native JAX functions in `jax.eval_shape`, PyTorch's
     on fake tensors, TensorFlow's as a graph: the arrays among the arguments, and in the module that `fn` may be, tell

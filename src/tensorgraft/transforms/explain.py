@@ -10,7 +10,8 @@ from tensorgraft.compiled.explanation import Explanation
 
 
 def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
-    """What `tg.jit(fn)` makes of the call `fn(*args, **kwargs)`: what it captures, what it costs and why it was traced.
+    """Explain what `tg.jit(fn)` makes of the call `fn(*args, **kwargs)`: what it captures, what it costs and why it was
+    traced.
 
     The call is traced and compiled, not run: tensors, gradients, optimizers, modules and random states stay as they
     are, and so do lists, dictionaries and objects that `fn` reaches. What it prints is printed.

@@ -104,8 +104,8 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
 
 
 def _like(leaves: list[Any], structure: Any, tree: Any, what: str, whose: str) -> list[Any]:
-    """For each leaf what is given in its place: zeros for None, which may stand for a part of the tree, and for what
-    has no derivative."""
+    """Return for each leaf what is given in its place: zeros for None, which may stand for a part of the tree, and for
+    what has no derivative."""
     matched: list[Any] = []
 
     def below(v: Any, part: Any) -> None:
@@ -195,7 +195,8 @@ def filter_jacrev(fn: Callable[..., Any] | None = None, *, has_aux: bool = False
 
 
 def filter_jacfwd(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """As `filter_jacrev`, by tangents: for functions with more results than arguments. Raises TypeError as it does."""
+    """Transform a function as `filter_jacrev` does, by tangents: for functions with more results than arguments. Raises
+    TypeError as it does."""
     if fn is None:
         return lambda fn: filter_jacfwd(fn, has_aux=has_aux)
     return _Jacobian(fn, has_aux, "filter_jacfwd")

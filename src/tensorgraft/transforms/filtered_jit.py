@@ -74,7 +74,7 @@ def assert_max_traces(fn: Callable[..., Any] | None = None, *, max_traces: int |
 
 
 def get_num_traces(fn: Any) -> int:
-    """How often a function of `assert_max_traces` was traced. Raises TypeError for any other."""
+    """Return how often a function of `assert_max_traces` was traced. Raises TypeError for any other."""
     while isinstance(fn, WrappedFunction) and not isinstance(fn, _Counted):
         fn = fn.fn
     if not isinstance(fn, _Counted):

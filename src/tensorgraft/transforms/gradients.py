@@ -88,8 +88,8 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
 
 
 def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """Of each result with respect to each argument named: an array of the result's shape, then the argument's, in the
-    dtype of the argument.
+    """Return a function that computes the Jacobian of each result with respect to each argument named: an array of the
+    result's shape, then the argument's, in the dtype of the argument.
 
     Raises TypeError for arguments or results that are not floating-point arrays.
     """

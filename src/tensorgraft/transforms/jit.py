@@ -186,7 +186,7 @@ def _of_arrays(x: Any) -> bool:
 
 
 def report() -> list[Any]:
-    """What the compiled functions of this process did, the thousand newest: name, calls, traces and why they were made,
-    seconds, operations. `tg.explain` tells more, of one call. Raises nothing."""
+    """Return what the compiled functions of this process did, the thousand newest: name, calls, traces and why they
+    were made, seconds, operations. `tg.explain` tells more, of one call. Raises nothing."""
     torch_jit = sys.modules.get("tensorgraft.frontends.torch.compiled.jit")  # without it there were no calls
     return [] if torch_jit is None else list(torch_jit.reports)

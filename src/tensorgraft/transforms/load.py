@@ -9,7 +9,7 @@ from tensorgraft.hub.recorded.function import Function
 
 
 def load(directory: str | Path, *, onto: str = "numpy") -> Function:
-    """What `f.save(directory)` wrote, `f` a function that `tg.graft(module, onto="numpy")` gave.
+    """Load what `f.save(directory)` wrote, `f` a function that `tg.graft(module, onto="numpy")` gave.
 
     The function takes arrays of the backend `onto`, of the shapes and dtypes that `f` was called with, and runs on it;
     nothing else is imported. Files are JSON and `.npz` (`tensorgraft.hub.recorded.function` says what is in them), and

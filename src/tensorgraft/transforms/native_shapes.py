@@ -102,7 +102,8 @@ def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _asked(error: Exception, sized: bool) -> TracedValueError:
-    """What to say of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result depends on values."""
+    """Return the error in the place of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result
+    depends on values."""
     import torch
 
     from tensorgraft.compiled.source_location import Place, is_ours
@@ -125,7 +126,7 @@ def _asked(error: Exception, sized: bool) -> TracedValueError:
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
-    """Of PyTorch's dtype."""
+    """Return the NumPy dtype of a dtype of PyTorch's."""
     name = str(dtype).removeprefix("torch.")
     return getattr(dtypes, "bool_" if name == "bool" else name)
 

@@ -112,7 +112,7 @@ def _plain(marked: Any) -> Any:
 
 
 def _nodes(tree: Any) -> set[int]:
-    """Of all nodes, leaves included, that have an identity."""
+    """Return the identities of all nodes, leaves included, that have one."""
     seen: set[int] = set()
 
     def visit(x: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What the filtered transforms have in common: they are pytrees around a function, and take arrays of any framework."""
+"""The base of the filtered transforms: pytrees around a function, which take arrays of any framework."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WrappedFunction(Module):
 
 
 def name_of(fn: Any) -> str:
-    """What a function is called in messages."""
+    """Return the name of a function in messages."""
     name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None)
     return name if isinstance(name, str) else type(fn).__qualname__
 

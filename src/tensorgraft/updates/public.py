@@ -1,4 +1,4 @@
-"""What can be updated, and how each kind is."""
+"""In-place updates that users call, and the table of the modules that do them for each kind of array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensorgraft.updates.rules import check_index, check_value
 
 MODES = ("set", "add", "multiply", "min", "max")
 
-# whose array -> the module here that updates it
+# framework of an array -> the module that updates it
 _UPDATERS = {
     "tensorgraft": "tensorgraft.updates.arrays",
     "numpy": "tensorgraft.updates.numpy_arrays",

@@ -1,4 +1,5 @@
-"""What holds for every kind: a value broadcasts into what is updated, and says so where it would lose something."""
+"""Rules for updates of every kind: a value broadcasts into what is updated; one that would lose something is
+refused."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _start() -> None:
-    """What has to be settled before JAX makes its devices."""
+    """Join other processes and settle the number of CPU devices, before JAX makes its devices."""
     new = "jax" not in sys.modules
     from tensorgraft.backends.jax.sharding import processes
 

@@ -1,4 +1,4 @@
-"""What a jaxpr costs: operations by primitive and by label, and what XLA says of the compiled program."""
+"""The cost of a jaxpr: operations by primitive and by label, and XLA's analysis of the compiled program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def label_scope(label: str) -> Any:
 
 
 def analyse(jaxpr: Jaxpr, lowered: Any) -> Analysis:
-    """Of a program and of `jax.stages.Lowered` of it, which is compiled here."""
+    """Analyse a jaxpr and the `jax.stages.Lowered` of it, which is compiled here."""
     primitives: Counter[str] = Counter()
     costs: dict[str, Cost] = {}
     analysis = Analysis(primitives, costs, _first_uses(jaxpr))
@@ -68,7 +68,7 @@ _BITS = re.compile(r"\d+")
 
 
 def collectives(text: str) -> list[Collective]:
-    """Those of an HLO module, in its order."""
+    """Return the collectives of an HLO module, in its order."""
     exchanges = []
     for results, kind, rest in _COLLECTIVE.findall(text):
         size = 0

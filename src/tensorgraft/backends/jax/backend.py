@@ -307,7 +307,7 @@ class JaxBackend(
     # ---- composites that JAX has -----------------------------------------------------------------------------------
 
     def dtype_of(self, *operands: Any) -> np.dtype:
-        """As the hub has it; an argument that is a Python scalar in a trace is no array."""
+        """Return the dtype of the first array; a traced argument that is a Python scalar is no array."""
         return super().dtype_of(*[x for x in operands if not is_weak(x)] or operands)
 
     def signature(self, x: Array, /) -> Hashable:

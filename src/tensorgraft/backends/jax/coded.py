@@ -109,7 +109,7 @@ class _Lane:
 
 
 def _lanes(coding: Coding, k: int, scale: Array, zero: Array | None) -> Sequence[Coding]:
-    """As many products as codes share a byte, where those have one scale, too."""
+    """Return a coding for each of the codes that share a byte, if these share a scale too; else the one coding."""
     p = coding.packed
     blocks = [k // a.shape[1] for a in (scale, zero) if a is not None]
     if p == 1 or k % p or any(b % p for b in blocks):

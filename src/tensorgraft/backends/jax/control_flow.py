@@ -42,7 +42,8 @@ class JaxControlFlow:
     def host_call(
         self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
     ) -> list[Array]:
-        """In a trace what gives nothing is called in the order of the program, what gives arrays for its results."""
+        """Call the host; in a trace, in the order of the program if there are no results, else for the sake of
+        these."""
         if core.trace_state_clean() and not any(isinstance(x, jax.core.Tracer) for x in operands):
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
         dtypes = [np.dtype(x.dtype) for x in operands]
@@ -111,8 +112,8 @@ def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
 
 
 def told(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[()]]:
-    """What calls the host with values of a program. `jax.vmap` calls it once, with the axis of the batch in front, and
-    not once for each of it."""
+    """Return a function that calls the host with values of a program. `jax.vmap` calls it once, with the axis of the
+    batch in front, and not once for each element of it."""
 
     @jax.custom_batching.custom_vmap
     def tell(*xs: Array) -> tuple[()]:
@@ -123,7 +124,7 @@ def told(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[()]]:
     return tell
 
 
-# What is wider than 32 bits crosses as words of 32, whatever the thread that calls the host thinks of x64.
+# Values wider than 32 bits cross as words of 32, whatever the thread that calls the host thinks of x64.
 
 
 def _is_wide(dtype: np.dtype) -> bool:

@@ -113,13 +113,13 @@ Axes = tuple[int | None, ...]
 
 
 def _first(args: Sequence[Array], dims: Sequence[Any]) -> tuple[list[Array], Axes]:
-    """Arrays with the axis of the batch first, and where they have it."""
+    """Return arrays with the axis of the batch first, and where they have it."""
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True)]
     return moved, tuple(None if d is None else 0 for d in dims)
 
 
 def _batch(args: Sequence[Array], dims: Sequence[Any], *, rule: DerivativeRule) -> tuple[list[Array], list[int]]:
-    """What is not batched stays so: the function may ask for its values."""
+    """Batch the function. Arguments that are not batched stay so: the function may ask for their values."""
     moved, axes = _first(args, dims)
     if axes not in rule.batched:
         smooth = [a for a, x in zip(axes, moved, strict=True) if _smooth(x)]

@@ -1,4 +1,4 @@
-"""How hard XLA works on a program: as little as it can on small ones whose result has the same bits either way.
+"""The effort of XLA on a program: the least on small ones whose result has the same bits either way.
 
 On the CPU a program of one operator takes XLA 12 to 170 ms, most of it in LLVM, and a third of that with the older
 emitters, which JAX 0.11 has no more, and without LLVM's optimisations. What those may change is the last bit: a product
@@ -66,7 +66,7 @@ def least(jaxpr: Any) -> bool:
 
 
 def _walk(jaxpr: Any, kinds: set[str]) -> int:
-    """How many equations there are, more than `EQUATIONS` where one forbids it; adds which kinds round."""
+    """Count equations, more than `EQUATIONS` where one forbids the least effort; add those that round to `kinds`."""
     n = len(jaxpr.eqns)
     for equation in jaxpr.eqns:
         name = equation.primitive.name

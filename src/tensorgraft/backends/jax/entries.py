@@ -57,7 +57,7 @@ class Entries(LRUCache):
 
 
 def _checksum(key: str, value: bytes) -> bytes:
-    """Of a file that was copied over another one it is not the right one."""
+    """Return a checksum of name and content, which is wrong for a file that was copied over another one."""
     return zlib.crc32(value, zlib.crc32(key.encode())).to_bytes(4, "little")
 
 

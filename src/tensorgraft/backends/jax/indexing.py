@@ -13,7 +13,7 @@ from tensorgraft.backends.jax.operation import operation
 Array = Any
 # front ends have checked and wrapped the indices
 _TRUSTED: Any = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
-# of bool, sums are maxima and products minima
+# for bool, sums are maxima and products minima
 _OF_BOOL = {"add": "max", "multiply": "min"}
 
 

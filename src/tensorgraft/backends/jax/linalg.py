@@ -26,8 +26,8 @@ settings.register(_chosen, None, lambda: {"jax_default_matmul_precision": _chose
 
 
 def full_precision() -> lax.Precision | None:
-    """On GPU and TPU XLA rounds the factors of float32 products, unless told otherwise. The user who wants that says
-    so with `jax.default_matmul_precision`."""
+    """Return the precision for products. On GPU and TPU XLA rounds the factors of float32 ones, unless told otherwise;
+    the user who wants that says so with `jax.default_matmul_precision`."""
     return lax.Precision.HIGHEST if _chosen() is None else None
 
 
@@ -53,7 +53,7 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
 
 
 def _integer_product(a: Array, b: Array, contract: Axes, batch: Axes, wide: np.dtype) -> Array:
-    """Without a precision, which would have XLA convert the operands first."""
+    """Multiply without a precision, which would have XLA convert the operands first."""
     if a.dtype.itemsize == b.dtype.itemsize == 1 and len(contract[0]) == 1 and not batch[0]:
         return byte_product(contract[0][0], contract[1][0], wide)(a, b)
     return lax.dot_general(a, b, (contract, batch), preferred_element_type=wide)

@@ -33,7 +33,7 @@ def _has_wide() -> bool:
 
 
 def narrow(dtype: np.dtype) -> np.dtype:
-    """What JAX has for a dtype in the user's configuration."""
+    """Return the dtype that JAX has in place of `dtype` in the user's configuration."""
     dtype = np.dtype(dtype)
     return dtype if _has_wide() else np.dtype(_NARROW.get(dtype.name, dtype))
 

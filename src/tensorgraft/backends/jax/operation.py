@@ -1,4 +1,4 @@
-"""How a function of JAX arrays becomes a method of the backend, and how operands of one call are brought together."""
+"""Functions of JAX arrays as methods of the backend, and conversion of operands to one dtype and shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JAX asks of the process that it runs in: memory that is kept, and forks."""
+"""Settings of the process that JAX runs in: memory that is kept from call to call, and forks."""
 
 from __future__ import annotations
 

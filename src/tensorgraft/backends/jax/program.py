@@ -118,7 +118,7 @@ class JaxProgram:
 
 
 def _anywhere(arrays: Sequence[Array], spread: bool) -> Sequence[Array]:
-    """Where some are spread over a mesh, those on one device are as they are called with: wherever these are."""
+    """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
     if not spread and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
     here = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]

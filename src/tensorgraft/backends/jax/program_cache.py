@@ -66,7 +66,7 @@ class KeptProgram:
             return self.fully(error, args)(*args, **kwargs)
 
     def renewed(self) -> Any:
-        """As a new function: what JAX keeps of the one before goes with it."""
+        """Make a new jitted function; what JAX keeps of the one before goes with that one."""
         fn, this = self._fn, weakref.ref(self)
 
         @functools.wraps(fn)
@@ -104,8 +104,8 @@ class KeptProgram:
         return first
 
     def fully(self, error: Exception, args: Sequence[Any]) -> Any:
-        """From now on with all of XLA's optimisations: one of its signatures is not small, or it is part of a trace.
-        Raises the error of a call with `args` that came of something else."""
+        """Switch to all of XLA's optimisations: one of its signatures is not small, or it is part of a trace. Raises
+        the error of a call with `args` that came of something else."""
         if (apart := on_several_meshes(error, args)) is not None:
             raise apart from None
         full = self._full
@@ -196,7 +196,7 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def _give_back() -> None:
-    """glibc keeps what is freed between blocks that are in use: asked, it gives the pages back, in about 5 ms."""
+    """Ask glibc for the pages of what is freed between blocks that are in use, which it keeps: about 5 ms."""
     trim = _trim()
     if trim is not None:
         trim(0)

@@ -62,14 +62,14 @@ def _of(zero: Array | None, part: slice) -> Array | None:
 
 
 def _scale(values: Array, scale: Array, zero: Array | None) -> None:
-    """In place; each number of `scale` and `zero` is that of a group of columns."""
+    """Scale and shift in place; each number of `scale` and `zero` is that of a group of columns."""
     if zero is not None:
         values.reshape(len(values), zero.shape[1], -1)[...] -= zero[:, :, None]
     values.reshape(len(values), scale.shape[1], -1)[...] *= scale[:, :, None]
 
 
 def _table(xp: Any, coding: Coding) -> Array:
-    """What a byte of several codes stands for, or two bytes of one each: float32 side by side, as one number."""
+    """Return the numbers of each byte of several codes, or of two bytes of one: float32 side by side, as one number."""
     table = _tables.get(coding)
     if table is None:
         if coding.packed > 1:

@@ -15,7 +15,7 @@ _UFUNCS = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.
 
 
 def _rows(shape: tuple[int, ...], indices: Sequence[Array]) -> Array:
-    """Where in the array, seen as rows of its axes without index, the indices look: int64, flat."""
+    """Return the rows (of the axes without index) that the indices select in the array: int64, flat."""
     grid = np.broadcast_arrays(*indices)
     return np.ravel_multi_index([np.ravel(i).astype(np.int64, copy=False) for i in grid], shape[: len(indices)])
 

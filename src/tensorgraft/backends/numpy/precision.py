@@ -1,7 +1,7 @@
-"""How operands meet NumPy: Python scalars take the array's dtype, and narrow floats are computed in float32.
+"""Conversion of operands for NumPy: Python scalars take the array's dtype, and narrow floats are computed in float32.
 
 NumPy has no promotion of Python scalars for the dtypes of `ml_dtypes` (bfloat16 + 2.0 is float32 there), raises for
-Python ints that do not fit, and rounds a narrow float after every step of a reduction. None of this is the hub's.
+Python ints that do not fit, and rounds a narrow float after every step of a reduction. The hub defines it otherwise.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _SMALL = 64  # below so many outputs an image, the batch is multiplied as one ma
 
 
 def _extent(n: int, window: int, stride: int, dilation: int) -> int:
-    """How many windows fit on an axis of `n`."""
+    """Return the number of windows that fit on an axis of `n`."""
     return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
 
 

@@ -248,7 +248,7 @@ class TensorFlowBackend(
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def dtype_of(self, *operands: Any) -> np.dtype:
-        """As the hub has it; an argument that is a Python scalar in a trace is no array."""
+        """Return the dtype of the first array; a traced argument that is a Python scalar is no array."""
         if len(operands) == 1 and type(operands[0]) is EagerTensor:
             return dtype_of(operands[0])
         arrays = [x for x in operands if isinstance(x, tf.Tensor)]

@@ -224,8 +224,8 @@ def _quotient(x: Array, y: Array) -> Array:
 
 
 def _complex_quotient(x: Array, y: Array) -> Array:
-    """By the larger part of the divisor (R. L. Smith, "Algorithm 116: Complex division", 1962), as NumPy: TensorFlow's
-    kernel gives NaN for divisors of 0 and of infinity, or does not, by where in memory an element lies."""
+    """Divide by the larger part of the divisor (R. L. Smith, "Algorithm 116: Complex division", 1962), as NumPy:
+    TensorFlow's kernel gives NaN for divisors of 0 and of infinity, or does not, by where in memory an element lies."""
     a, b, c, d = real(x), imag(x), real(y), imag(y)
     turned = raw.Less(x=raw.Abs(x=c), y=raw.Abs(x=d))
     most, least, p, q = select(turned, d, c), select(turned, c, d), select(turned, b, a), select(turned, a, b)

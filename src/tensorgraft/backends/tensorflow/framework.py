@@ -17,7 +17,7 @@ _MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without log messages below TF_CPP_MIN_LOG_LEVEL; what else is written to the standard error comes at the end."""
+    """Suppress log messages below TF_CPP_MIN_LOG_LEVEL; whatever else goes to the standard error comes at the end."""
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # what JAX sets where nobody has
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"]

@@ -50,8 +50,8 @@ def may_be_recorded() -> bool:
 
 
 def order_of(arrays: Sequence[Array]) -> int:
-    """How often what is computed of these may be differentiated: 0 where no `tf.GradientTape` or `ForwardAccumulator`
-    watches one of them, 1, or 2 for more often."""
+    """Return how often what is computed of these may be differentiated: 0 where no `tf.GradientTape` or
+    `ForwardAccumulator` watches one of them, 1, or 2 for more often."""
     return gradients_util.PossibleTapeGradientTypes(arrays)
 
 
@@ -65,15 +65,16 @@ def _root(graph: Any) -> ClosedGraph | None:
 
 
 def mark_effect() -> None:
-    """What is traced has an operation that nobody reads the results of."""
+    """Mark the graph that is being traced as having an operation whose results nobody reads."""
     root = _root(ops.get_default_graph())
     if root is not None:
         root.calls_host = True
 
 
 def lift_captures() -> None:
-    """At the beginning of a branch or a loop body: arrays from outside go through the graph that is being traced, as in
-    its own operations. (The graphs of `tf.cond` and `tf.while_loop` would make constants of small ones.)"""
+    """Lift captures at the beginning of a branch or a loop body: arrays from outside go through the graph that is being
+    traced, as in its own operations. (The graphs of `tf.cond` and `tf.while_loop` would make constants of small
+    ones.)"""
     inner = ops.get_default_graph()
     root = _root(inner)
     if root is None or root is inner or getattr(inner, "tensorgraft_lifts", False):
@@ -91,8 +92,8 @@ def lift_captures() -> None:
 
 @contextlib.contextmanager
 def constants_inside() -> Iterator[None]:
-    """In the graph of a `tf.function`: arrays from outside become constants of the graph, not captures, whatever their
-    size. SavedModel knows no captures of gradient functions."""
+    """Inside, in the graph of a `tf.function`, arrays from outside become constants of the graph, not captures,
+    whatever their size. SavedModel knows no captures of gradient functions."""
     graph = ops.get_default_graph()
     if tf.executing_eagerly() or isinstance(_root(graph), ClosedGraph):
         yield
@@ -136,12 +137,12 @@ def trace(
     return graph, captured
 
 
-# What XLA can compile for the CPU, but not well enough.
+# Operations that XLA can compile for the CPU, but not well enough.
 _NOT_BY_XLA = {
     "Svd": "a one-sided Jacobi method that stops at 1e-6",
     "SelfAdjointEigV2": "a Jacobi method that stops at 1e-6",
 }
-# How TensorFlow says that XLA has no kernel for an operation, or not for a dtype or for what it was asked for.
+# TensorFlow's words for an operation, a dtype or a request for which XLA has no kernel.
 REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
 
 

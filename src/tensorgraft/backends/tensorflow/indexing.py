@@ -33,11 +33,11 @@ _OPERATIONS = {
     "min": "TensorScatterMin",
     "max": "TensorScatterMax",
 }
-_OF_BOOL = {"add": "max", "multiply": "min"}  # of bool, sums are maxima and products minima
+_OF_BOOL = {"add": "max", "multiply": "min"}  # for bool, sums are maxima and products minima
 
 
 def _rows(shape: Shape, indices: Sequence[Array]) -> Array:
-    """Where in the array, seen as rows of its axes without index, the indices look: of their broadcast shape."""
+    """Return the rows (of the axes without index) that the indices select in the array, in their broadcast shape."""
     if len(indices) == 1:
         (at,) = indices
         return at if dtype_of(at) in (dtypes.int32, dtypes.int64) else cast(at, dtypes.int64)
@@ -130,7 +130,7 @@ class TensorFlowIndexing:
 
 
 def _places(x: EagerTensor) -> tuple[Array, ...]:
-    """Of what is true, one array an axis."""
+    """Return the positions of what is true, one array for each axis."""
     shape = shape_of(x)
     if not shape:
         return ()

@@ -104,7 +104,7 @@ def _householder_steps(xp: Any, a: Array, tau: Array) -> Array:
 
 
 def _factors(factor: Callable[[Array], Sequence[Array]], x: Array) -> tuple[Array, ...]:
-    """Of a batch of matrices; NaN for those that are not finite, of which TensorFlow has an error."""
+    """Factorise a batch of matrices; NaN for those that are not finite, for which TensorFlow raises an error."""
     finite = tf.reduce_all(FUNCTIONS["isfinite"](x), axis=(-2, -1))[..., None]
     one = tf.eye(*shape_of(x)[-2:], dtype=x.dtype)
     parts = factor(raw.SelectV2(condition=finite[..., None], t=x, e=one))

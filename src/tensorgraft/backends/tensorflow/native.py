@@ -42,7 +42,7 @@ def native_function(
     undifferentiated = _Recorded(primal, 1)
 
     def by_operations(arrays: Sequence[Array]) -> Any:
-        """What has shapes that depend on values is no program."""
+        """Compute by single operations: a function with shapes that depend on values is no program."""
         if order_of(arrays) > 1:
             raise DerivativeError(
                 "a function with shapes that depend on values is differentiated once, and a second GradientTape or a"

@@ -1,4 +1,4 @@
-"""How operands meet TensorFlow: dtypes and shapes, Python scalars, floats that are computed in wider ones."""
+"""Conversion of operands for TensorFlow: dtypes and shapes, Python scalars, floats that are computed in wider ones."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def is_weak(x: Any) -> bool:
 
 def weak_input(value: Any) -> Array:
     """A Python scalar as the argument of a compiled function."""
-    # of equal numbers TensorFlow keeps one tensor, and -0.0 equals 0.0
+    # TensorFlow keeps one tensor for equal numbers, and -0.0 equals 0.0
     return tf.constant(value if value else np.asarray(value), TF[OF_KIND[type(value)]])
 
 

@@ -53,7 +53,7 @@ class Owning:
         self._refused = not otherwise.by_xla
 
     def __call__(self, arrays: list[Array]) -> tuple[Array, ...]:
-        """On an exception the arrays are in the list again."""
+        """Run the graph. On an exception the arrays are in the list again."""
         if self._refused or may_be_recorded() or not self._busy.acquire(blocking=False):
             return self._otherwise(arrays)
         try:

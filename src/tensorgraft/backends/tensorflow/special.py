@@ -53,12 +53,12 @@ def erf(x: Array) -> Array:
 
 
 def erf_inv(x: Array) -> Array:
-    """By the negative side, where TensorFlow's (x + 1) / 2 loses nothing."""
+    """Compute erf_inv on the negative side, where TensorFlow's (x + 1) / 2 loses nothing."""
     return raw.Sign(x=x) * -raw.Erfinv(x=-raw.Abs(x=x))
 
 
 def lgamma(x: Array) -> Array:
-    """By float64: XLA's in float32 is an eps off zero at 1, where everybody else's is zero."""
+    """Compute lgamma in float64: XLA's in float32 is an eps off zero at 1, where everybody else's is zero."""
     wide = raw.Lgamma(x=raw.Cast(x=x, DstT=tf.float64))
     return raw.Cast(x=wide, DstT=x.dtype)
 

@@ -77,7 +77,7 @@ def _native(x: Array, w: Array, strides: Ints) -> Array:
 
 
 def _piece(x: Array, at: Ints, out: Ints, strides: Ints, dilation: Ints) -> Array:
-    """What the place `at` in the window sees: (batch, channels, out...)."""
+    """Return the elements that the position `at` in the windows sees: (batch, channels, out...)."""
     start = tuple(i * d for i, d in zip(at, dilation, strict=True))
     stop = tuple(b + (c - 1) * s + 1 for b, c, s in zip(start, out, strides, strict=True))
     batch, channels = shape_of(x)[:2]

@@ -21,7 +21,7 @@ _NUMPYS_OWN = "biufc"
 
 
 def default_platform() -> str:
-    """Where arrays are unless a platform is named: CUDA where there is a device of it. (MPS has no float64, so it is
+    """Return the platform of arrays if none is named: CUDA where there is a device of it. (MPS has no float64, so it is
     used only where it is asked for.)"""
     return "cuda" if device_count("cuda") else "cpu"
 

@@ -156,7 +156,7 @@ class TorchBackend(
 
     @contextlib.contextmanager
     def pure(self) -> Iterator[None]:
-        """While a program is recorded, arrays are not written: updates make new ones, which the record shows."""
+        """Inside, as a program is recorded, arrays are not written: updates make new ones, which the record shows."""
         before = self.mutable
         self.mutable = False
         try:

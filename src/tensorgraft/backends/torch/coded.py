@@ -55,7 +55,7 @@ def _divides(coding: Coding, k: int, groups: int) -> bool:
 
 
 def _table(xp: Any, coding: Coding) -> Tensor:
-    """What pairs of codes stand for, by the number that the bytes of a pair are: two float32, as one float64."""
+    """Return the numbers of pairs of codes, by the number that a pair's bytes are: two float32, as one float64."""
     table = _tables.get((coding, xp.device))
     if table is None:
         with xp.eagerly():
@@ -108,8 +108,8 @@ def _per_group(x: Tensor, start: int, stop: int) -> Tensor:
 
 
 def _aligned(x: Tensor) -> bool:
-    """What `_weight_int8pack_mm` of PyTorch 2.13 reads without a segmentation fault, and to the end of each row alone
-    (at present 16 numbers at a time), with room for wider registers."""
+    """Return whether `_weight_int8pack_mm` of PyTorch 2.13 reads an array without a segmentation fault, and to the end
+    of each row alone (at present 16 numbers at a time), with room for wider registers."""
     return x.data_ptr() % 64 == 0 and x.shape[1] % 64 == 0
 
 

@@ -41,7 +41,7 @@ def _abs(x: Tensor) -> Tensor:
 
 
 def _conj(x: Tensor) -> Tensor:
-    """With its values in memory: branches and loops of a program take no tensors that are to be conjugated."""
+    """Conjugate in memory: branches and loops of a program take no tensors that are to be conjugated."""
     if isinstance(x, StandIn):
         return torch.conj_physical(x)
     return torch.conj(x).resolve_conj()  # `conj_physical` has no rule for batches

@@ -24,7 +24,7 @@ def _positions(indices: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _rows(shape: Sequence[int], indices: tuple[Tensor, ...]) -> Tensor:
-    """Where in the array, seen as rows of its axes without index, the indices look: flat."""
+    """Return the rows (of the axes without index) that the indices select in the array, flat."""
     flat = indices[0]
     for i, n in zip(indices[1:], shape[1:], strict=False):
         flat = flat * n + i

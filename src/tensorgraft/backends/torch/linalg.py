@@ -20,7 +20,7 @@ _FAST_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # and added up in
 
 
 def _factors(factor: Callable[[Tensor], Sequence[Tensor]], x: Tensor) -> tuple[Tensor, ...]:
-    """Of a batch of matrices; NaN for those that are not finite, which PyTorch refuses."""
+    """Factorise a batch of matrices; NaN for those that are not finite, which PyTorch refuses."""
     finite = torch.isfinite(x).all(-1).all(-1)[..., None]
     parts = factor(torch.where(finite[..., None], x, torch.eye(*x.shape[-2:], dtype=x.dtype, device=x.device)))
     return tuple(torch.where(finite if p.ndim < x.ndim else finite[..., None], p, math.nan) for p in parts)

@@ -38,7 +38,8 @@ class Part(torch.nn.Module):
         return self._described[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """With unsigned integers (random keys) as signed ones: PyTorch cannot read those from a pickle."""
+        """Return the state with unsigned integers (random keys) as signed ones: PyTorch cannot read those from a
+        pickle."""
         state = dict(self.__dict__)
         state["_buffers"] = {
             name: x.view(_SIGNED[x.dtype]) if x is not None and x.dtype in _SIGNED else x
@@ -112,7 +113,7 @@ class Module(Part):
         return results
 
     def __prepare_scriptable__(self) -> NoReturn:
-        """What `torch.jit.script` asks for."""
+        """Raise NotImplementedError for `torch.jit.script`, which calls this."""
         raise NotImplementedError(
             "torch.jit.script compiles Python source, and this module is a program of another framework, which has none"
             " for PyTorch: use torch.compile, torch.export.export or torch.jit.trace"
@@ -135,7 +136,7 @@ def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tu
 
 
 def _transformed() -> bool:
-    """Inside of `torch.func`, or of forward-mode differentiation."""
+    """Return whether this runs inside of `torch.func`, or of forward-mode differentiation."""
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 

@@ -88,7 +88,7 @@ def ordered(x: Tensor) -> Tensor:
 
 
 def from_ordered(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """What `ordered` made an array of `dtype`, back."""
+    """Undo `ordered` for an array of `dtype`."""
     if dtype in SIGNED:
         return (x ^ _LEAST[x.dtype]).view(dtype)
     return x.to(dtype) if dtype in FLOAT8 else x

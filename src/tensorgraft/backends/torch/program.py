@@ -30,7 +30,7 @@ COMPILER = "TENSORGRAFT_TORCH_COMPILER"  # "inductor", or "none": graphs run ope
 
 @functools.cache
 def compiler() -> str:
-    """How programs are run, unless the environment says it: by Inductor where it can compile."""
+    """Return how programs are run: as the environment says, else by Inductor where it can compile."""
     chosen = os.environ.get(COMPILER)
     if chosen in ("inductor", "none"):
         return chosen

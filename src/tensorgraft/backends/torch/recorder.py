@@ -39,7 +39,7 @@ now = _State()
 
 
 class StandIn(Tensor):
-    """What stands for a tensor: one that is known (`held`), or that the program computes."""
+    """A stand-in for a tensor: one that is known (`held`), or one that the program computes."""
 
     held: Tensor | None
     fake: FakeTensor | None
@@ -136,7 +136,7 @@ class Recorder:
         return None if place is None else place[0]
 
     def fake_of(self, x: Tensor) -> FakeTensor:
-        """What is known of any tensor that a program may read."""
+        """Return the fake of any tensor that a program may read."""
         if isinstance(x, StandIn):
             if x.fake is None or x.fake.fake_mode is not self.mode:
                 x.fake = self.mode.from_tensor(known(x).detach())
@@ -234,7 +234,7 @@ class Recorder:
 
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
-    """Inside a recording: compute at once."""
+    """Compute at once inside, though a program is being recorded."""
     before, now.recorder = now.recorder, None
     try:
         yield

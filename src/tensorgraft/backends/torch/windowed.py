@@ -28,7 +28,7 @@ _GREAT = 64  # places in a window that makes a convolution the gradient of anoth
 
 
 def _extent(n: int, window: int, stride: int, dilation: int) -> int:
-    """How many windows fit on an axis of `n`."""
+    """Return the number of windows that fit on an axis of `n`."""
     return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
 
 

@@ -36,7 +36,7 @@ Kinds = dict[str, dict[str, str]]  # kind -> name -> hash
 
 @dataclass(frozen=True)
 class Drift:
-    """What differs in one kind of things."""
+    """The differences in one kind of things."""
 
     kind: str
     new: list[str]
@@ -52,7 +52,7 @@ def hashed(text: str) -> str:
 
 
 def differences(tested: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[str, str]]) -> list[Drift]:
-    """By kind; kinds that only one of the two knows are of another tensorgraft, and left out."""
+    """Return the drift of each kind; kinds that only one of the two knows are of another tensorgraft, and left out."""
     return [
         Drift(
             kind,
@@ -71,7 +71,8 @@ def read_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
 
 
 def write_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
-    """Of the frameworks that are installed; of others what it had stays. The same frameworks give the same bytes."""
+    """Write the snapshot of the frameworks that are installed; entries of others stay. The same frameworks give the
+    same bytes."""
     kept = read_snapshot(path) if path.exists() else {}
     for name in FRAMEWORKS:
         if importlib.util.find_spec(name) is not None:
@@ -82,8 +83,8 @@ def write_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
 
 
 def asked(framework: str) -> dict[str, Any]:
-    """What a framework has, of a process of its own: version, kinds, and private names that it lacks. Raises
-    RuntimeError where it cannot be told."""
+    """Return what a framework has, asked in a process of its own: version, kinds, and private names that it lacks.
+    Raises RuntimeError where it cannot be told."""
     environment = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -98,7 +99,7 @@ def asked(framework: str) -> dict[str, Any]:
 
 
 def collected(framework: str) -> dict[str, Any]:
-    """In this process."""
+    """Return the same as `asked`, collected in this process."""
     module = importlib.import_module(f"{__name__}.{framework}")
     version = importlib.import_module(framework).__version__
     missing = [

@@ -1,4 +1,4 @@
-"""What JAX has: primitives of jaxprs, with the parameters that the rules of their lowering take."""
+"""A snapshot of JAX: primitives of jaxprs, with the parameters that the rules of their lowering take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NumPy has: ufuncs with their types, and the names of the array API."""
+"""A snapshot of NumPy: ufuncs with their types, and the names of the array API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow has: raw operations, with their inputs, outputs and attributes."""
+"""A snapshot of TensorFlow: raw operations, with their inputs, outputs and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch has: schemas of operators, decompositions, meta functions, kernels of autocast."""
+"""A snapshot of PyTorch: schemas of operators, decompositions, meta functions, kernels of autocast."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _registered(name: str, key: str) -> bool:
 
 
 def _functions(table: dict[Any, Callable[..., Any]]) -> dict[str, str]:
-    """By operator a hash of the function's text."""
+    """Return a hash of the text of each operator's function."""
     return {str(op): hashed(_text(function)) for op, function in table.items() if str(op).startswith("aten")}
 
 

@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def uniform(shape):
-    """What stands for random numbers while results are compared."""
+    """Return the float32 numbers that stand for random ones while results are compared."""
     shape = tuple(int(n) for n in shape)
     return ((np.arange(np.prod(shape, dtype=int)) * 0.6180339887498949 + 0.1) % 1).astype(np.float32).reshape(shape)
 

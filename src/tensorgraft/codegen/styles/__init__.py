@@ -45,7 +45,7 @@ class Definition:
 
 
 class Style:
-    """What styles have in common; the rest is to be written."""
+    """The base class of styles, which override at least the methods that raise NotImplementedError."""
 
     runner: str | None = None  # of the file, where it is not that of the target
 
@@ -60,15 +60,15 @@ class Style:
 
     @classmethod
     def prepare(cls, trace: SourceTrace) -> None:
-        """What is done to a trace before it is taken apart."""
+        """Change a trace in place before functions are made of it."""
 
     @classmethod
     def modules(cls) -> ModuleRules | None:
-        """For styles that write classes."""
+        """Return the rules for modules, in styles that write classes."""
         return None
 
     def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
-        """Those that have a text of their own."""
+        """Return the functions that have a text of their own."""
         return functions
 
     def spelled(self, path: str) -> str:
@@ -109,7 +109,7 @@ class Style:
         raise NotImplementedError
 
     def stateful_result(self, trace: SourceTrace) -> Any:
-        """What a program returns that writes buffers: a tree of Vars."""
+        """Return the results of a program that writes buffers: a tree of Vars."""
         raise NotImplementedError
 
     def definition(self, f: SourceFunction, d: Definition) -> str:
@@ -117,12 +117,12 @@ class Style:
         raise NotImplementedError
 
     def loading(self, trace: SourceTrace) -> list[str]:
-        """The text of what loads and saves weights."""
+        """Return the texts of the functions that load and save weights."""
         raise NotImplementedError
 
 
 def contents(x: np.ndarray) -> Any:
-    """Equal for arrays of the same shape, dtype and elements."""
+    """Return a key that is equal for arrays of the same shape, dtype and elements."""
     return x.shape, x.dtype.str, x.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Which styles a target has."""
+"""The styles of each target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tensorgraft.codegen.targets import Target
 
 
 def style_of(name: str | None, target: Target) -> type[Style]:
-    """Raises ValueError for what is no style of the target."""
+    """Return a style of the target, by default its first. Raises ValueError for a name that it has not."""
     styles = STYLES.get(target.name, {"functions": "nested.Nested"})
     place = next(iter(styles.values())) if name is None else styles.get(name)
     if place is None:

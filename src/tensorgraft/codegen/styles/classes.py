@@ -97,7 +97,7 @@ class Classes(Style):
         return self.at(writer.function.parameters[v], writer.function)
 
     def at(self, path: Iterable[str], f: SourceFunction) -> ast.expr:
-        """What is at a path from the module of a function."""
+        """Return an expression for the member at `path` of a function's module."""
         expression: ast.expr = ast.Name("self")
         node: Member | None = self.trees[f]
         for k, part in enumerate(path):
@@ -171,7 +171,7 @@ class Classes(Style):
         return ast.Call(name(f.layer.callee), args, keywords)
 
     def given(self, f: SourceFunction) -> list[ast.keyword]:
-        """What constructors of classes take beside their sizes."""
+        """Return the keywords that the constructor of a class takes beside its sizes."""
         return []
 
     def sequence(self, parts: list[ast.expr]) -> ast.expr:
@@ -275,11 +275,11 @@ class Classes(Style):
         return [self.first_line, *lines] if lines and self.first_line else lines
 
     def declared(self, at: ast.expr, node: Member) -> list[str]:
-        """Statements that make what is at a place."""
+        """Return the statements that make the member at a place."""
         return [f"{text(at)} = {text(self.element(node, None))}", *self.later(at, node)]
 
     def later(self, at: ast.expr, node: Member) -> list[str]:
-        """What is put into holders that are made."""
+        """Return the statements that fill a holder of members after it is made."""
         lines: list[str] = []
         if node.invoke is not None or node.parameter is not None or self.dictionaries:
             return lines
@@ -291,7 +291,7 @@ class Classes(Style):
         return lines
 
     def ordered(self, f: SourceFunction, tree: Member) -> Iterator[tuple[str, Member]]:
-        """As they are in the source: parameters, then modules, as these were made."""
+        """Yield the members in the order of the source: parameters, then modules, as these were made."""
         prefix = ".".join(f.paths[0]) if f.paths else ""
 
         def place(item: tuple[str, Member]) -> tuple[int, int]:
@@ -303,12 +303,12 @@ class Classes(Style):
     # ---- what is made at random -----------------------------------------------------------------------------------
 
     def is_random(self, node: Member) -> bool:
-        """A parameter that random numbers are put into."""
+        """Say whether the member is a parameter that starts with random numbers."""
         v = node.parameter
         return v is not None and v.ndim > 1 and v.dtype.kind in "fcV" and v not in self.current.buffers
 
     def draws(self, node: Member) -> int:
-        """How many keys the making of what is here takes."""
+        """Return the number of random keys that making this member takes."""
         if node.invoke is not None:
             return int(self.takes_key(node.invoke.function))
         return int(self.is_random(node)) + sum(map(self.draws, node.children.values()))
@@ -321,7 +321,7 @@ class Classes(Style):
             self.current = outer
 
     def initial_kind(self, node: Member) -> str:
-        """What a new parameter has in it: "zeros", "ones", "normal"."""
+        """Return the kind of values that a new parameter starts with: "zeros", "ones" or "normal"."""
         v = node.parameter
         assert v is not None
         if self.is_random(node):
@@ -335,7 +335,7 @@ class Classes(Style):
     # ---- names of checkpoints -------------------------------------------------------------------------------------
 
     def declares(self, path: Iterable[str], f: SourceFunction | None = None) -> bool:
-        """There is such a parameter in the classes."""
+        """Say whether the classes have a parameter at this path."""
         node = self.trees[f or self.functions[-1]]
         parts = list(path)
         while parts:
@@ -348,8 +348,8 @@ class Classes(Style):
         return node.parameter is not None
 
     def names(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
-        """Of arrays of the checkpoint: (other names that they have too, names that they have instead, those without a
-        place)."""
+        """Return names of the checkpoint's arrays: (additional name -> name, name -> the name that is used instead,
+        names without a place)."""
         trace = self.trace
         ties: dict[str, str] = {}
         instead: dict[str, str] = {}
@@ -384,11 +384,11 @@ class Classes(Style):
 
 
 def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
-    """What is in the class of each function. What a function uses of a module that it calls is in that one's class."""
+    """Return the members of each function's class. Members of a module that it calls are in that module's class."""
     trees = {f: Member(()) for f in functions}
 
     def put(f: SourceFunction, path: Path, user: SourceFunction) -> Member | None:
-        """The place of a path; None for one in a layer of the target, which has it."""
+        """Return the member at a path, made if need be; None for one that a layer of the target has."""
         node = trees[f]
         for i, part in enumerate(path):
             if node.invoke is not None:
@@ -408,7 +408,7 @@ def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
         return node
 
     def put_once(f: SourceFunction, path: Path) -> Member | None:
-        """The place where it is there already."""
+        """Return the member at a path where all of it exists, else None."""
         node = trees[f]
         for i, part in enumerate(path):
             if node.invoke is not None:

@@ -13,7 +13,7 @@ Values = dict[str, Any]
 
 
 def layer(callee: str, *args: Any, **kwargs: tuple[Any, Any]) -> Layer:
-    """Of positional arguments, and of keywords with (value, default)."""
+    """Return a layer with these positional arguments, and keywords given as (value, default)."""
     arguments = {str(i): a for i, a in enumerate(args)} | {k: v for k, (v, _) in kwargs.items()}
     return Layer(callee, arguments, {k: d for k, (_, d) in kwargs.items()})
 
@@ -23,7 +23,7 @@ def _float32(*arrays: Any) -> bool:
 
 
 def paired(padding: Any) -> Any:
-    """One number for each axis of what is the same at both ends; None where it is not."""
+    """Return one number for each axis of a padding that is the same at both ends; None if it is not."""
     return tuple(low for low, _ in padding) if all(low == high for low, high in padding) else None
 
 

@@ -1,4 +1,4 @@
-"""Which frames are modules of their own in styles of classes, which of these the target has a layer for, and what the
+"""Modules in styles of classes: which frames are modules of their own, which of them are layers of the target, and what
 constructors take."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ModuleForms:
         self.see(trace.root, trace.root)
 
     def see(self, frame: Frame, root: Frame) -> bool:
-        """Whether there are parameters or randomness in it."""
+        """Return whether a frame has parameters or randomness, and note it for this frame and all inside it."""
         if frame is not root and frame.is_module and not frame.path:
             frame.is_module = False  # a module that no module holds
         found = False
@@ -77,7 +77,7 @@ class ModuleForms:
         return found
 
     def in_a_row(self, frame: Frame) -> bool:
-        """ModuleRules called 0, 1, ... of which each takes what the one before gave, and nothing else."""
+        """Say whether a frame calls modules 0, 1, ... that each take the result of the one before, and nothing else."""
         last: Var | None = None
         place = -1
         for call in frame.calls:
@@ -136,7 +136,7 @@ class ModuleForms:
         return self.table[main.method](values)
 
     def single(self, calls: Sequence[SourceStep]) -> tuple[SourceStep | None, list[SourceStep]]:
-        """(the call that is all that happens, those that write its state)"""
+        """Return (the only call of a body, or None if there are others; the calls that write its state)."""
         written = [c for c in calls if c.method == "assign"]
         rest = [c for c in calls if c.method not in ("assign", "stop_gradient")]
         if written and self.reassigned and any(c.method == "batch_norm_training" for c in rest):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Needs:
-    """What a function takes beside its arrays."""
+    """The weights that a function takes beside its arrays: parameters, buffers, both or none."""
 
     parameters: bool
     buffers: bool
@@ -100,13 +100,13 @@ def _at(root: str, path: Iterable[str]) -> ast.expr:
 
 
 def _length(f: SourceFunction, path: tuple[str, ...]) -> int:
-    """How many modules are in a list."""
+    """Return the number of modules in the list at `path`."""
     below = {p[len(path)] for p in f.parameters.values() if p[: len(path)] == path and len(p) > len(path)}
     return len([x for x in below if x.isdigit()])
 
 
 def _nested(flat: dict[str, Any]) -> Any:
-    """As `nested` of a generated file does it."""
+    """Nest a flat dictionary, as `nested` in a generated file does."""
     tree: dict[str, Any] = {}
     for path, v in flat.items():
         at = tree

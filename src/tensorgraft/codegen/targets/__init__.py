@@ -34,10 +34,10 @@ from tensorgraft.importing import required
 
 
 class Writing(Protocol):
-    """What rules of a target write with."""
+    """The interface of the writer that a target's rules are given."""
 
     def __call__(self, value: Any) -> ast.expr:
-        """A `Var`, a size, a number, a dtype, or a container of them, as an expression."""
+        """Return a `Var`, a size, a number, a dtype, or a container of them, as an expression."""
 
     def fill(self, template: str, /, **arguments: Any) -> ast.expr:
         """A template, of arguments that are written as by calling; keywords whose argument is None are left out."""
@@ -54,7 +54,7 @@ Rule = str | Callable[..., ast.expr]
 
 @dataclass
 class Target:
-    """How programs are written for one framework."""
+    """The rules and conventions by which programs are written for one framework."""
 
     name: str  # "jax"
     imports: dict[str, str]  # the name in the text -> the statement: {"jnp": "import jax.numpy as jnp"}
@@ -76,7 +76,7 @@ class Target:
 
 
 def target(name: str) -> Target:
-    """Raises ValueError for what is no target, ModuleNotFoundError where its framework is not installed."""
+    """Return a target. Raises ValueError for an unknown one, ModuleNotFoundError if its framework is not installed."""
     known = ("jax", "torch", "tensorflow", "numpy", "array_api")
     if name not in known:
         raise ValueError(f"onto={name!r}: source is written for {', '.join(map(repr, known))}")

@@ -23,7 +23,7 @@ def _dtype(dtype: np.dtype) -> str:
 
 
 def _broadcast(name: str) -> Rule:
-    """Of functions of `jax.lax` that take equal shapes."""
+    """Return the rule for a function of `jax.lax` whose operands must have equal shapes."""
 
     def rule(w: Writing, **operands: Any) -> ast.expr:
         x, y = operands.values()

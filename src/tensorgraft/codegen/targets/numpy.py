@@ -40,7 +40,7 @@ def _of_one_dtype(rule: Rule) -> Callable[..., ast.expr]:
 
 
 def _widened(template: str) -> Callable[..., ast.expr]:
-    """In float32 what NumPy computes in the narrow dtype itself, step by step."""
+    """Return a rule that computes in float32 what NumPy computes in the narrow dtype itself, step by step."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
         arguments = rules.told(arguments)

@@ -1,4 +1,4 @@
-"""What NumPy and those that go by its names (`jax.numpy`) have in common."""
+"""Rules shared by NumPy and libraries that go by its names (`jax.numpy`)."""
 
 from __future__ import annotations
 

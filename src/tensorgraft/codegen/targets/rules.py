@@ -34,18 +34,18 @@ def infix() -> dict[str, Rule]:
 
 
 def _of_bool(name: str, sign: str) -> Rule:
-    """Of bool, a sum is an or, and a product an and."""
+    """Return the rule for `add` or `multiply`: a sum of bool is an or, a product an and."""
     logical = "x | y" if name == "add" else "x & y"
     return lambda w, x, y: w.fill(logical if dtype_of(x, y) == np.bool_ else f"x {sign} y", x=x, y=y)
 
 
 def dtype_of(*operands: Any) -> np.dtype:
-    """Of the arrays among the operands."""
+    """Return the dtype of the first array among the operands."""
     return next(x.dtype for x in operands if isinstance(x, Var))
 
 
 def arrays(tree: Any) -> Iterator[Var]:
-    """Those in tuples, lists and dictionaries."""
+    """Yield the arrays in tuples, lists and dictionaries."""
     if isinstance(tree, Var):
         yield tree
     elif isinstance(tree, tuple | list | dict):
@@ -147,7 +147,7 @@ def slice_(w: Writing, x: Var, start: Any, stop: Any, step: Any) -> ast.expr:
 
 
 def region(x: Var, update: Var, start: Any, step: Any) -> list[Any]:
-    """Where `slice_update` writes, as an index."""
+    """Return the index at which `slice_update` writes."""
     index = []
     for n, m, a, by in zip(x.shape, update.shape, start, step, strict=True):
         whole = same(n, m) and same(a, 0) and same(by, 1)
@@ -157,7 +157,7 @@ def region(x: Var, update: Var, start: Any, step: Any) -> list[Any]:
 
 
 def _end(start: Any, count: Any, step: Any) -> Any:
-    """One past the last of `count` places; of none, `start`."""
+    """Return one past the last of `count` places; `start` if there are none."""
     n = max((len(x.values) for x in (start, count, step) if hasattr(x, "values")), default=1)
     rows = zip(*(values_of(x, n) for x in (start, count, step)), strict=True)
     return joined([a + (m - 1) * by + 1 if m else a for a, m, by in rows])
@@ -266,7 +266,7 @@ def part_as_long(x: Var, indices: Var, axis: int) -> list[Any]:
 
 
 def told(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Without what people leave out of a call."""
+    """Replace arguments that people leave out of a call by None."""
     usual = {"keepdims": False, "correction": 0}
     return {k: None if k in usual and not isinstance(v, Var) and v == usual[k] else v for k, v in arguments.items()}
 
@@ -290,10 +290,10 @@ def sizes_of_split(x: Var, sizes: Sequence[Any], axis: int) -> tuple[bool, list[
 
 
 def gaps(dilation: Any) -> Any:
-    """None where there are none."""
+    """Return the dilation as a tuple, or None if there are no gaps."""
     return None if all(d == 1 for d in dilation) else tuple(dilation)
 
 
 def identity(kind: str, dtype: np.dtype) -> Any:
-    """What a windowed reduction is padded with."""
+    """Return the value with which a windowed reduction pads its operand."""
     return 0 if kind == "sum" else dtypes.lowest(dtype) if kind == "max" else dtypes.highest(dtype)

@@ -33,7 +33,7 @@ def _unless_float32(dtype: np.dtype) -> Any:
 
 
 def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Callable[..., ast.expr]:
-    """In another dtype where the kernel is missing or rough."""
+    """Return a rule that computes in another dtype where the kernel is missing or rough."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
         dtype = next(v.dtype for v in rules.arrays(arguments))

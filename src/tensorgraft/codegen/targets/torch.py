@@ -31,7 +31,7 @@ def _unless_float32(dtype: np.dtype) -> Any:
 
 
 def _tensors(template: Rule) -> Rule:
-    """Of functions that take tensors alone: a Python scalar becomes one like the other operand."""
+    """Return the rule for a function that takes only tensors: a Python scalar becomes one like the other operand."""
 
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
         if not isinstance(x, Var):
@@ -70,7 +70,7 @@ def _pow(w: Writing, x: Any, y: Any) -> ast.expr:
 
 
 def _in_float32(template: str, kinds: Any = _NARROW) -> Rule:
-    """Of which PyTorch has no kernel for 16-bit floats on the CPU, or a rough one."""
+    """Return a rule that computes in float32 where PyTorch has no CPU kernel for 16-bit floats, or a rough one."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
         arguments = rules.told(arguments)
@@ -110,7 +110,7 @@ def _softplus(w: Writing, x: Var) -> ast.expr:
 
 
 def _axes(x: Var, axis: Any, keepdims: bool = False) -> Any:
-    """None for all of them, which PyTorch takes no more than without keepdim."""
+    """Return the axes for PyTorch, None for all of them, which it takes only without keepdim."""
     if axis is None:
         return tuple(range(x.ndim)) if keepdims and x.ndim else None
     return tuple(axis) if isinstance(axis, tuple | list) else axis

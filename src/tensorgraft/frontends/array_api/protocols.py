@@ -1,4 +1,4 @@
-"""What `Array` answers to other libraries, in functions that are written on it."""
+"""Protocols by which other libraries call on an `Array`, in functions that are written on it."""
 
 from __future__ import annotations
 

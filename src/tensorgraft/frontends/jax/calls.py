@@ -67,7 +67,7 @@ class JaxCall:
         self.numbers = {i: d for i, x in enumerate(self.slots) if self.operands[i] is None and (d := number_dtype(x))}
 
     def key(self) -> Any:
-        """What a trace depends on, but for numbers."""
+        """Return a key of all that a trace depends on but the values of numbers."""
         marks: list[Any] = [
             o[1] if o is not None else (type(x), x) for x, o in zip(self.slots, self.operands, strict=True)
         ]
@@ -77,7 +77,7 @@ class JaxCall:
         return self.structure, objects, settings.now(), *marks
 
     def has_open_extents(self) -> bool:
-        """Of some array a framework that traces does not know the shape yet."""
+        """Return whether a framework that traces does not know the shape of some array yet."""
         return any(type(n) is not int for o in self.operands if o is not None for n in o[1][0])
 
     def unhashable(self) -> Any:
@@ -220,7 +220,7 @@ class JaxTrace:
 
 
 def _number(x: Any) -> Any:
-    """As `jax.jit` has a Python number: of a weak type. Nothing is differentiated by it."""
+    """Return a Python number as `jax.jit` has it: of a weak type. Nothing is differentiated by it."""
     x = jax.lax.stop_gradient(x)
     return convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
@@ -258,7 +258,7 @@ class Family:
         self.made: dict[Any, Any] = {}  # by their values
 
     def get(self, call: JaxCall, make: Callable[[JaxTrace], Any]) -> Any:
-        """What `make` makes of the trace that is right for a call."""
+        """Return what `make` makes of the trace that is right for a call."""
         while True:
             key = tuple([exact(call.slots[i]) for i in sorted(self.fixed)])
             kept = self.made.get(key)
@@ -273,7 +273,7 @@ class Family:
             self.made[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
 
     def get_open(self, call: JaxCall, stage: Stage, make: Callable[[JaxTrace], Any]) -> Any:
-        """As `get`; `stage` traces with what stands for open extents."""
+        """Return the same as `get` for a call with open extents; `stage` traces with what stands for these."""
         key = tuple([exact(call.slots[i]) for i in call.numbers])
         if key not in self.made:
             try:

@@ -30,7 +30,7 @@ Form = tuple[Shape, Geometry, Scheme]  # `Quantized.kind`
 
 
 class KeptForm(NamedTuple):
-    """What of a form no axis in front changes: the structure of the pytree."""
+    """The part of a form that no axis in front changes, which is the structure of the pytree."""
 
     last: int | None  # the extent of the last axis, where codes are packed; None: there are no axes
     dtype: np.dtype
@@ -38,7 +38,7 @@ class KeptForm(NamedTuple):
 
 
 class Codes:
-    """What a quantised array is made of.
+    """The arrays that a quantised array is made of, and their form.
 
     Arguments:
         parts: the arrays that `Scheme.parts` names: codes, with as many axes as the base, of which the last is packed,
@@ -55,7 +55,7 @@ class Codes:
 
     @classmethod
     def of(cls, q: Quantized) -> Any:
-        """Around arrays of JAX's backend."""
+        """Make `Codes` of a quantised array of JAX's backend."""
         codes, scale, *rest = q.parts
         base, encoding = q.base, q.encoding
         if encoding.kind == "float":
@@ -70,8 +70,8 @@ class Codes:
 
     @property
     def form(self) -> Form:
-        """With the axes that its codes have. Raises ValueError where there are no codes that could be those of an
-        array."""
+        """The form with the axes that its codes have. Raises ValueError where there are no codes that could be those of
+        an array."""
         if self._form is None:
             assert self._kept is not None
             self._form = _formed(self._kept, self.parts[0])
@@ -83,12 +83,12 @@ class Codes:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the numbers."""
+        """The dtype of the numbers."""
         return self._kept.dtype if self._kept is not None else self.form[1].dtype
 
     @property
     def label(self) -> str:
-        """For messages."""
+        """The encoding and shape, for messages."""
         return f"{self.scheme.encoding}{list(self.form[1].shape)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ class Codes:
 
 
 def quantized(q: Codes) -> Quantized:
-    """For the backend of JAX, in whose scope this is called."""
+    """Return the quantised array for the backend of JAX, in whose scope this is called."""
     base, geometry, scheme = q.form
     (codes, *bits), encoding = q.parts, scheme.codes
     if encoding.kind == "float":
@@ -158,7 +158,7 @@ def _in_rows(codes: Array, base: Shape, encoding: Encoding) -> Array:
 
 
 def _in_a_row(codes: Array, base: Shape, encoding: Encoding) -> Array:
-    """As the hub has them: bytes (n,)."""
+    """Return codes as the hub has them: bytes (n,)."""
     row = lax.reshape(codes, (math.prod(codes.shape),))
     rest = -base[-1] % encoding.packed
     if not rest:
@@ -169,7 +169,7 @@ def _in_a_row(codes: Array, base: Shape, encoding: Encoding) -> Array:
 
 
 def _kept(form: Form) -> KeptForm:
-    """Of a form that is settled."""
+    """Return the `KeptForm` of a form that is settled."""
     base, geometry, scheme = form
     last = base[-1] if scheme.codes.packed > 1 and geometry.shape else None
     return KeptForm(last, geometry.dtype, scheme)

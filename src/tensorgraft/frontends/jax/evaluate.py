@@ -76,7 +76,8 @@ def _inner_plan(closed: core.ClosedJaxpr) -> JaxprPlan:
 
 @functools.lru_cache(maxsize=4096)
 def _refuse_forward_mode(jaxpr: core.Jaxpr) -> None:
-    """As where JAX traces nothing: each equation is computed there, used or not, and of compiled ones those used."""
+    """Raise TypeError for a `custom_vjp` function under forward mode. Every equation counts, used or not, as where JAX
+    traces nothing and computes each; of compiled ones those that are used."""
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         if name == "custom_lin":  # the same words, which JAX has where it lowers
@@ -86,7 +87,7 @@ def _refuse_forward_mode(jaxpr: core.Jaxpr) -> None:
 
 
 def used(jaxpr: core.Jaxpr) -> core.Jaxpr:
-    """Without dead equations."""
+    """Return the jaxpr without dead equations."""
     return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
 
 
@@ -190,7 +191,7 @@ def folded(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
 
 
 def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
-    """What computes an equation that is no call; `known` has its operands that are constant."""
+    """Return the function that computes an equation that is no call; `known` has its operands that are constant."""
     name = equation.primitive.name
     rule = RULES.get(name)
     if rule is None:

@@ -21,7 +21,7 @@ _now: contextvars.ContextVar[Extents] = contextvars.ContextVar("extents")
 
 @contextlib.contextmanager
 def known(extents: Extents) -> Iterator[None]:
-    """Where symbols stand for these."""
+    """Inside, symbols stand for these extents."""
     token = _now.set(extents)
     try:
         yield
@@ -65,7 +65,7 @@ def concrete(equation: Any) -> Any:
 
 
 class _Known:
-    """What rules ask of an abstract value."""
+    """The attributes of an abstract value that rules ask for, its symbols replaced by extents."""
 
     def __init__(self, aval: Any, extents: Extents) -> None:
         self.dtype, self.weak_type = aval.dtype, getattr(aval, "weak_type", False)

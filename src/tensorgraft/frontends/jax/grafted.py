@@ -43,7 +43,7 @@ class Grafted:
         return type(self)(self.fn, self.xp, True, self.onto)
 
     def __reduce__(self) -> Any:
-        """As its function is pickled; where that is found under its name in a module it is this that is found there."""
+        """Return how it is pickled: by name where its module has this object under that name, else by its function."""
         name = getattr(self, "__qualname__", "")
         if getattr(sys.modules.get(getattr(self, "__module__", "")), name, None) is self:
             return name
@@ -129,7 +129,8 @@ class Grafted:
         return array, (self._shape(array), narrow)
 
     def _shape(self, array: Array) -> tuple[int | str | None, ...]:
-        """With None for what is not known, and names for symbols. Raises ShapeError where the rank is not known."""
+        """Return the shape, with None for unknown extents and names for symbols. Raises ShapeError where the rank is
+        not known."""
         shape: Any = self.xp.shape(array)
         if shape is None:
             raise ShapeError(f"{self.name} was given an array whose number of axes is not known: give its shape")

@@ -20,11 +20,11 @@ class Keys:
 
     @classmethod
     def of(cls, xp: Backend, data: Array) -> Keys:
-        """From the raw data, a last axis of words (`jax.random.key_data`)."""
+        """Make keys of the raw data, whose last axis has the words (`jax.random.key_data`)."""
         return cls(tuple(xp.unstack(data, axis=-1 % xp.ndim(data))))
 
     def data(self, xp: Backend) -> Array:
-        """As `jax.random.key_data`."""
+        """Return the raw data, as `jax.random.key_data` does."""
         return xp.stack(self.words, axis=xp.ndim(self.words[0]))
 
 

@@ -63,7 +63,7 @@ def _part(key: Any) -> Any:
 
 
 class _Hole:
-    """In the place of an array that a module holds."""
+    """A placeholder for an array that a module holds."""
 
     def __repr__(self) -> str:
         return "..."
@@ -96,7 +96,7 @@ class _Applied:
 
 
 class _PytreeCall:
-    """What a module calls."""
+    """The function that a module calls."""
 
     def __init__(self, names: list[str], grafted: Grafted) -> None:
         self.names, self.grafted = names, grafted
@@ -158,7 +158,7 @@ def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], o
 
 
 class _ObjectCall:
-    """What a module calls: results, and by name what the state becomes.
+    """The function that a module calls, which returns its results and, by name, what the state becomes.
 
     `modes`: the switches of `train()` and `eval()` of each of its modules, as they were when it was grafted.
     """
@@ -178,7 +178,7 @@ class _ObjectCall:
 
     @property
     def training(self) -> dict[str, bool]:
-        """By name, the modules that are in one mode or the other, and in which they were."""
+        """The modules, by name, that are in one mode or the other, and the mode in which they were."""
         return {".".join(map(str, path)): not any(known.values()) for path, known in self.modes.items()}
 
     def __call__(self, arrays: Mapping[str, Array], *args: Any, **kwargs: Any) -> Any:

@@ -106,7 +106,7 @@ class Objects:
         return list(updated[len(self.nodes) :])
 
     def without_objects(self) -> Objects:
-        """What one needs of it to call a function again."""
+        """Return a copy that holds no objects, enough to call a function again."""
         held = object.__new__(Objects)
         held.nodes, held._refs, held.values = [], None, [0] * len(self.values)
         held.graphdef, held.structure, held.key = self.graphdef, self.structure, self.key
@@ -120,7 +120,7 @@ class Objects:
 
 @dataclass
 class ObjectsAfter:
-    """What a function has made of objects, with those that are its results."""
+    """The objects as a function has left them, with those that are its results."""
 
     graphdef: Any
     structure: Any

@@ -99,7 +99,7 @@ class JaxprProgram:
         return self._parts(wanted)[2](xp, [*residuals, *cotangents])
 
     def has_derivative(self) -> bool:
-        """By all of its inexact arguments."""
+        """Return whether there is a derivative by all of its inexact arguments."""
         try:
             self._parts(tuple(i for i, s in enumerate(self.specs) if _is_inexact(s.dtype)))
         except DerivativeError:
@@ -179,7 +179,7 @@ class JaxprProgram:
 
 @contextlib.contextmanager
 def derivative_of_jax(mode: str) -> Iterator[None]:
-    """What JAX says of a derivative that it does not have, in our words."""
+    """Inside, what JAX says of a derivative that it does not have is raised as a DerivativeError."""
     try:
         yield
     except (DerivativeError, FloatingPointError):  # the latter of `jax_debug_nans`

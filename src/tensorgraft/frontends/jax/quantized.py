@@ -38,7 +38,7 @@ class QuantizedJaxArray(Codes):
 
     @property
     def codes(self) -> jax.Array:
-        """As they are kept: packed along the last axis, floats as bytes."""
+        """The codes as they are kept: packed along the last axis, floats as bytes."""
         return self.parts[0]
 
     @property
@@ -67,7 +67,7 @@ class QuantizedJaxArray(Codes):
 
     @property
     def nbytes(self) -> int:
-        """What codes, scales and zero points need, of the whole that this is a view of."""
+        """The bytes of codes, scales and zero points, of the whole that this is a view of."""
         return sum(x.nbytes for x in self.parts)
 
     @property
@@ -236,7 +236,7 @@ for _name in ("T", "mT", "real", "imag"):
 
 
 def _of_values(name: str) -> Any:
-    """What the values decide."""
+    """Return a method that dequantises the array first, as its result depends on values."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._made_dense(name), name)(*args, **kwargs)

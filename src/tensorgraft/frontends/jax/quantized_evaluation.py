@@ -36,7 +36,7 @@ _RULED = _VIEWS | {
     *("dot_general", "gather", "concatenate", "stack", "unstack", "tile", "convert_element_type"),
     *("copy", "copy_p", "stop_gradient", "name", "dynamic_slice", "optimization_barrier", "device_put"),
 }
-# What is looked up at places that are not known is no weight any more, and dense: a loop may carry it
+# Lookups at unknown indices: their results are no weights, and are dense, since a loop may carry them
 _LOOK_UPS = frozenset({"gather", "dynamic_slice"})
 _INLINED = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr"})
 
@@ -86,7 +86,7 @@ def is_codes(x: Any) -> bool:
 
 
 def _spec(x: Any) -> Any:
-    """What a program depends on; None of what is static."""
+    """Return the properties of an operand that a program depends on; None for a static one."""
     if isinstance(x, Codes):
         return type(x), x.form
     if isinstance(x, jax.Array):
@@ -120,7 +120,7 @@ class _Program:
         self.static: list[Any] = []  # what is no array among them
         closed = traced(flat, [_dense_spec(s) for s in specs if s is not None])
         self.jaxpr, self.constants = closed.jaxpr, closed.consts
-        # what a closure has from a trace around it
+        # tracers of an enclosing trace, closed over
         self.outer = [x for x in closed.consts if isinstance(x, jax.core.Tracer)]
         self.moves = not self.outer and _only_moves(closed.jaxpr)
         self.run = jax.jit(self._run, inline=True)
@@ -133,7 +133,7 @@ class _Program:
         return jax.tree.unflatten(self.results, [next(results) if x is None else x[0] for x in self.static])
 
     def _run(self, parts: Sequence[Any], outer: Sequence[Any]) -> list[Any]:
-        """On parts of quantised arrays, which `self.forms` says how to put together."""
+        """Run the jaxpr on parts of quantised arrays, which `self.forms` says how to put together."""
         rest = iter(outer)
         constants = [next(rest) if isinstance(x, jax.core.Tracer) else x for x in self.constants]
         operands = [x if f is None else self.kind(x, f) for x, f in zip(parts, self.forms, strict=True)]
@@ -154,7 +154,7 @@ def _is_arraylike(x: Any) -> bool:
 
 
 def _only_moves(jaxpr: core.Jaxpr) -> bool:
-    """Nothing is computed, and another jaxpr is not worth to be compiled."""
+    """Return whether nothing is computed, so that another jaxpr is not worth compiling."""
     return all(
         _only_moves(releases.called(e).jaxpr) if e.primitive.name in ("jit", "pjit") else e.primitive.name in _VIEWS
         for e in jaxpr.eqns
@@ -180,7 +180,7 @@ def interpreted(jaxpr: core.Jaxpr, constants: Sequence[Any], operands: Sequence[
 
 
 def _bound(equation: Any, values: Sequence[Any]) -> Any:
-    """By JAX itself."""
+    """Compute an equation by JAX itself."""
     primitive = equation.primitive
     with equation.ctx.manager:
         return primitive.bind(*values, **primitive.get_bind_params(equation.params))
@@ -199,7 +199,7 @@ def _applied(equation: Any, values: Sequence[Any]) -> Any:
 
 
 def _ruled(equation: Any, values: Sequence[Any]) -> Any:
-    """By the rule of the primitive in operations of the hub."""
+    """Compute an equation by the rule of its primitive in operations of the hub."""
     xp = backend()
     kind = next(type(x) for x in values if is_codes(x))
     constants = tuple([_constant(x) for x in values])
@@ -228,7 +228,8 @@ def _body(closed: core.ClosedJaxpr) -> Callable[..., list[Any]]:
 
 
 def _all_dense(values: Sequence[Any], why: str) -> list[Any]:
-    """What a loop carries has one form in every step: that of its first value need not be that of the next."""
+    """Dequantise what a loop carries, whose form has to be the same in every step: that of the first value need not be
+    that of the next."""
     for x in values:
         if is_codes(x):
             policy.missing(why, x.label)

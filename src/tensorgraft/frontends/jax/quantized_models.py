@@ -104,7 +104,7 @@ def _is_weight(owner: Any, name: str, x: jax.Array) -> bool:
 
 
 def _axes(owner: Any, x: jax.Array) -> int:
-    """How many axes the weight of one layer has."""
+    """Return the number of axes of the weight of one layer."""
     nn = getattr(sys.modules.get("equinox"), "nn", None)
     if nn is not None and isinstance(owner, nn.Linear | nn.Embedding):
         return 2
@@ -114,7 +114,7 @@ def _axes(owner: Any, x: jax.Array) -> int:
 
 
 def _at(model: Any, path: Sequence[Any]) -> Any:
-    """What lies there in a pytree; None where a node says nothing of how its children are reached."""
+    """Return the value at a path in a pytree; None where a node says nothing of how its children are reached."""
     for key in path:
         if isinstance(key, jax.tree_util.GetAttrKey):
             model = getattr(model, key.name)

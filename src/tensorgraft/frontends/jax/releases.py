@@ -1,4 +1,4 @@
-"""What differs between releases of JAX: jaxprs and the parameters of their equations in one form, and values.
+"""Differences between releases of JAX: jaxprs and the parameters of their equations in one form, and values.
 
 Before JAX 0.11 a `ClosedJaxpr` is a `Jaxpr` with its constants. Since then it is another name of `Jaxpr`, which has
 constants itself, and whose attribute `jaxpr` is that jaxpr.

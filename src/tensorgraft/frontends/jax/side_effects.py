@@ -1,6 +1,5 @@
-"""What a JAX function does to the objects around it while it is traced: what is no argument or result of it, or is an
-object that JAX takes apart and makes anew, cannot be written by a traced function, and that is an error.
-"""
+"""Errors for what a JAX function does to the objects around it while it is traced: what is no argument or result of it,
+or is an object that JAX takes apart and makes anew, cannot be written by a traced function."""
 
 from __future__ import annotations
 
@@ -159,12 +158,13 @@ def kept(tracers: list[Any], made: frozenset[int], results: Sequence[Any]) -> li
 
 
 def _is_of_traces(x: Any) -> bool:
-    """What JAX notes of a trace, which no program holds."""
+    """Return whether an object is JAX's own record of a trace, which no program holds."""
     return type(x).__module__.startswith(("jax._src.core", "jax._src.interpreters"))
 
 
 def _place(referrer: Any, x: Any) -> str | None:
-    """What an object that refers to another is to the program; None for containers, and for what is a library's."""
+    """Return, in the program's terms, where an object that refers to `x` keeps it; None for containers and for objects
+    of libraries."""
     if isinstance(referrer, types.CellType):
         function = _function_around(referrer)
         return None if function is None else f"in a variable of {function}"
@@ -193,7 +193,7 @@ def _function_around(cell: types.CellType) -> str | None:
 
 
 def _owner(namespace: dict[Any, Any]) -> str | None:
-    """Whose attributes a dictionary has, if that is the program's."""
+    """Return the name of the object whose attributes a dictionary has; None where it is not the program's."""
     for referrer in gc.get_referrers(namespace):
         if isinstance(referrer, type):  # whose `__dict__` is a view of it
             return None if _is_library(referrer.__module__) else referrer.__qualname__
@@ -211,8 +211,9 @@ def _is_jaxs(x: Any) -> bool:
 
 
 def _is_library(module: str | None) -> bool:
-    """Whose objects are not the program's: what a library makes inside may live on in a cache of compiled functions,
-    where nobody looks for it. (JAX itself raises UnexpectedTracerError where somebody does.)"""
+    """Return whether a module's objects are a library's, not the program's: what a library makes inside may live on in
+    a cache of compiled functions, where nobody looks for it. (JAX itself raises UnexpectedTracerError where somebody
+    does.)"""
     root = (module or "").partition(".")[0]
     if root in ("jax", "jaxlib", "tensorgraft", "weakref", "functools", "builtins"):
         return True

@@ -1,7 +1,7 @@
-"""What is computed while a function is traced: whatever does not depend on its arguments, but for effects. A callback,
+"""Computation, while a function is traced, of whatever does not depend on its arguments, but for effects. A callback,
 or an array that is written, belongs to every run of the program, and in a branch only to the runs that take it.
 
-As where JAX traces nothing, that is so for the function itself, and not inside of what it jits, or asks shapes of.
+That is so for the function itself, as where JAX traces nothing, and not inside of what it jits, or asks shapes of.
 Values are computed without compiling anything, on NumPy by the rules of the hub, but where the work is large.
 """
 
@@ -113,7 +113,7 @@ def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
 
 
 def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any]) -> Any:
-    """As `primitive.impl` does it. Raises what that raises."""
+    """Compute a primitive as `primitive.impl` does. Raises what that raises."""
     avals = tuple(map(jax.typeof, operands))
     plan = _plan_of(primitive, avals, params) if all(map(_is_near, operands)) else None
     if plan is None:

@@ -45,8 +45,8 @@ def native(
 
 
 def _symbolic(specs: Sequence[tuple[Extents, Any]]) -> Iterator[list[jax.ShapeDtypeStruct]]:
-    """What unknown extents may be, the most general first: each its own; one for all first axes, as a batch has; one
-    for all axes of a number. What then does not hold of the arrays is an error when they come."""
+    """Yield symbolic shapes for unknown extents, the most general first: each its own symbol; one for all first axes,
+    as a batch has; one for all axes of a number. What then does not hold of the arrays is an error when they come."""
     kinds: list[Callable[[int, int], str]] = [
         lambda i, axis: f"extent{i}_{axis}",
         lambda i, axis: f"extent{i}_{axis}" if axis else "extent_0",
@@ -140,7 +140,7 @@ def _serialized(exported: export.Exported) -> bytes:
         return exported.mlir_module_serialized
 
 
-# what a compiler of StableHLO knows by itself
+# custom calls that every compiler of StableHLO knows
 _OF_ANY_COMPILER = frozenset({
     "shape_assertion", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
     "stablehlo.dynamic_reduce_window", "stablehlo.dynamic_rng_bit_generator", "stablehlo.dynamic_top_k",

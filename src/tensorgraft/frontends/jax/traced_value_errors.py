@@ -31,7 +31,7 @@ _SHAPES = re.compile(r"^Shapes must be|concrete values of integer type")
 
 
 class FramePlace(NamedTuple):
-    """Where a frame was when an error went through it."""
+    """The place of a frame when an error went through it."""
 
     f_code: CodeType
     f_lasti: int
@@ -139,7 +139,8 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
 
 
 def _named(failed: Failed, x: Any) -> Any:
-    """What the program's line gives a function that counts by itself: of that, not of the count, an error tells."""
+    """Return the array in the program's line, which is passed to a function that counts by itself: the error is to be
+    about it and not about the count."""
     from tensorgraft.compiled.source_location import held_by, place_of
 
     frame: Any = failed.frame

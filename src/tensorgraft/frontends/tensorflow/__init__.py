@@ -15,7 +15,7 @@ from tensorgraft.hub.backend import Backend
 
 
 def graft_tensorflow(program: Any, xp: Backend) -> Any:
-    """What `tg.graft` makes of a function or a model of TensorFlow, or of the folder of a SavedModel."""
+    """Graft a function or a model of TensorFlow, or the folder of a SavedModel, onto a backend (for `tg.graft`)."""
     if isinstance(program, str | os.PathLike):
         from tensorgraft.frontends.tensorflow.saved import GraftedSignatures
 

@@ -1,4 +1,4 @@
-"""What branches keep for their derivatives, in TensorFlow's optionals: in each of them values of other shapes."""
+"""Values that branches keep for their derivatives, in TensorFlow's optionals: other shapes in each branch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = (OptionalValue, EitherOptional)
 
 
 def of_side(x: Any, side: int) -> Any:
-    """What a branch of a derivative sees of what the branches before it have kept."""
+    """Return the part of a kept value that the branch `side` of the derivative sees."""
     return (x.yes, x.no)[side] if isinstance(x, EitherOptional) else x
 
 
@@ -54,7 +54,7 @@ class KeptOfBranches:
         return [*own, *zeros] if side == 0 else [*zeros, *own]
 
     def together(self, others: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
-        """All results."""
+        """Return all results, with those that the branches keep in their positions."""
         if not self.places:
             return list(others)
         remaining = iter(arrays)

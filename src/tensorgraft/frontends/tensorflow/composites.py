@@ -17,8 +17,8 @@ NAMESPACE = "tensorgraft.tensorflow"  # in which they are structures of their co
 
 @dataclass(frozen=True, eq=False)
 class CompositeArrays:
-    """What a function of TensorFlow gives as a composite tensor, where arrays are no `tf.Tensor`s. Grafted functions
-    take it as an argument, too.
+    """A composite tensor as the argument or the result of a grafted function, on backends whose arrays are no
+    `tf.Tensor`s.
 
     `components` are in the order of TensorFlow: values and row splits of a `tf.RaggedTensor`; indices, values and dense
     shape of a `tf.SparseTensor`; values, indices (and dense shape) of `tf.IndexedSlices`.
@@ -35,7 +35,7 @@ def _components(x: Any) -> tuple[Sequence[Array], tf.TypeSpec]:
 
 
 def _of_components(spec: tf.TypeSpec, components: Iterable[Any]) -> Any:
-    """The spec again of specs; of anything else a list."""
+    """Return the spec itself for specs; a list for anything else."""
     parts = list(components)
     return spec if all(isinstance(p, tf.TypeSpec) for p in parts) else parts
 
@@ -46,7 +46,7 @@ for kind in (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, CompositeArrays
 
 
 def structured(xp: Backend, structure: Any, results: Iterator[Array]) -> Any:
-    """Flat results as the function gives them."""
+    """Pack flat results into the structure that the function returns."""
     if isinstance(structure, tf.TensorSpec | tf.Tensor):  # as most are; TensorFlow's own way takes long
         return next(results)
 

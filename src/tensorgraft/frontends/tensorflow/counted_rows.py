@@ -25,7 +25,7 @@ COUNTED: dict[str, CountedRule] = {}
 
 
 def run_counted(xp: Backend, plain: Callable[..., Any], operands: Sequence[Any], node: GraphNode) -> Any:
-    """A node, some of whose operands are counted. Raises TracedValueError where there is no way."""
+    """Run a node some of whose operands are counted. Raises TracedValueError where it cannot take them."""
     known = COUNTED.get(node.op)
     result = None if known is None else known(xp, plain, list(operands), node)
     if result is None and not any(isinstance(x, CountedRows) for x in operands):
@@ -65,12 +65,12 @@ def aligned(xp: Backend, operands: Sequence[Any]) -> tuple[list[Array], Array]:
 
 
 def is_counted(xp: Backend, x: CountedRows) -> Array:
-    """Of each row whether it counts."""
+    """Return a mask of the rows that lie before the count."""
     return xp.less(xp.iota(xp.shape(x.array)[0], dtypes.int64), x.count)
 
 
 def compacted(xp: Backend, chosen: Array) -> CountedRows:
-    """The places of what is true of a vector, in order."""
+    """Return the positions of the true elements of a vector, in order."""
     n = xp.size(chosen)
     ranks = xp.cumsum(xp.astype(chosen, dtypes.int64), 0)
     behind = xp.full((n,), n, dtypes.int64)
@@ -80,15 +80,14 @@ def compacted(xp: Backend, chosen: Array) -> CountedRows:
 
 
 def of_both(sides: Sequence[Sequence[Any]]) -> dict[int, int]:
-    """Of the results of two branches, as shapes, those that are counted in one of them, and how many rows they have at
-    most."""
+    """Return {position: most rows} of the results of two branches, given as shapes, that are counted in one of them."""
     places = [k for k, pair in enumerate(zip(*sides, strict=True)) if any(isinstance(x, CountedRows) for x in pair)]
     arrays = [[x.array if isinstance(x, CountedRows) else x for x in side] for side in sides]
     return {k: max(side[k].shape[0] for side in arrays) for k in places}
 
 
 def with_counts(xp: Backend, outputs: Sequence[Any], most: dict[int, int]) -> list[Any]:
-    """Results of a branch as arrays, the counts of those that have one behind them."""
+    """Return the results of a branch as arrays, followed by the counts of those that have one."""
     flat = list(outputs)
     for k, rows in most.items():
         x = outputs[k] if isinstance(outputs[k], CountedRows) else lifted(xp, outputs[k])
@@ -98,7 +97,7 @@ def with_counts(xp: Backend, outputs: Sequence[Any], most: dict[int, int]) -> li
 
 
 def of_counts(values: Sequence[Any], most: dict[int, int]) -> list[Any]:
-    """The results again."""
+    """Undo `with_counts`."""
     n = len(values) - len(most)
     results = list(values[:n])
     for k, count in zip(most, values[n:], strict=True):

@@ -26,7 +26,7 @@ _first = ctypes.c_void_p.from_address
 
 
 def view(tensor: tf.Tensor) -> np.ndarray:
-    """What a tensor holds, in its own memory, which stays as it is: TensorFlow writes what nobody else holds."""
+    """Return a tensor's value in its own memory, which stays as it is: TensorFlow writes what nobody else holds."""
     return np.asarray(tensor._numpy())
 
 
@@ -36,8 +36,8 @@ def tensor_of(xp: Backend, x: Array) -> tf.Tensor:
 
 
 def tensors_of(xp: Backend, arrays: Sequence[Array]) -> list[tf.Tensor]:
-    """Many at once, without a function of Python's for each: right after a large program has run, what that needs is in
-    no cache of the processor's, and a call takes ten times as long as it seems to."""
+    """Convert many arrays without a Python function call for each: right after a large program has run, what that needs
+    is in no cache of the processor's, and a call takes ten times as long as it seems to."""
     capsules, runtime = xp.capsules(arrays), context.context()._handle
     if capsules is not None:
         try:
@@ -48,8 +48,8 @@ def tensors_of(xp: Backend, arrays: Sequence[Array]) -> list[tf.Tensor]:
 
 
 def marks_of(tensors: Sequence[tf.Tensor]) -> tuple[list[Any], list[Any]]:
-    """By which values are known to be the same while the tensors are kept: where they lie, and their shapes. Of a dtype
-    that DLPack lacks nothing is known, which `object()` says."""
+    """Return the addresses and shapes of tensors, by which values are known to be the same while the tensors are kept.
+    Of a dtype that DLPack lacks nothing is known, which a new `object()` says in place of the address."""
     try:  # the first field of what a capsule points to
         addresses: list[Any] = [_first(_pointer(x, b"dltensor")).value for x in map(_capsule, tensors)]
     except tf.errors.OpError:
@@ -64,7 +64,7 @@ def array_of(xp: Backend, tensor: tf.Tensor) -> Array:
 
 
 def read_variables(handles: list[tf.Tensor], dtypes: tuple[int, ...]) -> list[tf.Tensor]:
-    """All in one operation, which costs little more than one of them. `dtypes`: TensorFlow's numbers of these."""
+    """Read all variables in one operation, which costs little more than one. `dtypes`: TensorFlow's numbers."""
     if not handles:
         return []
     attributes = ("N", len(handles), "dtypes", dtypes)
@@ -72,18 +72,18 @@ def read_variables(handles: list[tf.Tensor], dtypes: tuple[int, ...]) -> list[tf
 
 
 def assign_variables(handles: Sequence[tf.Tensor], values: Sequence[tf.Tensor], assigning: bytes) -> None:
-    """All in one function, that of the variables' dtypes; quantised ones are plain integers elsewhere."""
+    """Write all variables in one function, that of their dtypes; quantised values are plain integers elsewhere."""
     execute.execute(assigning, 0, [*handles, *values], _IN_THIS_THREAD, context.context())
 
 
 def in_dtype_of(handle: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """A value in the dtype of the variable that it is for: quantised ones are plain integers elsewhere."""
+    """Return a value in the dtype of the variable that it is for: quantised values are plain integers elsewhere."""
     dtype = tf.as_dtype(handle._handle_data.shape_and_type[0].dtype)
     return tf.bitcast(x, dtype) if dtype.is_quantized and dtype != x.dtype else x
 
 
 def assigning(dtypes: tuple[tf.DType, ...]) -> bytes:
-    """What TensorFlow calls the function that writes variables of these dtypes."""
+    """Return TensorFlow's name of the function that writes variables of these dtypes."""
     known = _assigning_functions
     if dtypes not in known:
 

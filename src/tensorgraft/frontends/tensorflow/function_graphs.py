@@ -21,7 +21,7 @@ _KEPT = "_tensorgraft_graph"  # a graph's own FunctionGraph
 
 
 def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], name: str) -> FunctionGraph:
-    """Raises ValueError for control flow of TensorFlow 1, which has cycles."""
+    """Read a graph as a function of `inputs`. Raises ValueError for control flow of TensorFlow 1, which has cycles."""
     effects = list(getattr(graph, "control_outputs", ()))
     wanted = _needed([t.op for t in (*outputs, *inputs)] + effects)
     order = _ordered([op for op in graph.get_operations() if op in wanted])
@@ -35,7 +35,7 @@ def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tens
 
 
 def read_function(graph: Any, inputs: int | None = None, outputs: int | None = None) -> FunctionGraph:
-    """That of a `FuncGraph`, read once, with its first inputs and outputs: TensorFlow adds some at the end when it
+    """Read a `FuncGraph`, once, with its first inputs and outputs: TensorFlow adds some at the end when it
     differentiates a function."""
     kept = getattr(graph, _KEPT, None)
     if kept is None:
@@ -60,7 +60,7 @@ def _needed(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
 
 
 def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
-    """By the order in which they were made, as far as their inputs allow."""
+    """Return operations in the order in which they were made, as far as their inputs allow."""
     at = {op: i for i, op in enumerate(ops)}
     before = [{at[o] for o in (*(t.op for t in op.inputs), *op.control_inputs)} for op in ops]
     after: list[list[int]] = [[] for _ in ops]
@@ -106,12 +106,12 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
 
 
 def operation_of(node: GraphNode) -> tf.Operation:
-    """What a node was read from."""
+    """Return the operation that a node was read from."""
     return node.place.args[0]  # type: ignore[attr-defined]
 
 
 def _place(op: tf.Operation) -> str:
-    """The line of the user's that made it: the last one outside of libraries."""
+    """Return the line of the user's that made an operation: the last one outside of libraries."""
     inside = tuple(
         os.path.dirname(str(sys.modules[name].__file__)) + os.sep for name in _LIBRARIES if name in sys.modules
     )

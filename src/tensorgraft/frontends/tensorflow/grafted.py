@@ -175,7 +175,7 @@ def _is_hashable(x: Any) -> bool:
 
 
 def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structure: Any) -> list[int]:
-    """For each argument of the graph the leaf of the call that it is."""
+    """Return, for each argument of the graph, the number of the leaf of the call that it is."""
     signature = tf.nest.flatten(concrete.structured_input_signature, expand_composites=True)
     asked = [s for s in signature if isinstance(s, tf.TensorSpec)]
     mine = [i for i, s in enumerate(specs) if isinstance(s, tf.TensorSpec)]
@@ -204,7 +204,7 @@ def _said(spec: tf.TensorSpec) -> str:
 
 
 def _integers(dtype: tf.DType) -> tf.DType:
-    """What arrays have where TensorFlow has a quantised dtype."""
+    """Return the dtype that arrays have for one of TensorFlow's: plain integers for quantised ones."""
     return tf.as_dtype(plain(np.dtype(dtype.as_numpy_dtype))) if dtype.is_quantized else dtype
 
 
@@ -288,7 +288,7 @@ def value_of(xp: Backend, variable: tf.Variable) -> Array:
 
 
 def writing(xp: Backend, variable: tf.Variable, value: Array) -> Callable[[], Any]:
-    """What writes a variable, all of whose errors are raised here."""
+    """Return a function that writes a variable, all of whose errors are raised here."""
     if isinstance(value, tf.Tensor):  # traced ones, too
         new: Any = in_dtype_of(variable.handle, value)
     elif xp.is_traced(value):

@@ -43,7 +43,7 @@ class FunctionGraph:
     memory: dict[Any, Any] = field(default_factory=dict)  # what was found out about it
 
     def source(self, value: Value) -> Value:
-        """Where a value comes from, through nodes that hand it on."""
+        """Return the origin of a value, through nodes that pass it on."""
         node = self.nodes[value[0]]
         while node.op in ("Identity", "IdentityN", "StopGradient", "PreventGradient"):
             value = node.inputs[value[1] if node.op == "IdentityN" else 0]
@@ -51,7 +51,7 @@ class FunctionGraph:
         return value
 
     def argument(self, value: Value) -> int | None:
-        """Which argument a value is, handed on; None for what is computed."""
+        """Return the number of the argument that a value is, through nodes that pass it on; None if it is computed."""
         place = self.source(value)[0]
         return self._arguments.get(place)
 
@@ -60,8 +60,8 @@ class FunctionGraph:
         return {place: i for i, place in enumerate(self.inputs)}
 
     def part(self, outputs: Sequence[Value], effects: bool = True) -> FunctionGraph:
-        """The function of the same arguments that computes these values alone; with what has to happen before, if
-        there are to be `effects`."""
+        """Return the function of the same arguments that computes these values alone; with `effects`, also what has to
+        happen before them."""
         wanted = {place for place, _ in outputs}
         for place in reversed(range(len(self.nodes))):
             if place in wanted:
@@ -73,9 +73,9 @@ class FunctionGraph:
         return FunctionGraph(self.name, nodes, [at[i] for i in self.inputs], [(at[p], k) for p, k in outputs])
 
     def split(self, late: Sequence[int]) -> tuple[FunctionGraph, FunctionGraph, list[int]]:
-        """In two, for arguments that come later: (the function of the others, which gives what the second one reads of
-        it; the second one, of that and of the late arguments; which outputs are those of the second). What is no late
-        output is one of the first, in front."""
+        """Split in two, for arguments that come later: (the function of the others, which gives what the second one
+        reads of it; the second one, of that and of the late arguments; the positions of outputs of the second). Outputs
+        that are not late are the first ones of the first."""
         behind = {self.inputs[i] for i in late}
         for place, node in enumerate(self.nodes):
             if any(p in behind for p, _ in node.inputs):

@@ -1,4 +1,4 @@
-"""What a loop or a branch carries, as flat arrays: tensor lists become one array, with room for what is pushed."""
+"""The values that a loop or a branch carries, as flat arrays: a tensor list becomes one array, with room for pushes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _abstract = functools.cache(AbstractBackend)
 
 
 def arrays_of(x: Any) -> list[Any]:
-    """The values in one: an array, the elements of a list, what a variable holds."""
+    """Return the values in an operand: an array, the elements of a list, or what a variable holds."""
     if isinstance(x, TensorList):
         return [i for i in (*(x.items or ()), x.stack, x.length) if i is not None]
     if isinstance(x, OptionalValue | EitherOptional):
@@ -43,14 +43,14 @@ def arrays_of(x: Any) -> list[Any]:
 
 
 def traced(xp: Backend, operands: Sequence[Any]) -> bool:
-    """Something among the operands has no value yet, or what is computed now will not have one."""
+    """Return whether an operand has no value yet, or results computed now will have none."""
     if xp.in_trace() or xp.is_tracing():
         return True
     return any(not is_known(x) and xp.is_array(x) and xp.is_traced(x) for o in operands for x in arrays_of(o))
 
 
 class Carried:
-    """Values, and the flat arrays that they are made of. `growth`: by how much lists grow at each step, by place."""
+    """Values, and the flat arrays that they are made of. `growth`: by how much lists grow per step, by position."""
 
     def __init__(self, xp: Backend, values: Sequence[Any], growth: dict[int, int] | None = None) -> None:
         self.xp = xp
@@ -73,7 +73,7 @@ class Carried:
                 self.like.append(x)
 
     def values(self, arrays: Sequence[Array], after: int | None = None) -> list[Any]:
-        """Such values of other arrays. `after` so many steps lists are as long as is known."""
+        """Rebuild such values from other arrays; with `after`, lists of known length as after so many steps."""
         remaining = iter(arrays)
         values: list[Any] = []
         for k, like in enumerate(self.like):
@@ -89,7 +89,7 @@ class Carried:
         return values
 
     def again(self, values: Sequence[Any]) -> list[Array]:
-        """The arrays of other values of this kind."""
+        """Flatten other values of this kind."""
         arrays: list[Array] = []
         for k, (value, like) in enumerate(zip(values, self.like, strict=True)):
             if isinstance(like, TensorList):
@@ -113,8 +113,8 @@ class Carried:
         steps: int | None,
         cells: Sequence[int],
     ) -> Carried:
-        """What a loop begins with: the operands that move, and what the variables that it writes hold. Lists get the
-        room and the shape of elements that one step, taken without computing anything, tells."""
+        """Flatten the initial values of a loop: the operands that change, and the values of the variables that it
+        writes. Lists get the room and the element shape that one abstract step of the body tells."""
         values = [operands[i] for i in moving]
         growth: dict[int, int] = {}
         if any(isinstance(x, TensorList) for x in values):

@@ -1,13 +1,13 @@
-"""Why raw operations have no rule: by the form of their names, which for families of operations says what they are.
+"""The reasons why raw operations have no rule: by the form of their names, which tells families of operations apart.
 
-What is in `NOT_OF_ARRAYS` counts for nothing where it is said how many operations have a rule.
+Operations whose reason is in `NOT_OF_ARRAYS` are left out where it is counted how many have a rule.
 """
 
 from __future__ import annotations
 
 import re
 
-# of these an operation on arrays is none
+# reasons of operations that do not compute on arrays
 STRINGS = "it computes on strings: do this part with TensorFlow, outside, on the host"
 FILES = "it reads or writes files, or decodes what is in them: do this part with TensorFlow, outside, on the host"
 DATASETS = "it belongs to an input pipeline (tf.data, queues, readers): iterate outside, and pass what it gives"
@@ -18,7 +18,7 @@ STATES = "it holds state of TensorFlow's process other than variables (sessions,
 DEPRECATED = "TensorFlow has deprecated it: a newer operation does the same"
 REWRITTEN = "TensorFlow makes it itself when it rewrites graphs for its own kernels: no program holds it"
 TREES = "it belongs to estimators of TensorFlow 1 (trees, linear models), which TensorFlow 2 has no front for"
-# of these one might have a rule
+# reasons of operations that might have a rule
 LOOPS = "it is control flow of TensorFlow 1: save the graph (a SavedModel, a frozen graph), and tg.graft reads that"
 BY_REFERENCE = (
     "it holds or writes a variable by reference, of TensorFlow 1: save the graph, and tg.graft reads the SavedModel"
@@ -63,5 +63,5 @@ PATTERNS: list[tuple[str, str]] = [
 
 
 def reason_of(name: str) -> str | None:
-    """Why an operation has no rule, by its name alone."""
+    """Return the reason why an operation has no rule, by its name alone; None where no form fits."""
     return next((why for form, why in PATTERNS if re.fullmatch(form, name)), None)

@@ -31,7 +31,7 @@ class PureModel(NamedTuple):
     buffers: dict[str, Array]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What it gives with its own values. Raises ValueError where it writes buffers, which only `apply` returns."""
+        """Call the model with its own values. Raises ValueError where it writes buffers, which only `apply` returns."""
         out, buffers = self.apply(self.params, self.buffers, *args, **kwargs)
         written = [name for name, x in buffers.items() if x is not self.buffers[name]]
         if written:
@@ -50,7 +50,7 @@ def graft_model(model: Any, xp: Backend) -> Any:
 
 
 def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written: Collection[str] = ()) -> Any:
-    """What a model, or a part of one, is on its backend.
+    """Return the form that a model, or a part of one, has on its backend: see `graft_model`.
 
     Arguments:
         copied: the values of variables, by the identity of these, for the parts of one model to share.
@@ -85,7 +85,7 @@ def _copied(xp: Backend, variable: tf.Variable) -> Array:
 
 
 def variables_of(model: Any) -> dict[str, tf.Variable]:
-    """By names with dots: where they are in a module, and as Keras calls them."""
+    """Return variables by names with dots: their paths in a module, or as Keras calls them."""
     named: dict[str, tf.Variable] = {}
     if isinstance(model, tf.Module) and not hasattr(model, "weights"):
         found = model._flatten(predicate=lambda v: isinstance(v, tf.Variable), with_path=True)
@@ -111,7 +111,7 @@ def call_of_model(model: Any, xp: Backend) -> ModelCall:
 
 
 class ModelCall:
-    """What a module calls: results, and by name what variables become.
+    """The function that a module calls: it returns results, and the new values of variables by name.
 
     Arguments:
         fn: a function of TensorFlow.
@@ -185,7 +185,7 @@ class RecordedModel(Function):
         self._in_regions: dict[Any, RecordedModel] = {}
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        """Within a region of autocast programs are recorded apart, and not saved."""
+        """Call the recorded program; within a region of autocast, programs are recorded apart, and not saved."""
         region = current()
         if region is None:
             return super().__call__(*args, seed=seed, **kwargs)

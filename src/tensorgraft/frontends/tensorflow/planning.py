@@ -40,7 +40,7 @@ class GraphPlan(StepsPlan):
 
 
 def plan(graph: FunctionGraph) -> GraphPlan:
-    """Raises UnsupportedOperationError, also for what is in the bodies of loops and branches."""
+    """Plan a graph. Raises UnsupportedOperationError, also for what is in the bodies of loops and branches."""
     known = graph.memory.get("plan")
     if known is None:
         planner = _Planner(GraphPlan())
@@ -79,7 +79,7 @@ class _Planner:
         return [slots[value] for value in graph.outputs]
 
     def node(self, node: GraphNode, reads: list[int]) -> list[int]:
-        """The slots of its results."""
+        """Plan a node, and return the slots of its results."""
         if node.op in CALLS:
             return self.inline(node.attributes["f"], reads)
         if node.op == "Const":
@@ -137,7 +137,7 @@ def found(node: GraphNode) -> OperationRule:
 
 
 def functions(node: GraphNode) -> list[FunctionGraph]:
-    """Those that are attributes of a node: bodies of loops, branches."""
+    """Return the graphs that are attributes of a node: bodies of loops, branches."""
     found = []
     for value in node.attributes.values():
         some = value if isinstance(value, tuple) else (value,)
@@ -146,7 +146,7 @@ def functions(node: GraphNode) -> list[FunctionGraph]:
 
 
 def has_effect(node: GraphNode) -> bool:
-    """Somebody may tell whether the node has run, its results unseen."""
+    """Return whether running a node has an effect beside its results."""
     if node.op in RULES and RULES[node.op].effect:
         return True
     return any(has_effect(inner) for graph in functions(node) for inner in graph.nodes)
@@ -186,7 +186,7 @@ def _on_host(node: GraphNode, row: OperationRule, operands: Sequence[Any]) -> li
 
 
 def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
-    """What computes a node: known operands are kept, lifted or refused as its rule says."""
+    """Return the function that computes a node: known operands are kept, lifted or refused as its rule says."""
     fn, named = row.fn, _arguments(node, row)
     count = len(node.inputs)
 

@@ -35,11 +35,11 @@ class CapturedGraph:
 
     @property
     def count(self) -> int:
-        """How many arguments are none of these."""
+        """The number of arguments that are no captures."""
         return len(self.graph.inputs) - len(self.captures)
 
     def written(self) -> list[str]:
-        """The variables that it writes."""
+        """Return the names of the variables that the graph writes."""
         writes = written(self.graph)
         names = [c for i, c in enumerate(self.captures) if isinstance(c, str) and self.count + i in writes]
         return list(dict.fromkeys(names))

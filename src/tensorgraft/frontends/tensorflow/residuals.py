@@ -1,4 +1,4 @@
-"""What a graph's forward half leaves to its backward half: arrays, and how they are put together again."""
+"""Values that a graph's forward half leaves to its backward half: flattened to arrays, and put together again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Residuals:
         return [like.value(remaining) for like in layout]
 
     def _settled(self, xp: Backend, i: int, x: Any) -> Any:
-        """A known value that is another one than in a call before is no constant of the program, but data."""
+        """Return a known value, as an array if calls before had another one: it is data then, and no constant."""
         if not is_known(x) or x.dtype.kind in "OSU":
             return x
         first = self._first.setdefault(i, x)
@@ -121,7 +121,7 @@ class _Counted:
 
 
 def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
-    """(what puts it together again, arrays)."""
+    """Return (the layout that puts a value together again, its arrays)."""
     if isinstance(x, OptionalValue | EitherOptional):
         inner = [taken_apart(xp, v) for v in ((x.yes, x.no) if isinstance(x, EitherOptional) else x.values or ())]
         bare: Any = EitherOptional(*[OptionalValue(None)] * 2) if isinstance(x, EitherOptional) else x

@@ -51,7 +51,7 @@ class SavedSignature:
 
 
 def described(specs: Mapping[str, tf.TensorSpec]) -> dict[str, tuple[np.dtype, Shape]]:
-    """By name the dtype and the shape, where None is any number."""
+    """Return dtypes and shapes by name, where an extent of None is any number."""
     return {
         k: (np.dtype(s.dtype.as_numpy_dtype), None if s.shape.rank is None else tuple(s.shape.as_list()))
         for k, s in specs.items()
@@ -137,7 +137,7 @@ class GraftedSignatures(Mapping[str, Any]):
         return self._only()(*args, **kwargs)
 
     def save(self, directory: Any) -> None:
-        """Of the one signature there is, onto NumPy: what was recorded. `tg.load` runs it without TensorFlow."""
+        """Save the only signature, onto NumPy: what was recorded. `tg.load` runs it without TensorFlow."""
         self._only().save(directory)
 
     def _only(self) -> Any:
@@ -260,7 +260,7 @@ def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _names_of_objects(root: Any, functions: Iterable[Any]) -> dict[int, str]:
-    """Of the variables of functions, by their handles' identity: their own names, or where they are in the objects."""
+    """Return variables' names by the identity of their handles: their own names, or their paths in the objects."""
     asked = {id(handle) for f in functions for handle in f.captured_inputs}
     from tensorflow.python.checkpoint.trackable_view import TrackableView
 

@@ -44,7 +44,7 @@ _LOOPS = ("While", "StatelessWhile")
 
 @dataclass(frozen=True)
 class KernelState:
-    """Of one node: what it is called, and what it begins with. (0, 0) is another beginning each time."""
+    """The state of one node: its name, and the seeds that it begins with. (0, 0) is another beginning each time."""
 
     name: str
     seeds: tuple[int, int]
@@ -87,7 +87,7 @@ def _with_states(graph: FunctionGraph) -> tuple[FunctionGraph, tuple[KernelState
 
 
 def _extended(graph: FunctionGraph, states: Sequence[KernelState]) -> FunctionGraph:
-    """With an argument for each state."""
+    """Return the graph with an argument for each state."""
     count = len(graph.nodes)
     more = [GraphNode(s.name, "Placeholder", (), (), {}, ((),), (None,), str) for s in states]
     inputs = [*graph.inputs, *range(count, count + len(more))]

@@ -22,7 +22,7 @@ class LookupTable:
         self._size: np.ndarray | None = None
 
     def is_fixed(self, dtypes: tuple[np.dtype, np.dtype]) -> bool:
-        """It holds at the next call what it holds now."""
+        """Return whether the table holds at the next call what it holds now."""
         return self.frozen or not _can_be_written(self._handle, *dtypes)
 
     def size(self) -> np.ndarray:
@@ -66,7 +66,7 @@ def table_of(handle: Any, frozen: bool) -> LookupTable | None:
 
 
 def _can_be_written(handle: Any, key: np.dtype, value: np.dtype) -> bool:
-    """Whether it takes no more keys, of which none is written."""
+    """Return whether a table takes more keys, found by inserting none."""
     import tensorflow as tf
 
     nothing = [tf.constant([], tf.as_dtype(d)) for d in (key, value)]

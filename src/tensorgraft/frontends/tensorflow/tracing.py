@@ -262,18 +262,18 @@ class TracedFunctionGraph:
 
 
 def _seeding() -> Any:
-    """What is another object after each `tf.random.set_seed`."""
+    """Return an object that is another one after each `tf.random.set_seed`."""
     return getattr(context.context(), "_rng", None)
 
 
 def _results(concrete: Any) -> list[tf.Tensor]:
-    """Without those that TensorFlow adds to a function's graph when it differentiates it."""
+    """Return the results of a function, without those that TensorFlow adds to its graph when it differentiates it."""
     flat = tf.nest.flatten(concrete.structured_outputs, expand_composites=True)
     return concrete.outputs[: sum(isinstance(x, tf.TypeSpec | tf.Tensor) for x in flat)]
 
 
 def _apart(fn: Callable[[], Any]) -> Any:
-    """In a thread of its own: apart from the tapes, graphs and watchers of variables of whoever asks."""
+    """Call `fn` in a thread of its own: apart from the tapes, graphs and watchers of variables of whoever asks."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(fn).result()
 

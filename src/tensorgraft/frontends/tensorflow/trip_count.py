@@ -1,4 +1,4 @@
-"""How often a loop runs, where that depends on numbers that are known when it begins: a counter and its bound."""
+"""The trip count of a loop that depends on numbers which are known when it begins: a counter and its bound."""
 
 from __future__ import annotations
 

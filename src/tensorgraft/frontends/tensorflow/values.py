@@ -1,4 +1,4 @@
-"""What flows through a graph beside arrays of the backend and known values (`numpy.ndarray`)."""
+"""The values that flow through a graph beside arrays of the backend and known values (`numpy.ndarray`)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class CountedRows:
 
 @dataclass(frozen=True, eq=False)
 class CountedSizes:
-    """Integers that a traced program finds out, extents of `CountedRows` among them: what each is `at_most`, which is
-    what it is where it is not `open`."""
+    """Integers that a traced program finds out, extents of `CountedRows` among them. `at_most` is a bound of each, and
+    its value where it is not `open`."""
 
     array: Any
     at_most: np.ndarray
@@ -69,7 +69,7 @@ class TracedText:
 
 
 def on_strings(node: GraphNode) -> str:
-    """Why such strings are an error."""
+    """Return the message for an operation on strings whose operands are being traced."""
     return (
         f"{node.op} computes on strings, which the host does, and its operands are being traced: call the program"
         " without compiling it"
@@ -78,15 +78,15 @@ def on_strings(node: GraphNode) -> str:
 
 @dataclass(frozen=True, eq=False)
 class OptionalValue:
-    """What a branch has kept for its derivative: nothing, where the other branch has run."""
+    """The values that a branch has kept for its derivative: none, where the other branch has run."""
 
     values: tuple[Any, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
 class EitherOptional:
-    """What each of two branches has kept, of which it is not known which one has run. A branch of the derivative takes
-    what the branch that it belongs to has kept."""
+    """The values kept by each of two branches, of which it is not known which one has run. A branch of the derivative
+    takes those of the branch that it belongs to."""
 
     yes: OptionalValue | EitherOptional
     no: OptionalValue | EitherOptional
@@ -171,7 +171,8 @@ class TensorList:
         return self.stacked(xp, n, n)
 
     def stacked(self, xp: Backend, room: int | None = None, length: Any = None) -> TensorList:
-        """In one array, with room for so many elements (of lists that are apart: those there are, if None)."""
+        """Return the list in one array, with room for so many elements (of lists that are apart: those there are, if
+        None)."""
         if self.same is not None:
             if not is_known(self.length):
                 raise ShapeError("a tensor list is written whose length depends on values that are being traced")

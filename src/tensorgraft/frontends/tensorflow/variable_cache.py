@@ -1,4 +1,4 @@
-"""What variables hold, on the backend: kept from call to call, and found to be out of date by where it lies.
+"""Values of variables on the backend: kept from call to call, and found to be out of date by where they lie in memory.
 
 After a call every variable holds its value, in the memory of the backend's array, so that TensorFlow reads and writes
 as ever. It writes into memory that nobody else holds: while the tensor that a variable was given is kept here, another
@@ -28,7 +28,7 @@ Array = Any
 
 
 class _Held:
-    """One variable's value, here and there."""
+    """One variable's value, as a tensor and as an array."""
 
     __slots__ = ("address", "array", "handle", "shape", "tensor")
 
@@ -41,7 +41,7 @@ class _Held:
 
 
 class HeldVariables:
-    """By the identity of their handles."""
+    """The values of variables on a backend, by the identity of their handles."""
 
     def __init__(self, xp: Backend) -> None:
         self.xp = xp
@@ -51,7 +51,7 @@ class HeldVariables:
         return len(self._held)
 
     def group(self, handles: Sequence[tf.Tensor]) -> VariableGroup:
-        """Variables that are read and written together."""
+        """Return a group of variables that are read and written together."""
         return VariableGroup(self.xp, handles, [self._of(h) for h in handles])
 
     def _of(self, handle: tf.Tensor) -> _Held:
@@ -62,7 +62,7 @@ class HeldVariables:
 
 
 class VariableGroup:
-    """Raises TypeError for a resource that is no variable."""
+    """Variables that are read and written together. Raises TypeError for a resource that is no variable."""
 
     def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], held: list[_Held]) -> None:
         self.xp, self.handles, self._held = xp, list(handles), held
@@ -74,7 +74,7 @@ class VariableGroup:
         self.look = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
     def read(self) -> list[Array]:
-        """Raises TensorFlow's FailedPreconditionError for a variable without a value."""
+        """Return their values. Raises TensorFlow's FailedPreconditionError for a variable without a value."""
         tensors = read_variables(self.handles, self._dtypes)
         addresses, shapes = marks_of(tensors)
         known = self._held
@@ -86,7 +86,7 @@ class VariableGroup:
         return [held.array for held in known]
 
     def write(self, places: tuple[int, ...], arrays: Sequence[Array]) -> None:
-        """Into those at these places."""
+        """Write arrays into the variables at these positions."""
         if not places:
             return
         if places not in self._writers:
@@ -114,7 +114,7 @@ def held_on(xp: Backend) -> HeldVariables:
 
 
 def original_handle(handle: tf.Tensor) -> tf.Tensor:
-    """That of which a function has handed a copy on: handles count by identity."""
+    """Return the handle of which a function has passed a copy on: handles count by identity."""
     return getattr(handle, "_tensorgraft_handle", handle)
 
 

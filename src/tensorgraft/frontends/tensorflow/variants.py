@@ -1,6 +1,5 @@
-"""What TensorFlow keeps in tensors of variants, beside lists: ragged tensors, the components of composite ones, maps,
-compressed sparse matrices. A tensor of such with an axis is a tuple of them.
-"""
+"""Values that TensorFlow keeps in tensors of variants, beside lists: ragged tensors, the components of composite ones,
+maps, compressed sparse matrices. A tensor of such with an axis is a tuple of them."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ Array = Any
 
 
 class Variant:
-    """One of these."""
+    """The base class of the values that a tensor of variants holds."""
 
     def arrays(self) -> Sequence[Any]:
         raise NotImplementedError
@@ -46,7 +45,7 @@ class RaggedRows(Variant):
 
 @dataclass(frozen=True, eq=False)
 class Components(Variant):
-    """Of a composite tensor."""
+    """The components of a composite tensor."""
 
     parts: tuple[Any, ...]
 

@@ -1,4 +1,4 @@
-"""Which variables a graph writes: those that a loop or a branch has to hand on."""
+"""The variables that a graph writes, which a loop or a branch has to hand on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LOOPS = ("While", "StatelessWhile")
 
 
 def written(graph: FunctionGraph) -> frozenset[int]:
-    """The arguments, by number, that are variables which the graph, or what it calls, may write."""
+    """Return the numbers of the arguments that are variables which the graph, or what it calls, may write."""
     known = graph.memory.get("written")
     if known is None:
         known = graph.memory["written"] = frozenset(_written(graph))

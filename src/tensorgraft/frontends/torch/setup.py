@@ -219,12 +219,12 @@ def _when_called(op: schema.Overload) -> Callable[..., Any]:
 
 
 def _convolution(*args: Any) -> Any:
-    """What PyTorch's own kernel of `convolution` goes on to, on every device."""
+    """Call `_convolution`, as PyTorch's own kernel of `convolution` does on every device."""
     return torch.ops.aten._convolution.default(*args, False, False, False, False)
 
 
 def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
-    """What the dispatcher calls for an operator that has neither a kernel nor a composite."""
+    """Run an operator that has neither a kernel nor a composite: the dispatcher's fallback for the device."""
     call = late_entry(op)
     if call is not None:
         return call(*args, **kwargs)

@@ -1,5 +1,5 @@
-"""What `import torch` has of the PyTorch front end (entry point group `torch.backends`): the device's name, and what
-loads the rest when a program first touches the device.
+"""The part of the PyTorch front end that `import torch` loads (entry point group `torch.backends`): the device's name,
+and what loads the rest when a program first touches the device.
 
 Loading takes some hundred milliseconds, and most programs on a machine where tensorgraft is installed never ask for it.
 PyTorch itself says where its Python meets a device for the first time: it calls `_lazy_init` of the device module. What
@@ -24,8 +24,8 @@ COMMAND = "tensorgraft.cli.run"
 
 
 def autoload() -> None:
-    """What PyTorch calls when it is imported: `device="graft"` works in any script, unless another package that gives
-    PyTorch a device is installed."""
+    """Register the device; PyTorch calls this when it is imported, so that `device="graft"` works in any script, unless
+    another package that gives PyTorch a device is installed."""
     on = os.environ.get("TENSORGRAFT_RUN")  # a program under `tensorgraft run` has started this process
     try:
         from tensorgraft.frontends.torch_entry import extensions, hooks, loading

@@ -64,7 +64,8 @@ class Generator(_Generator, metaclass=_including(_Generator)):  # type: ignore[m
 
 
 def _ours(device: Any) -> bool:
-    """What `torch.Event()` and `torch.Stream()` mean without a device is the accelerator, which is ours."""
+    """Return whether a device is ours, and load the front end if so. `torch.Event()` and `torch.Stream()` without a
+    device are the accelerator's, which is ours."""
     if device is None or isinstance(device, int) or torch.device(device).type == TYPE:
         loading.load()
         return True

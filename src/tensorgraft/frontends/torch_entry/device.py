@@ -77,7 +77,7 @@ class DeviceModule(types.ModuleType):
 
 
 def _lazy_init() -> None:
-    """What PyTorch calls when its Python functions meet the device for the first time."""
+    """Load the front end; PyTorch calls this when its Python functions meet the device for the first time."""
     loading.load()
 
 

@@ -1,4 +1,4 @@
-"""Whether the PyTorch front end is there, and how it comes: by its package's name, which who starts it says."""
+"""Loading of the PyTorch front end, by the package name that `of` is given, and whether it is loaded."""
 
 from __future__ import annotations
 

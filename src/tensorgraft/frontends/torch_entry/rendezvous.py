@@ -1,4 +1,4 @@
-"""Where the processes of a program meet: at the store of `torchrun`, or of the first of them."""
+"""The rendezvous of a program's processes: at the store of `torchrun`, or of the first process."""
 
 from __future__ import annotations
 

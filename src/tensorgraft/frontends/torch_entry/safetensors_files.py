@@ -21,7 +21,7 @@ _PYTORCH = ("pt", "torch", "pytorch")
 
 
 def placed(device: Any) -> Any:
-    """What a program means by a device. `tensorgraft run` puts another function here."""
+    """Return the device that a program means. `tensorgraft run` replaces this function."""
     return torch.device(device) if isinstance(device, int) else device
 
 
@@ -33,7 +33,7 @@ def _ours(device: Any) -> torch.device | None:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """What safetensors does not take, and extents that PyTorch or the device do not, with the file's name."""
+    """Inside, errors of safetensors, and of PyTorch or the device about extents, begin with the file's name."""
     try:
         yield
     except (safetensors.SafetensorError, TypeError, ValueError, RuntimeError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""What is to happen before a program first uses PyTorch, when PyTorch has been imported for it (`tensorgraft run`)."""
+"""An action before a program first uses PyTorch, when PyTorch has been imported for it (`tensorgraft run`)."""
 
 from __future__ import annotations
 

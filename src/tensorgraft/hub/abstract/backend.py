@@ -33,7 +33,7 @@ def _method(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Rules(ByTape, Backend):
-    """Those primitives that are a rule and nothing else."""
+    """The primitives that are a rule and nothing else."""
 
     for _name, _declared in primitives(Backend).items():
         if _name in RULES:

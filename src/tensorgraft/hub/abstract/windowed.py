@@ -12,7 +12,7 @@ Pads = Sequence[tuple[int, int]]
 
 
 def _windows(n: int, window: int, stride: int, dilation: int) -> int:
-    """How many windows fit on an axis of `n`."""
+    """Return the number of windows that fit on an axis of `n`."""
     return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
 
 

@@ -12,7 +12,7 @@ Array = Any
 
 
 class Coding(Protocol):
-    """What codes stand for, and how they lie in memory."""
+    """The meaning of codes, and their layout in memory."""
 
     bits: int
     signed: bool
@@ -20,7 +20,7 @@ class Coding(Protocol):
 
     @property
     def packed(self) -> int:
-        """How many codes share a byte, the first in the lowest bits."""
+        """The number of codes that share a byte, the first in the lowest bits."""
 
     def unpack(self, xp: Any, packed: Array, shape: tuple[int, ...]) -> Array:
         """The codes of a `shape`; as they are where a code is a byte."""

@@ -100,8 +100,8 @@ class Factorisations:
         return factors_out if pivoting else (*factors_out[:2], None)
 
     def _reflector(self: Any, x: Array, at: Array) -> tuple[Array, Array, Array]:
-        """Of vectors (b, m): (v, tau, H^H x but for its rounded zeros), as larfg. What is before `at` is kept; tau is 0
-        where nothing is left to become zero."""
+        """Return (v, tau, H^H x but for its rounded zeros) of the Householder reflectors of vectors (b, m), as larfg.
+        What is before `at` is kept; tau is 0 where nothing is left to become zero."""
         is_complex = dtypes.is_complex(self.dtype_of(x))
         rows = self.iota(self.shape(x)[1], dtypes.int32)
         zero = self.zeros_like(x)

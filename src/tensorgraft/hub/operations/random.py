@@ -60,7 +60,8 @@ class Random:
         return self.bitwise_or(self.bitwise_left_shift(high, self.full((), 32, dtypes.uint64)), low)
 
     def uniform(self, key: Array, shape: Shape, dtype: np.dtype) -> Array:
-        """In [0, 1), on the grid of `dtype`'s own precision (2^-24 for float32, 2^-53 for float64)."""
+        """Return uniform random numbers in [0, 1), on the grid of `dtype`'s own precision (2^-24 for float32, 2^-53 for
+        float64)."""
         digits = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 53}[dtype]
         wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
         if dtype == dtypes.float64:

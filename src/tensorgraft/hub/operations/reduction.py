@@ -76,7 +76,7 @@ class Reduction:
 
     @told
     def count(self, x: Array, axis: Axis = None) -> int:
-        """How many elements one result of a reduction of `x` over `axis` sees."""
+        """Return the number of elements that one result of a reduction of `x` over `axis` sees."""
         shape = self.shape(x)
         if axis is None:
             return math.prod(shape)

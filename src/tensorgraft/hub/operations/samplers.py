@@ -134,7 +134,7 @@ def unit(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
 
 
 def uniform(xp: Any, key: Array, low: Array, high: Array, shape: Shape, dtype: np.dtype) -> Array:
-    """In [low, high), whose bounds are arrays of `dtype` that broadcast to `shape`."""
+    """Return uniform samples in [low, high), whose bounds are arrays of `dtype` that broadcast to `shape`."""
     drawn = xp.add(xp.multiply(unit(xp, key, shape, dtype), xp.subtract(high, low)), low)
     return xp.maximum(low, drawn)
 
@@ -152,8 +152,9 @@ def normal(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
 
 
 def _erf_inv(xp: Any, x: Array, dtype: np.dtype) -> Array:
-    """Of (-1, 1). In single precision by the polynomials that XLA takes, 50 units in the last place from the true value
-    for some numbers, so that backends differ by 2; in double precision they differ as their functions do."""
+    """Return the inverse of erf on (-1, 1). In single precision it is by the polynomials that XLA takes, 50 units in
+    the last place from the true value for some numbers, so that backends differ by 2; in double precision they differ
+    as their functions do."""
     if dtype == dtypes.float64:
         return xp.erf_inv(x)
     x = xp.astype(x, dtypes.float32)
@@ -179,7 +180,7 @@ def truncated_normal(xp: Any, key: Array, low: Array, high: Array, shape: Shape,
 
 
 def exponential(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
-    """Of rate 1, by the inverse of the distribution function."""
+    """Return samples of rate 1, by the inverse of the distribution function."""
     return xp.negative(xp.log1p(xp.negative(unit(xp, key, shape, dtype))))
 
 

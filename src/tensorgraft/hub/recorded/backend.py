@@ -152,7 +152,7 @@ class RecordedBackend(_Operations):
         return recorded
 
     def end_of_piece(self) -> None:
-        """What was recorded runs, and what comes next is another piece."""
+        """Run what was recorded; what comes next is another piece."""
         self._pieces.end()
         self.run()
 
@@ -327,6 +327,6 @@ def _array(xp: Backend, x: Any) -> Array:
 
 
 def _kind(x: Any) -> Any:
-    """What the result of a call depends on: shape and dtype, or the type of a Python scalar."""
+    """Return the part of an operand that a result depends on: shape and dtype, or the type of a Python scalar."""
     kind = x.__class__
     return kind if kind in _SCALARS else (x.shape, x.dtype)

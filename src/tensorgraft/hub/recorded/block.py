@@ -1,4 +1,4 @@
-"""What a recorded program is made of: calls on variables."""
+"""Parts of a recorded program: calls on variables."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Block:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """What is in tuples, lists and dictionaries."""
+    """Yield the leaves of tuples, lists and dictionaries."""
     if type(tree) in (tuple, list):
         for x in tree:
             yield from leaves(x)
@@ -104,7 +104,7 @@ def free(block: Block) -> Iterator[Var]:
 
 
 def pruned(block: Block) -> Block:
-    """Without calls whose results nobody uses (all operations are pure)."""
+    """Return the block without calls whose results nobody uses (all operations are pure)."""
     needed = set(variables(block.result))
     kept = []
     for call in reversed(block.calls):

@@ -92,7 +92,7 @@ def _read_array(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
     return a.T if fortran else a
 
 
-# of NumPy's format, version 1.0, as NumPy writes it
+# the header of NumPy's format, version 1.0, as NumPy writes it
 _HEADER = re.compile(
     rb"\{'descr': '(?P<descr>[<>|=a-z0-9]+)', 'fortran_order': (?P<fortran>True|False),"
     rb" 'shape': \((?P<shape>[0-9, ]*)\), \} *\n"
@@ -101,7 +101,8 @@ _HEADER = re.compile(
 
 @contextmanager
 def broken(file: Path) -> Iterator[None]:
-    """What is wrong with a file, whatever it is that does not take it, as a ValueError that names it."""
+    """Inside, whatever is wrong with a file is raised as a ValueError that names it; but that it is missing or
+    forbidden."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -121,7 +122,7 @@ def dtype_named(name: Any) -> np.dtype:
 
 
 def encode(program: Program, constants: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What JSON takes. The program's constants are added to `constants`, under names that are still free."""
+    """Return a program as JSON takes it. Its constants are added to `constants`, under names that are still free."""
     return _Encoder(program, constants).block(program.block)
 
 
@@ -217,7 +218,7 @@ def save_with_arrays(file: Path, data: dict[str, Any], arrays: Mapping[str, Mapp
 
 
 def arrays_beside(file: Path, data: Mapping[str, Any], key: str) -> dict[str, np.ndarray]:
-    """What `save_with_arrays` wrote under that name."""
+    """Return the arrays that `save_with_arrays` wrote under that name. Raises ValueError for another file's name."""
     named = data.get("files", {}).get(key, f"{key}.npz")
     match = _ARRAYS.fullmatch(named)
     if match is None or match[1] != key:

@@ -36,7 +36,7 @@ FORMAT, VERSION = "tensorgraft function", 1
 
 @dataclass(frozen=True)
 class CallSignature:
-    """What tells calls apart."""
+    """The signature by which calls are told apart."""
 
     arguments: Template
     specs: tuple[ShapeDtype, ...]  # of the arrays in them

@@ -17,7 +17,7 @@ Scalar = bool | int | float | complex
 
 @dataclass
 class Figures:
-    """What a recording backend has done."""
+    """Counts of what a recording backend has done."""
 
     operations: int = 0  # calls that were recorded
     cold: int = 0  # calls that were computed at once, in pieces that had not come back yet
@@ -105,7 +105,7 @@ class Graph:
         return [node for ref in self.results if (node := ref()) is not None]
 
     def unheld(self) -> tuple[int, ...]:
-        """Which leaves nobody but this graph holds: their memory can be used again."""
+        """Return the indices of leaves that nobody but this graph holds: their memory can be used again."""
         leaves = self.leaves
         return tuple(
             i for i, kind in enumerate(self.kinds) if kind.__class__ is tuple and sys.getrefcount(leaves[i]) == 2

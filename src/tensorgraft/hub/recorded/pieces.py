@@ -1,4 +1,4 @@
-"""Which pieces of a program come back: what lazy mode records, and what it computes at once.
+"""Pieces of a program that come back: lazy mode records these, and computes the rest at once.
 
 A piece is what runs between two ends (a value is asked for, an optimizer has stepped). Its operations are known by all
 that came before them in it, so that a piece is told from others as soon as it differs from them. It is recorded from
@@ -62,7 +62,7 @@ class Pieces:
         return False
 
     def _new(self, at: int) -> _Pass:
-        """This piece goes on as none has."""
+        """Note that this piece goes on as none has, and return the pass that it begins."""
         if len(self._known) >= _MOST:
             self._known.clear()
             self._whole.clear()

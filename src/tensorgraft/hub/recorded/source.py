@@ -54,7 +54,7 @@ class _Writer:
         self.lines.append("    " * self.depth + text)
 
     def target(self, tree: Tree) -> str:
-        """Where new arrays go."""
+        """Return the target of an assignment, in which new arrays get names."""
         if type(tree) in (tuple, list):
             return f"({', '.join(map(self.target, tree))}{',' * (len(tree) == 1)})"
         if tree not in self.names:

@@ -83,7 +83,7 @@ def from_json(data: Any) -> Any:
 
 
 def shown(template: Template, names: Iterator[str]) -> str:
-    """For error messages: `names` are those of the arrays."""
+    """Return a template as text for error messages: `names` are those of the arrays."""
     if template == _ARRAY:
         return next(names)
     kind, *parts = template

@@ -85,7 +85,7 @@ def _cumprod(xp: Any, y: Array, g: Array, x: Array, axis: int) -> list[Any]:
 
 
 def _cumulative_extremum(xp: Any, y: Array, g: Array, x: Array, axis: int) -> list[Any]:
-    """To the last place that has given the extremum."""
+    """Pull the cotangent back to the last place that has given the extremum."""
 
     def pull() -> Array:
         at = axis % len(xp.shape(x))

@@ -27,7 +27,7 @@ class ByTape(Transforms):
 
 
 class TapeBackend(ByTape, Taping):
-    """Its own derivatives are those of a tape on it."""
+    """A backend whose own derivatives are those of a tape on it."""
 
 
 def vjp(

@@ -334,7 +334,7 @@ class _Run:
         return Estimate(-value if self.flip else value, error, problem.products, self.method)
 
     def _exact_after(self, problem: Problem) -> Estimate:
-        """What n products say exactly, where as many did not reach the tolerance."""
+        """Return the exact estimate of n products, where as many did not reach the tolerance."""
         exact = self.exact(lambda o: xp.sum(o.diagonal()) if self.name == "trace" else o.diagonal())
         return Estimate(exact.value, exact.standard_error, problem.products + exact.products, "exact")
 

@@ -24,7 +24,7 @@ class GrowingEstimator:
 
     @staticmethod
     def columns(k: int) -> int:
-        """Of a test matrix for `k` products."""
+        """Return the columns of a test matrix for `k` products."""
         raise NotImplementedError
 
     def grow(self, k: int) -> None:
@@ -68,7 +68,7 @@ def _quadratic(w: Array, y: Array, *, hermitian: bool) -> Pair:
 
 
 def _sample_mean(t: Array) -> Pair:
-    """Of independent samples: the unbiased standard error."""
+    """Return the mean of independent samples, with its unbiased standard error."""
     m = t.shape[0]
     mean, error = mean_and_error(t)
     return mean, error * (m / max(m - 1, 1)) ** 0.5
@@ -256,7 +256,7 @@ class NystromPlusPlus(GrowingEstimator):
 def _with_nystrom(q: Array, y: Array, g: Array, ag: Array) -> Pair:
     f, _ = approximation(q, y, orthonormal=True)
     known = real(inner(f.factor, f.factor)) - f.shift * q.shape[0]
-    # of A plus the shift, as the approximation is
+    # samples are of A plus the shift, as the approximation is
     t = real(dots(g, ag)) + f.shift * squares(g) - squares(adjoint(f.factor) @ g)
     mean, error = _sample_mean(t)
     return f.checked(known + mean), f.checked(error)

@@ -12,7 +12,8 @@ from tensorgraft.operators.estimators.programs import adjoint, conj, real, squar
 
 
 class Nystrom(NamedTuple):
-    """Of A + shift I, for its numerical stability (Tropp, Yurtsever, Udell, Cevher 2017)."""
+    """The Nystrom approximation of A + shift I; the shift is for numerical stability (Tropp, Yurtsever, Udell, Cevher
+    2017)."""
 
     factor: Array  # M (n, m): the approximation is M M*
     inverse: Array  # L^-1 (m, m), lower triangular: W* (A + shift) W = L L*, M = (A + shift) W L^-*
@@ -25,8 +26,8 @@ class Nystrom(NamedTuple):
 
 
 def approximation(w: Array, y: Array, orthonormal: bool = False) -> tuple[Nystrom, Array | None]:
-    """From vectors (n, m) and the products with them. Where the vectors are not orthonormal, also |w_i less its
-    projection on the other columns|^2, real (m,).
+    """Return the approximation from vectors (n, m) and the products with them. Where the vectors are not orthonormal,
+    also |w_i less its projection on the other columns|^2, real (m,).
 
     The shift is above what is rounded off from W* A W, a matrix of rank r at most for an operator of rank r.
     """

@@ -1,4 +1,4 @@
-"""What an estimator works on: products with the operator, which are counted, and random columns."""
+"""The problem of an estimator: products with the operator, which are counted, and random columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Problem:
         return -y if self.flip else y
 
     def adjoint_times(self, x: Array) -> Array:
-        """Its adjoint times a matrix (n, j)."""
+        """The operator's adjoint times a matrix (n, j)."""
         self.products += x.shape[1]
         return self.operator.H.mm_flat(x)
 

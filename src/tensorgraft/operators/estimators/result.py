@@ -1,4 +1,4 @@
-"""What an estimator returns."""
+"""The result of an estimator."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def draw(key: Array, *, sampler: str, n: int, counts: tuple[int, ...], dtype: np
 
 
 def _words(backend: Backend, key: Any, count: int) -> Any:
-    """At least `count` random uint32."""
+    """Return at least `count` random uint32."""
     return backend.concat(list(backend.random_bits(key, (-(-count // 2),))), axis=0)
 
 

@@ -1,1 +1,1 @@
-"""What users call, for the arrays and models of every front end. Nothing of the front ends is built on it."""
+"""Functions that users call, for the arrays and models of every front end. Nothing of the front ends is built on it."""

@@ -170,7 +170,7 @@ def _program(
 
 
 class _Place:
-    """Where arrays of one framework are: their backend, and how they become its arrays and back."""
+    """The backend for arrays of one framework, and the conversions of these to its arrays and back."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         frameworks = dict.fromkeys(map(framework_of, arrays))
@@ -210,7 +210,7 @@ def _is_floating(x: Any) -> bool:
 
 
 def _flatten(tree: Any) -> tuple[list[Any], Any]:
-    """By JAX's rules where there are arrays of JAX in the tree: classes may be registered there alone."""
+    """Flatten by JAX's rules where there are arrays of JAX in the tree: classes may be registered there alone."""
     jax = sys.modules.get("jax")
     if jax is not None and hasattr(jax, "tree"):
         leaves, structure = jax.tree.flatten(tree)

@@ -68,7 +68,7 @@ def convert_(model: Any) -> Any:
 
 
 def _of(name: str, model: Any) -> Any:
-    """Who trains models of this kind."""
+    """Return the module that trains models of this kind."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.frontends.torch.quantized import training as modules

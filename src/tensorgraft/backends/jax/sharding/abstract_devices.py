@@ -52,7 +52,7 @@ class AbstractInputs:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Inside of a trace: abstract arrays have stand-ins in it, also where a function in it is being traced."""
+        """Inside, in a trace, abstract arrays have stand-ins in it, also where a function in it is being traced."""
         before, _now.inputs = _now.inputs, self
         self._trace = core.trace_ctx.trace
         try:
@@ -89,7 +89,7 @@ def stand_in(x: jax.ShapeDtypeStruct) -> Array:
 
 
 def devices_of(arrays: Any) -> int:
-    """On how many devices that are not there abstract arrays lie; 0 where they lie on none."""
+    """Return the number of devices, which are not there, on which abstract arrays lie; 0 where they lie on none."""
     for x in arrays:
         sharding = getattr(x, "sharding", None)
         if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, jax.sharding.AbstractMesh):
@@ -98,7 +98,7 @@ def devices_of(arrays: Any) -> int:
 
 
 class LoweredElsewhere:
-    """As `jax.stages.Lowered`; `compile` is for devices that are not there, in a process that simulates them."""
+    """A `jax.stages.Lowered` whose `compile` is for devices that are not there, in a process that simulates them."""
 
     def __init__(self, traced: Any, devices: int, options: Mapping[str, Any] | None) -> None:
         self._lowered = traced.lower(lowering_platforms=("cpu",))
@@ -125,7 +125,7 @@ class LoweredElsewhere:
 
 
 class CompiledElsewhere:
-    """What `jax.stages.Compiled` tells of a program, read from another process."""
+    """The part of `jax.stages.Compiled` that is read from another process."""
 
     def __init__(self, told: simulated_compile.Told) -> None:
         self._told = told

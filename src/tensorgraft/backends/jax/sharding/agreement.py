@@ -1,4 +1,4 @@
-"""What the processes of a program have to say alike, compared over JAX's coordination service before it counts.
+"""Agreement of the processes of a program, compared over JAX's coordination service before it counts.
 
 Process 0 compares, and tells the others: an error is one on every process.
 """
@@ -28,7 +28,7 @@ _times = 0
 
 
 def agree(what: str, said: Mapping[str, str], advice: str = "") -> None:
-    """Every process comes here, for the same and with the same to say.
+    """Check that all processes do the same, with the same values: every process has to call this.
 
     Arguments:
         what: is being done; where in the program is added.
@@ -97,7 +97,7 @@ def _get(client: Any, key: str, seconds: float) -> str | None:
 
 
 def _place() -> str:
-    """Where in its source the program is, the innermost frame that is nobody's library."""
+    """Return the program's place in its source: the innermost frame that is nobody's library."""
     frame = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename

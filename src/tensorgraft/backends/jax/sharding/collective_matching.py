@@ -1,4 +1,4 @@
-"""Whether the processes of a group call the same collective: asked of each other before anything is exchanged.
+"""Comparison of the collectives that the processes of a group call, before anything is exchanged.
 
 XLA exchanges what it is given. Where shapes differ, or collectives, that is a wrong result, a wait, or the end of a
 process. So the processes compare in words what they are about to call, by way of JAX's coordination service, the first
@@ -56,7 +56,7 @@ class _Call:
         self._at = f"tensorgraft/collectives/{','.join(map(str, devices))}/{number}"
 
     def verdict(self, stop: Callable[[], bool]) -> str:
-        """What is wrong; "" for nothing, and where it does not matter any more, as `stop` says."""
+        """Return what is wrong; "" for nothing, and where `stop` says that it does not matter any more."""
         client = processes.client()
         own = {d.id for d in jax.local_devices()}
         rank = next(r for r, device in enumerate(self._devices) if device in own)

@@ -41,7 +41,8 @@ class _Call:
 
 @contextlib.contextmanager
 def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """While a program of several processes runs. It is given the program's results, which may not be there yet.
+    """Watch a program of several processes, which runs inside. The function that is yielded takes the program's
+    results, which may not be there yet.
 
     Arguments:
         verdict: compares with the others, and says what is wrong, or "".

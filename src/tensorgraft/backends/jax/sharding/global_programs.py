@@ -28,7 +28,7 @@ Array = Any
 
 
 def jit(fn: Callable[..., Any], **options: Any) -> Any:
-    """`jax.jit`; where this process has joined others, of a program whose arrays may be on all of them."""
+    """Jit a function whose arrays, where this process has joined others, may be on all of them."""
     return jax.jit(fn, **options) if processes.count() == 1 else _Program(fn, options)
 
 
@@ -36,7 +36,7 @@ _known: set[str] = set()  # programs that all processes have
 
 
 class _Program:
-    """As what `jax.jit` gives."""
+    """A function jitted by `jax.jit`, called with arrays that may be on several processes."""
 
     def __init__(self, fn: Callable[..., Any], options: dict[str, Any]) -> None:
         self._jitted = jax.jit(fn, **options)
@@ -68,7 +68,7 @@ class _Program:
         return out
 
     def _agree(self, leaves: Sequence[Any], args: Any, kwargs: Any) -> None:
-        """All processes run the same program."""
+        """Check that all processes run the same program."""
         text = self._jitted.lower(*args, **kwargs).as_text()
         program = hashlib.sha256(text.encode()).hexdigest()
         if program not in _known:
@@ -91,8 +91,9 @@ class _Program:
 
 
 def _done(out: Any, mesh: Mesh) -> Any:
-    """On a CPU the next program begins when this one has ended: of several on their way those of some devices may hold
-    all of XLA's threads, and wait for another device of this process whose programs find none (jaxlib 0.10.2)."""
+    """Wait for results on a CPU, so that the next program begins when this one has ended: of several on their way those
+    of some devices may hold all of XLA's threads, and wait for another device of this process whose programs find none
+    (jaxlib 0.10.2)."""
     return jax.block_until_ready(out) if mesh.local_devices[0].platform == "cpu" else out
 
 
@@ -101,7 +102,7 @@ def _look(x: Any) -> Any:
 
 
 def _inside(jaxpr: extend.Jaxpr) -> Mesh | None:
-    """That of several processes on which a program places values."""
+    """Return the mesh of several processes on which a program places values, if any."""
     for equation in jaxpr.eqns:
         sharding = equation.params.get("sharding")
         if isinstance(sharding, NamedSharding) and not sharding.is_fully_addressable:
@@ -113,7 +114,7 @@ def _inside(jaxpr: extend.Jaxpr) -> Mesh | None:
 
 
 def mesh_of(leaves: Sequence[Any]) -> Mesh | None:
-    """That of the first array that lies on devices of several processes."""
+    """Return the mesh of the first array that lies on devices of several processes, if any."""
     for x in leaves:
         if x.__class__ is ArrayImpl or isinstance(x, jax.ShapeDtypeStruct):
             sharding = x.sharding
@@ -163,7 +164,7 @@ def _moving(sharding: NamedSharding) -> Any:
 
 
 def even(devices: Sequence[Any], count: int) -> list[Any] | None:
-    """Of the devices of all processes so many, as many of each; None where that cannot be."""
+    """Return so many of the devices of all processes, equally many of each; None where that cannot be."""
     by_process: dict[int, list[Any]] = {}
     for d in devices:
         by_process.setdefault(d.process_index, []).append(d)

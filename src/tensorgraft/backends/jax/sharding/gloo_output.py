@@ -1,4 +1,4 @@
-"""What JAX's collectives on the CPU say on standard output, which is the program's."""
+"""Removal of what JAX's collectives on the CPU print on standard output, which is the program's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-# of each device, when a program first connects it with others (C++, std::cout); two may come into one line
+# printed for each device when a program first connects it with others (C++, std::cout); two may share a line
 _SAID = (b"[Gloo] Rank ", b" peer ranks", b"peer ranks is : ")
 _OUTPUT = 1
 

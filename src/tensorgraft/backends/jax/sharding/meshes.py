@@ -48,8 +48,8 @@ def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
 
 
 def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | None:
-    """What to say instead of an error of JAX for arrays that lie on different devices, or on meshes whose axes do not
-    go together; None for other errors."""
+    """Return the error to raise in place of JAX's for arrays that lie on different devices, or on meshes whose axes do
+    not go together; None for other errors."""
     if "incompatible devices" not in str(error) and type(error).__name__ != "IndivisibleError":
         return None
     meshes: dict[str, str] = {}

@@ -21,17 +21,17 @@ HEARTBEAT = 30  # seconds without a sign of life after which a process counts as
 
 
 def count() -> int:
-    """How many processes have joined; 1 in a program of one."""
+    """Return the number of processes that have joined; 1 in a program of one."""
     return distributed.global_state.num_processes if distributed.global_state.client is not None else 1
 
 
 def index() -> int:
-    """This process among them."""
+    """Return the index of this process among them."""
     return distributed.global_state.process_id if count() > 1 else 0
 
 
 def client() -> Any:
-    """JAX's coordination service: small values and barriers for all processes."""
+    """Return JAX's coordination service: small values and barriers for all processes."""
     return distributed.global_state.client
 
 
@@ -85,14 +85,15 @@ def _prepare() -> None:
 
 
 def _local_devices() -> list[int] | None:
-    """Of several GPUs on a machine with several processes, each process has one, as with `torchrun`."""
+    """Return this process's GPU where a machine has several processes, as with `torchrun`; None leaves it to JAX."""
     rank, n = os.environ.get("LOCAL_RANK", ""), os.environ.get("LOCAL_WORLD_SIZE", "")
     own = "," not in os.environ.get("CUDA_VISIBLE_DEVICES", ",")  # each process sees its own already
     return [int(rank)] if rank.isdigit() and n.isdigit() and int(n) > 1 and not own else None
 
 
 def _scheduler() -> type[clusters.ClusterEnv] | None:
-    """What has started several processes and tells JAX: SLURM, Open MPI, a cloud TPU, an indexed job of Kubernetes."""
+    """Return the launcher of these processes that JAX knows: SLURM, Open MPI, a cloud TPU, an indexed Kubernetes
+    job."""
     for kind in clusters.ClusterEnv._cluster_types:
         if kind.opt_in_only_method or (kind.name == "k8s" and "JOB_COMPLETION_INDEX" not in os.environ):
             continue

@@ -73,12 +73,12 @@ class Meeting:
             where = f"{list(group.ranks)}"
         self.words.append(in_words(what, [(x.shape, x.dtype) for x in arrays], where))
         with extend_axis_env_nd(list(zip(names, sizes, strict=True))):
-            # of what is no tracer `lax.psum` takes for granted that it is the same everywhere
+            # `lax.psum` takes for granted that a value which is no tracer is the same everywhere
             traced = [x if isinstance(x, Tracer) else lax.optimization_barrier(x) for x in arrays]
             return tuple(computed(what, x, names, group.size) for x in traced)
 
     def agreement(self, across: Across) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
-        """Around a run of the program: before the first one, the processes compare what collectives they have in it."""
+        """Return the context of a run: before the first one, the processes compare their collectives in the program."""
         seconds = max(group.seconds for group in (*self._met.values(), *self._apart.values()))
         words = f"a compiled function with {len(self.words)} collectives: {'; '.join(self.words)}"
         return lambda _: agreed(across.devices, words, lambda: words, seconds)
@@ -98,7 +98,7 @@ _now = _Thread()
 
 @contextlib.contextmanager
 def met() -> Iterator[Meeting]:
-    """While a program is traced: what has its collectives."""
+    """Collect the collectives of the program that is traced inside, in a `Meeting`."""
     before = _now.meetings
     _now.meetings = (*before, Meeting())
     try:
@@ -108,7 +108,7 @@ def met() -> Iterator[Meeting]:
 
 
 def in_trace(what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
-    """Raises TracedValueError in what is traced, and is no compiled function."""
+    """Call a collective in the program that is traced. Raises TracedValueError in other traces."""
     if not _now.meetings:
         raise TracedValueError(f"{what} between processes is a part of compiled functions, not of other transforms")
     return _now.meetings[-1].collective(what, arrays, group)

@@ -38,7 +38,7 @@ def silu(x: Any) -> Any:
 
 
 def erf(x: Any) -> Any:
-    """By a series of positive terms (Abramowitz, Stegun 7.1.6)."""
+    """Compute erf by a series of positive terms (Abramowitz, Stegun 7.1.6)."""
     xp = x.__array_namespace__()
     z = xp.clip(x, -6.0, 6.0)
     total = term = z
@@ -74,7 +74,7 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
 
 
 def running(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
-    """Of each element and those before it along an axis, in log2(n) rounds (Hillis, Steele 1986)."""
+    """Combine each element with those before it along an axis, in log2(n) rounds (Hillis, Steele 1986)."""
     xp = x.__array_namespace__()
     x = xp.moveaxis(x, axis, 0)
     n, step = x.shape[0], 1
@@ -151,7 +151,7 @@ def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, An
 
 
 def searchsorted(boundaries: Any, values: Any, side: str = "left") -> Any:
-    """Where `values` belong, each row in the row of `boundaries` with its number."""
+    """Return the indices at which `values` go into the sorted `boundaries`, row by row."""
     xp = boundaries.__array_namespace__()
     b, v = boundaries[..., None, :], values[..., None]
     return xp.sum(xp.astype(b < v if side == "left" else b <= v, xp.int64), axis=-1)

@@ -44,7 +44,7 @@ def put_along_axis(x: jax.Array, indices: jax.Array, updates: jax.Array, axis: i
 
 
 def searchsorted(boundaries: jax.Array, values: jax.Array, side: str) -> jax.Array:
-    """Where `values` belong, each row in the row of `boundaries` with its number."""
+    """Return the indices at which `values` go into the sorted `boundaries`, row by row."""
     search = lambda b, v: jnp.searchsorted(b, v, side=side)  # noqa: E731
     for _ in boundaries.shape[:-1]:
         search = jax.vmap(search)

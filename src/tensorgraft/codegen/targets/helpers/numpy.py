@@ -190,7 +190,7 @@ def put_along_axis(
 
 
 def window(x: np.ndarray, start: Sequence[Any], sizes: Sequence[int]) -> tuple[slice, ...]:
-    """Where a window begins, moved so that it fits."""
+    """Return the index of a window, moved so that it fits."""
     first = [min(max(int(at), 0), n - size) for at, n, size in zip(start, x.shape, sizes, strict=True)]
     return tuple(slice(at, at + size) for at, size in zip(first, sizes, strict=True))
 
@@ -238,7 +238,7 @@ def top_k(x: np.ndarray, k: int, axis: int = -1, largest: bool = True) -> tuple[
 
 
 def searchsorted(boundaries: np.ndarray, values: np.ndarray, side: str = "left") -> np.ndarray:
-    """Where `values` belong, each row in the row of `boundaries` with its number."""
+    """Return the indices at which `values` go into the sorted `boundaries`, row by row."""
     before = np.less if side == "left" else np.less_equal
     return before(boundaries[..., None, :], values[..., None]).sum(-1)
 
@@ -293,7 +293,7 @@ def householder_product(a: np.ndarray, tau: np.ndarray) -> np.ndarray:
 
 
 def windows(x: np.ndarray, sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> np.ndarray:
-    """What windows over the last axes see: (..., places..., window...)."""
+    """Return the elements of windows over the last axes: (..., places..., window...)."""
     n = len(sizes)
     whole = [d * (k - 1) + 1 for k, d in zip(sizes, dilation, strict=True)]
     if any(k > s for k, s in zip(whole, x.shape[x.ndim - n :], strict=True)):  # none fits

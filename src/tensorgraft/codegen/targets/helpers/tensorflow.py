@@ -36,7 +36,7 @@ def cbrt(x: tf.Tensor) -> tf.Tensor:
 
 
 def signbit(x: tf.Tensor) -> tf.Tensor:
-    """Of -0.0 and NaN, too."""
+    """Return whether the sign bit is set, also for -0.0 and NaN."""
     return tf.bitcast(x, {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]) < 0
 
 
@@ -60,12 +60,12 @@ def logaddexp(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def erf(x: tf.Tensor) -> tf.Tensor:
-    """In double precision tf.math.erf is NaN at infinities."""
+    """Compute erf; in double precision tf.math.erf is NaN at infinities."""
     return tf.where(tf.abs(x) > 9, tf.sign(x), tf.math.erf(x))
 
 
 def erf_inv(x: tf.Tensor) -> tf.Tensor:
-    """By its negative side, where TensorFlow loses nothing."""
+    """Compute erf_inv by its negative side, where TensorFlow loses nothing."""
     return -tf.sign(x) * tf.math.erfinv(-tf.abs(x))
 
 
@@ -90,14 +90,14 @@ def integer_pow(x: tf.Tensor, y: Any) -> tf.Tensor:
 
 
 def left_shift(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """By as many bits as there are, or more, 0."""
+    """Shift to the left; 0 if by as many bits as there are, or more."""
     fits = (y >= 0) & (y < 8 * x.dtype.size)
     shifted = tf.bitwise.left_shift(x, tf.where(fits, y, tf.zeros_like(y)))
     return tf.where(fits, shifted, tf.zeros_like(shifted))
 
 
 def right_shift(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """By as many bits as there are, or more, 0, or -1 of negative numbers."""
+    """Shift to the right; 0, or -1 of negative numbers, if by as many bits as there are, or more."""
     most = tf.constant(8 * x.dtype.size - 1, y.dtype)
     fits = (y >= 0) & (y <= most)
     shifted = tf.bitwise.right_shift(x, tf.where(fits, y, most))
@@ -152,7 +152,7 @@ def elu(x: tf.Tensor, alpha: float) -> tf.Tensor:
 
 
 def variance(x: tf.Tensor, axis: Any = None, keepdims: bool = False, correction: float = 0) -> tf.Tensor:
-    """Of n - correction degrees of freedom."""
+    """Compute the variance with n - correction degrees of freedom."""
     mean = tf.reduce_mean(x, axis=axis, keepdims=True)
     n = math.prod(x.shape) / math.prod(mean.shape)
     total = tf.reduce_sum(tf.abs(x - mean) ** 2, axis=axis, keepdims=keepdims)
@@ -172,7 +172,7 @@ def argmin(x: tf.Tensor, axis: int) -> tf.Tensor:
 
 
 def running(combine: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], x: tf.Tensor, axis: int) -> tf.Tensor:
-    """Of each element and those before it along an axis, in log2(n) rounds (Hillis, Steele 1986)."""
+    """Combine each element with those before it along an axis, in log2(n) rounds (Hillis, Steele 1986)."""
     n, step = x.shape[axis], 1
     while step < n:
         front, rest = tf.split(x, [step, n - step], axis=axis)
@@ -204,7 +204,7 @@ def slice_update(x: tf.Tensor, update: tf.Tensor, start: Sequence[Any], step: Se
 
 
 def window(x: tf.Tensor, start: Sequence[Any], sizes: Sequence[int]) -> list[tf.Tensor]:
-    """Where a window begins, moved so that it fits."""
+    """Return the start of a window along each axis, moved so that it fits."""
     return [
         tf.clip_by_value(tf.cast(at, tf.int32), 0, n - size) for at, n, size in zip(start, x.shape, sizes, strict=True)
     ]
@@ -349,7 +349,7 @@ def top_k(x: tf.Tensor, k: int, axis: int = -1, largest: bool = True) -> tuple[t
 
 
 def searchsorted(boundaries: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf.Tensor:
-    """Where `values` belong, each row in the row of `boundaries` with its number."""
+    """Return the indices at which `values` go into the sorted `boundaries`, row by row."""
     before = tf.less if side == "left" else tf.less_equal
     found = before(boundaries[..., None, :] if len(boundaries.shape) > 1 else boundaries, values[..., None])
     return tf.reduce_sum(tf.cast(found, tf.int64), axis=-1)
@@ -359,7 +359,7 @@ def searchsorted(boundaries: tf.Tensor, values: tf.Tensor, side: str = "left") -
 
 
 def eigh(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of complex matrices, whose eigenvalues are real."""
+    """Return the real eigenvalues and the eigenvectors of complex matrices."""
     values, vectors = tf.linalg.eigh(x)
     return tf.math.real(values), vectors
 

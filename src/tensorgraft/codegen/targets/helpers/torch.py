@@ -103,7 +103,7 @@ def sort(operands: Sequence[torch.Tensor], dim: int, num_keys: int) -> tuple[tor
 
 
 def top_k(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
-    """As torch.topk; of equal values the first ones."""
+    """Compute torch.topk, of equal values the first ones."""
     values, order = torch.sort(x, dim=dim, descending=largest, stable=True)
     return values.narrow(dim, 0, k), order.narrow(dim, 0, k)
 
@@ -151,7 +151,7 @@ def convolution(
 def windows(
     x: torch.Tensor, first: int, sizes: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> torch.Tensor:
-    """What windows over the axes from `first` see: (..., places..., window...)."""
+    """Return the elements of windows over the axes from `first` on: (..., places..., window...)."""
     for axis, (k, stride, d) in enumerate(zip(sizes, strides, dilation, strict=True), first):
         if d * (k - 1) + 1 > x.shape[axis]:  # none fits
             x = x.narrow(axis, 0, 0).unsqueeze(-1).expand(*[-1] * x.ndim, k)

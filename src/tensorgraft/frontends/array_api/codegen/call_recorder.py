@@ -1,5 +1,5 @@
-"""What is seen of a function of arrays while it is recorded: the functions that it calls, and what its variables are
-called."""
+"""A watch over a function of arrays while it is recorded: the functions that it calls, and the names of its
+variables."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def is_users(path: str) -> bool:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """What is in tuples, lists and dictionaries, in their order."""
+    """Yield the leaves of tuples, lists and dictionaries, in their order."""
     if isinstance(tree, dict):
         for x in tree.values():
             yield from leaves(x)

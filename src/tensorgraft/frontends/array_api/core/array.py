@@ -94,7 +94,7 @@ class Array(Operators):
 
     @property
     def strides(self) -> Shape:
-        """In bytes, as NumPy has them."""
+        """The strides in bytes, as NumPy has them."""
         g = self._look()
         return tuple(n * g.dtype.itemsize for n in g.strides)
 
@@ -136,7 +136,7 @@ class Array(Operators):
         elif copy:
             with self._cell.backend.scope():
                 native = self._cell.backend.copy(native)
-        # what says nothing new is not passed on, for not every framework takes it
+        # not every framework takes all options: those that say nothing new are not passed on
         away = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
         options = {
             "stream": stream if int(device[0]) != _CPU else None,  # on the CPU there are none
@@ -158,7 +158,7 @@ class Array(Operators):
             if copy is False:
                 raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
             return values.astype(dtype)
-        # compiled code of libraries asks for memory that it could write, which that of JAX is not
+        # compiled code of libraries asks for writable memory, and JAX's is read-only
         return values.copy() if copy or (copy is None and not values.flags.writeable) else values
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
@@ -299,7 +299,7 @@ class Array(Operators):
         return self._geometry
 
     def _value(self) -> Any:
-        """What the array sees, as an array of the backend; to be called in its scope."""
+        """Return the elements as an array of the backend; to be called in its scope."""
         cell = self._cell
         if tracing.now.capture is not None:
             tracing.now.capture.reading(cell)

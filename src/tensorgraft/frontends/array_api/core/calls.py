@@ -1,4 +1,4 @@
-"""How a function of the standard reaches the hub: its operands on one backend, in one dtype, on axes that exist."""
+"""Operands of the standard's functions, brought to the hub: on one backend, in one dtype, along axes that exist."""
 
 from __future__ import annotations
 

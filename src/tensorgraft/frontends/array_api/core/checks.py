@@ -49,7 +49,8 @@ class Repeated:
         self.numbers: dict[str, int] = {}  # of messages
 
     def along(self, xp: Backend, checks: Sequence[tuple[Any, str]], before: Sequence[Any]) -> list[Any]:
-        """What a body hands on: nothing if it was given nothing."""
+        """Return what a body hands on: the number of the first check that failed, or 0; nothing if it was given
+        nothing."""
         for _, message in checks:
             self.numbers.setdefault(message, len(self.numbers) + 1)
         if not before:
@@ -63,6 +64,6 @@ class Repeated:
         return xp.full((), 0, dtypes.int32)
 
     def judge(self, xp: Backend, code: Any) -> None:
-        """Behind the loop."""
+        """Check, behind the loop, the number that it has carried."""
         for message, number in self.numbers.items():
             check(xp, xp.equal(code, number), message)

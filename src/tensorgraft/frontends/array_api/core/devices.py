@@ -21,7 +21,7 @@ class Device:
 
     @functools.cached_property
     def backend(self) -> Backend:
-        """Its framework is imported here."""
+        """The backend of the device, whose framework is imported here."""
         held = registry.get(self.name)
         _of_backend.setdefault(held, self)
         return held
@@ -42,7 +42,7 @@ class Device:
         return named, (self.name,)
 
 
-# those of transforms come and go, and others may get their `id`
+# weak: backends of transforms come and go, and others may get their `id`
 _of_backend: weakref.WeakKeyDictionary[Backend, Device] = weakref.WeakKeyDictionary()
 
 

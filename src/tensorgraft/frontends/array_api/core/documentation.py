@@ -1,4 +1,5 @@
-"""What `help(xp.sum)` says: sentence, arguments with shapes and dtypes, result, errors and source, made of tables.
+"""Docstrings that `help(xp.sum)` shows: sentence, arguments with shapes and dtypes, result, errors and source, made of
+tables.
 
 A function's own docstring is its sentence. What arguments mean is said once for all functions that have them.
 """

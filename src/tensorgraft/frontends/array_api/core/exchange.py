@@ -20,7 +20,7 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, contiguous_strides
 
-# What exporters and importers raise for what they cannot do
+# Errors that exporters and importers raise for what they cannot do
 _REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, NotImplementedError)
 
 
@@ -41,7 +41,7 @@ def backend_that_made(x: Any) -> Backend | None:
 
 
 def _is_on(x: Any, xp: Backend) -> bool:
-    """Whether a native array names the backend's device; of several of one framework."""
+    """Return whether a native array is on the backend's device, where its framework has several."""
     if xp.is_traced(x):  # inside a transform of the framework, which has no places
         return True
     ours = getattr(xp, "device", None)
@@ -101,7 +101,7 @@ def _place(xp: Backend) -> tuple[int, int] | None:
 
 
 _CPU = 1
-# of kinds of arrays that are written elsewhere (`array.kinds`): (array, backend that it goes to) -> the array there
+# class of a backend (of a kind of arrays in `array.kinds`) -> a function (array, backend to move to) -> the array there
 movers: dict[type[Backend], Callable[[Any, Backend], Array]] = {}
 
 

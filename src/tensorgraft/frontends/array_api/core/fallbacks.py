@@ -1,4 +1,4 @@
-"""What was computed on the host for want of a function of the standard."""
+"""Counts of the calls that NumPy computed on the host for want of a function of the standard."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ counts: Counter[str] = Counter()
 
 
 def fallbacks() -> dict[str, int]:
-    """How often each function of NumPy has computed on the host for want of one of the standard, by name."""
+    """Return how often each function of NumPy has computed on the host for want of one of the standard, by name."""
     return dict(counts)

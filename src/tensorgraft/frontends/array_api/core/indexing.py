@@ -32,11 +32,11 @@ class Selection:
     together: bool  # the axes are neighbours in the key: the result has theirs in their place, else in front
 
     def leading(self) -> tuple[int, ...]:
-        """The order of the view's axes with the indexed ones in front."""
+        """Return the order of the view's axes with the indexed ones in front."""
         return (*self.axes, *(a for a in range(len(self.view.shape)) if a not in self.axes))
 
     def placed(self, index_dims: int) -> tuple[int, ...]:
-        """From (index axes, other axes) to the axes of the result."""
+        """Return the permutation of (index axes, other axes) to the axes of the result."""
         rest = len(self.view.shape) - len(self.axes)
         at = self.axes[0] if self.together else 0
         others = range(index_dims, index_dims + rest)
@@ -44,7 +44,7 @@ class Selection:
 
 
 def get(x: Array, key: Any, /) -> Array:
-    """Integers, slices, None and ...: a view. Arrays of integers or booleans: a new array, as in NumPy."""
+    """Index as NumPy does: integers, slices, None and ... give a view, arrays of integers or booleans a new array."""
     items, advanced = _parse(x, key)
     if not advanced:
         return x._seen(views.indexed(x._look(), items))
@@ -250,7 +250,7 @@ def _truth(x: Array) -> int:
 
 
 def true_positions(x: Array, mask: Any) -> tuple[Any, ...]:
-    """Where a mask, computed from `x`, is true. Raises ShapeError while it is traced."""
+    """Return the positions at which a mask, computed from `x`, is true. Raises ShapeError while it is traced."""
     xp, capture = x._cell.backend, tracing.now.capture
     if capture is None or not capture.is_input(x._cell):
         try:

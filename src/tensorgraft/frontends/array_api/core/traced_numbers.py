@@ -28,7 +28,7 @@ def is_input(x: Any) -> bool:
 
 
 class Use:
-    """What a trace did with one of its numbers. Outlives the `Number`."""
+    """A record of how a trace used one of its numbers. It outlives the `Number`."""
 
     def __init__(self, value: Any, xp: Backend, capture: tracing.ArrayCapture) -> None:
         self.value = value
@@ -39,7 +39,7 @@ class Use:
         self.capture: tracing.ArrayCapture | None = capture  # None when the trace has ended
 
     def fits(self, low: int, high: int) -> bool:
-        """Whether the value is within bounds; if so, the program is for those only."""
+        """Return whether the value is within bounds; if so, the program is for such values only."""
         if not low <= self.value <= high:
             return False
         self.bounds = max(low, self.bounds[0]), min(high, self.bounds[1])
@@ -86,7 +86,7 @@ class Number:
         return self._use.value
 
     def fits(self, low: int, high: int) -> bool:
-        """Whether an integer dtype holds the value, without looking at more of it."""
+        """Return whether an integer dtype, from `low` to `high`, holds the value, without looking at more of it."""
         return self._use.fits(low, high) if self.is_live else low <= self._use.value <= high
 
     def converted(self, xp: Backend, dtype: np.dtype) -> Any:

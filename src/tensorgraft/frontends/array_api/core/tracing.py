@@ -1,4 +1,4 @@
-"""What a transformed function does to arrays from outside: it reads them as they are, and what it writes is a result.
+"""Captures of transformed functions: arrays from outside are read as they are, and what is written to them is a result.
 
 While a function of `Array`s is transformed, the storages that it touches are lent to the transform: their arrays become
 arrays of the backend that transforms, and are given back when it has ended.
@@ -284,8 +284,8 @@ _HIDING = frozenset({"vmap", "filter_eval_shape"})
 
 
 def origin_of(cell: Storage) -> Place | tuple[str, Any] | None:
-    """Where the program made an array of a storage; ("an argument of", fn) or ("something from outside of", fn) of one
-    that came into a transform from outside; None where that is not known."""
+    """Return the place at which the program made an array of a storage; ("an argument of", fn) or ("something from
+    outside of", fn) for one that came into a transform from outside; None where that is not known."""
     capture, whose = now.capture, None
     while capture is not None:
         place = capture.origins.get(cell)

@@ -1,1 +1,1 @@
-"""What goes beyond the standard: NumPy's functions, layers, random numbers, quantised arrays."""
+"""Extensions of the standard: NumPy's functions, layers, random numbers, quantised arrays."""

@@ -193,7 +193,7 @@ def _convolution(xp: Backend, x: Any, w: Any, strides: Any, padding: Any, dilati
 
 
 def padding_of(name: str, extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int]) -> Pads:
-    """What SAME, SAME_LOWER or VALID mean for windows of these extents (dilation included)."""
+    """Return the padding that SAME, SAME_LOWER or VALID means for windows of these extents (dilation included)."""
     if name == "VALID":
         return [(0, 0)] * len(kernel)
     pads = []

@@ -65,7 +65,7 @@ CREATION = ("arange", "array", "asarray", "empty", "eye", "full", "linspace", "o
 
 
 def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What `__array_ufunc__` answers. Raises TypeError for arrays of other frameworks."""
+    """Return the result of `__array_ufunc__`. Raises TypeError for arrays of other frameworks."""
     like = _first((tuple(inputs), options.get("out")))
     inputs = [_here(of_python(x), like) for x in inputs]
     for x in inputs:
@@ -89,7 +89,7 @@ def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappi
 
 
 def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What `__array_function__` answers. `like`: the array that NumPy asked."""
+    """Return the result of `__array_function__`. `like`: the array that NumPy asked."""
     module = function.__module__.removeprefix("numpy").lstrip(".")
     name = f"{module}.{function.__name__}".lstrip(".")
     target = _own(name) or _of_standard(FUNCTIONS.get(name, name))
@@ -140,7 +140,7 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
 
 
 def _takes(target: Function, named: Mapping[str, Any]) -> bool:
-    """Whether a function has arguments of these names."""
+    """Return whether a function has parameters of these names."""
     known = _signature(target).parameters
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) or all(k in known for k in named)
 

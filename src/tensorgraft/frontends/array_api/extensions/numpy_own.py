@@ -18,7 +18,7 @@ Axis = int | tuple[int, ...] | None
 
 
 def _flat(x: Array, axis: Axis) -> tuple[Array, Any]:
-    """Without an axis NumPy takes all elements."""
+    """Return the array and axis that NumPy means: all elements where there is no axis."""
     return (xp.reshape(x, (-1,)), 0) if axis is None else (x, axis)
 
 
@@ -118,7 +118,7 @@ def unique(
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
-    """Of NumPy's definition: |a - b| <= atol + rtol |b|; infinities are close to themselves."""
+    """Return for each element whether |a - b| <= atol + rtol |b|, as NumPy does; infinities are close to themselves."""
     a, b = accepted("fc", a, b)
     close = xp.logical_and(xp.less_equal(xp.abs(xp.subtract(a, b)), atol + rtol * xp.abs(b)), xp.isfinite(b))
     close = xp.logical_or(xp.equal(a, b), close)

@@ -87,7 +87,7 @@ class QuantizedArray(Array):
 
     @property
     def nbytes(self) -> int:
-        """What codes, scales and zero points need, of the whole that this is a view of."""
+        """The bytes of codes, scales and zero points, of the whole that this is a view of."""
         return sum(x.nbytes for x in self._parts())
 
     def _parts(self) -> tuple[Array, ...]:

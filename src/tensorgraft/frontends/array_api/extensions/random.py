@@ -187,9 +187,9 @@ def _order(xp: Backend, key: Any, n: int) -> Any:
 
 
 def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
-    """In [minval, maxval), whose bounds are Python numbers or arrays that broadcast to `shape`; float64 unless
-    `dtype` says otherwise. Raises TypeError for what is no key, and a dtype that is not real floating-point, ValueError
-    for bounds that do not broadcast."""
+    """Return uniform random numbers in [minval, maxval), whose bounds are Python numbers or arrays that broadcast to
+    `shape`; float64 unless `dtype` says otherwise. Raises TypeError for what is no key, and a dtype that is not real
+    floating-point, ValueError for bounds that do not broadcast."""
     extents, resolved = shape_of("uniform", shape), _real("uniform", dtype)
     if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
         return _drawn(_backend("uniform", key), samplers.unit, (key,), extents, resolved)
@@ -197,8 +197,8 @@ def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0,
 
 
 def normal(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Of mean 0 and variance 1, of `shape`; float64 unless `dtype` says otherwise, which may be complex (parts of
-    variance 1/2).
+    """Return normal random numbers of mean 0 and variance 1, of `shape`; float64 unless `dtype` says otherwise, which
+    may be complex (parts of variance 1/2).
 
     Raises TypeError for what is no key, and a dtype that is not floating-point, ValueError for a negative extent.
 
@@ -226,8 +226,8 @@ def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = N
 
 
 def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Of rate 1, of `shape`; float64 unless `dtype` says otherwise. Raises TypeError for what is no key, and a dtype
-    that is not real floating-point, ValueError for a negative extent."""
+    """Return exponential random numbers of rate 1, of `shape`; float64 unless `dtype` says otherwise. Raises TypeError
+    for what is no key, and a dtype that is not real floating-point, ValueError for a negative extent."""
     return _drawn(
         _backend("exponential", key),
         samplers.exponential,
@@ -309,7 +309,7 @@ def _drawn_between(
 
 
 def _drawn(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: Any) -> Array:
-    """What a sampler makes: one program where the backend compiles, unless it is traced already."""
+    """Return what a sampler draws, by one program where the backend compiles, unless it is traced already."""
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):

@@ -201,7 +201,7 @@ def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None
 
 
 def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
-    """Of a 0-d array, whose value need not be known."""
+    """Return an array filled with a 0-d array, whose value need not be known."""
     extents = shape_of("full", shape)
     resolved = value.dtype if dtype is None else checked(dtype)
     if kind(value.dtype) == "c" and kind(resolved) != "c":

@@ -44,7 +44,7 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion leads from one dtype (or that of an array) to another."""
+    """Return whether promotion leads from one dtype (or that of an array) to another."""
     source, target = from_.dtype if isinstance(from_, Array) else checked(from_), checked(to)
     try:
         return promote(source, target) == target
@@ -54,7 +54,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 @dataclass(frozen=True)
 class FloatInfo:
-    """What `finfo` returns; of complex dtypes, of their parts."""
+    """The properties of a floating-point dtype, as `finfo` returns them; of complex dtypes, those of their parts."""
 
     bits: int
     eps: float
@@ -66,7 +66,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntInfo:
-    """What `iinfo` returns."""
+    """The properties of an integer dtype, as `iinfo` returns them."""
 
     bits: int
     max: int
@@ -95,7 +95,7 @@ def iinfo(type: Any, /) -> IntInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: a name of `KINDS`, a dtype, or a tuple of those."""
+    """Return whether a dtype is of a kind: a name of `KINDS`, a dtype, or a tuple of those."""
     resolved = np.dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(resolved, k) for k in kind)

@@ -168,7 +168,7 @@ def _program(xp: Backend, name: str, kernel: Kernel) -> Callable[..., tuple[Any,
 
 
 def _check_broadcast(name: str, *operands: Any) -> None:
-    """Where a backend has raised: say so if the shapes were the reason."""
+    """Raise an error about the shapes if they do not broadcast; called after a backend has raised."""
     arrays = [x for x in operands if isinstance(x, Array)]
     broadcast_shape(name, arrays, [x.shape for x in arrays])
 

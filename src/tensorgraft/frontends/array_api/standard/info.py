@@ -39,7 +39,7 @@ class Info:
 
 
 def __array_namespace_info__() -> Info:
-    """What the namespace can do (`capabilities()`), its devices, and the dtypes, default ones too, of each."""
+    """Return what the namespace can do (`capabilities()`), its devices, and the dtypes, default ones too, of each."""
     return Info()
 
 

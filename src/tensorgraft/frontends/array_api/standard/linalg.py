@@ -245,12 +245,12 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 
 def _greatest(xp: Backend, size: Any, **options: Any) -> Any:
-    """Of absolute values: 0 of none."""
+    """Return the maximum of absolute values: 0 of none."""
     return xp.max(size, **options) if xp.size(size) else xp.sum(size, **options)
 
 
 def _vector_norm(xp: Backend, size: Any, axes: tuple[int, ...], keepdims: bool, ord: Any) -> Any:
-    """Of absolute values, which are real."""
+    """Return the vector norm of order `ord` of absolute values, which are real."""
     options: dict[str, Any] = {"axis": axes, "keepdims": keepdims}
     if ord == math.inf:
         return _greatest(xp, size, **options)

@@ -134,7 +134,7 @@ def _round(self: Array, ndigits: int | None = None) -> Array:
 
 
 def _contains(self: Array, value: Any, /) -> bool:
-    """Whether some element equals the value, as in NumPy and PyTorch."""
+    """Return whether some element equals the value, as in NumPy and PyTorch."""
     equal = self == value
     return bool(utility.any(equal)) if isinstance(equal, Array) else equal
 

@@ -78,7 +78,7 @@ def unique_values(x: Array, /) -> Array:
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
-    """Whether each element of `x1` is in `x2` (is not, if `invert`); NaN is in nothing."""
+    """Return for each element of `x1` whether it is in `x2` (is not, if `invert`); NaN is in nothing."""
     x1, x2 = of_python(x1), of_python(x2)
     xp = backend_of("isin", x1, x2)
     dtype = dtype_of_call("isin", (x1, x2))

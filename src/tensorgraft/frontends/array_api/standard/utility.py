@@ -20,12 +20,12 @@ def _truth(name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
 
 
 def all(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Whether every element is true: not equal to zero."""
+    """Return whether every element is true: not equal to zero."""
     return _truth("all", x, axis, keepdims)
 
 
 def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Whether some element is true: not equal to zero."""
+    """Return whether some element is true: not equal to zero."""
     return _truth("any", x, axis, keepdims)
 
 

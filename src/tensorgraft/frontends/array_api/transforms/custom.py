@@ -40,7 +40,7 @@ class Closed:
 
     @property
     def arrays(self) -> list[Array]:
-        """Those of the arguments, then the cells'."""
+        """The arrays of the arguments, then those of the cells."""
         return [self.leaves[i] for i in self.places] + [Array(cell) for cell in self.cells]
 
     @contextlib.contextmanager
@@ -282,7 +282,7 @@ def custom_vjp(
 
 
 def _cotangent(g: Any, dtype: Any, xp: Backend) -> Any:
-    """Of a real argument, the real part."""
+    """Return a cotangent in the dtype of its argument: of a real argument, the real part."""
     if dtypes.is_complex(xp.dtype_of(g)) and not dtypes.is_complex(dtype):
         g = xp.real(g)
     return g if xp.dtype_of(g) == dtype else xp.astype(g, dtype)
@@ -329,7 +329,7 @@ def _inside(closed: Closed) -> tuple[Backend, list[Any], list[int]]:
 
 
 def _of_smooth(closed: Closed, values: Sequence[Any], smooth: Sequence[int]) -> Callable[..., tuple[Any, ...]]:
-    """As a function of those arrays alone that have derivatives."""
+    """Return the function of those arrays alone that have derivatives."""
 
     def run(inner: Backend, *some: Any) -> tuple[Any, ...]:
         replaced = dict(zip(smooth, some, strict=True))

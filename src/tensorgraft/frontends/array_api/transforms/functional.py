@@ -77,7 +77,7 @@ class ArrayFunction:
                 if isinstance(x, Array) and x._cell.backend is not inner:
                     capture.take(x._cell)
             self.constants = [None if isinstance(x, Array) else x for x in outputs]
-            # of what has a shape alone: False
+            # False for an abstract array, which has a shape alone
             self.devices = [
                 None if not isinstance(x, Array) else x._cell.backend.name != "abstract" and x.device for x in outputs
             ]
@@ -99,11 +99,11 @@ class ArrayFunction:
             check(self.outer, flag, message)
 
     def rest(self, made_: Sequence[Any]) -> Sequence[Any]:
-        """What was written, of what the transform gave back."""
+        """Return the written arrays among those that the transform gave back."""
         return made_[self.count : len(made_) - len(self.checks)]
 
     def finish(self, made_: Sequence[Any], results: Sequence[Any] | None = None) -> Any:
-        """What `fn` returns, of the arrays that the transform gave back."""
+        """Do the writes, and return what `fn` returns, with the arrays that the transform gave back."""
         xp = self.outer
         rest = self.rest(made_)
         with xp.scope():
@@ -142,7 +142,7 @@ def _put(xp: Backend, cell: Storage, value: Any) -> None:
 
 
 def _spans(args: Sequence[Any]) -> list[range]:
-    """Where the leaves of each argument are among all."""
+    """Return the range of each argument's leaves among all leaves."""
     spans, at = [], 0
     for a in args:
         n = optree.tree_structure(a).num_leaves

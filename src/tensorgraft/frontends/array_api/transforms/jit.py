@@ -317,7 +317,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _mark(x: Any) -> Any:
-    """What of an argument that is no array must not change."""
+    """Return the key of an argument that is no array: a trace serves only calls in which it is the same."""
     if is_input(x):
         return type(x)
     if is_plain(x):
@@ -335,8 +335,8 @@ def _mark(x: Any) -> Any:
 
 
 def _settle(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:
-    """After a trace: a number that something still holds (an object that was returned, a global) has its value there,
-    which is a look at it."""
+    """Settle the numbers after a trace: one that something still holds (an object that was returned, a global) has its
+    value there, which is a look at it."""
     for use, _ in alive:
         use.capture = None
     if any(not use.looked_at and ref() is not None for use, ref in alive):

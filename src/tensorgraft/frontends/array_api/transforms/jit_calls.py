@@ -39,7 +39,7 @@ class ArrayResult(NamedTuple):
 
 @dataclass
 class ArrayGuards:
-    """What a trace takes for granted of the numbers among the arguments, and of what is around it."""
+    """Guards of a trace: what it takes for granted of the numbers among the arguments, and of what is around it."""
 
     numbers: dict[int, Any]  # those of which the function looked at the value, by their leaf
     bounds: dict[int, tuple[float, float]]  # of those that it did not, where a dtype holds some only
@@ -85,7 +85,7 @@ class ArrayTrace:
         plain = plain and self.template is None and not self.said
         self._ran = False
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
-        # where to look in new storages, if the results are these in their order, and nothing else
+        # geometries of the results in new storages, if the program returns these in their order and nothing else
         self._only = [result.geometry for result in self.results] if in_order else None
 
     def __call__(self, leaves: Sequence[Any]) -> Any:

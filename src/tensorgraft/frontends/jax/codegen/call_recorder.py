@@ -1,4 +1,4 @@
-"""What is seen of a program while JAX traces it: which modules are called, and what its variables are called.
+"""A watch over a program while JAX traces it: the modules that it calls, and the names of its variables.
 
 JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`)
 with a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at,
@@ -33,7 +33,7 @@ _HALF = ("equinox", "flax", "haiku")
 
 @dataclass
 class CallWatch(ProgramWatch):
-    """What was seen."""
+    """The calls of modules and the names of variables that were seen while JAX traced a program."""
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class CallWatch(ProgramWatch):
 
 @functools.cache
 def is_users(path: str) -> bool:
-    """Whether a file is a program's, or has layers of a library, rather than machinery."""
+    """Return whether a file is a program's, or has layers of a library, rather than machinery."""
     if path.startswith(_STANDARD[1]) or path == "<string>":
         return False
     _, of_packages, rest = path.rpartition("/site-packages/")
@@ -102,7 +102,7 @@ def scopes(stack: Any) -> tuple[tuple[int, ...], bool]:
 
 
 def first_sentence(doc: str | None, name: str = "") -> str:
-    """Of a docstring; of one that a dataclass made, nothing."""
+    """Return the first sentence of a docstring; an empty one for a docstring that a dataclass made."""
     if not doc or doc.startswith(f"{name}("):
         return ""
     said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())

@@ -50,7 +50,7 @@ def watched(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iter
 
 
 def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[Any, str]) -> None:
-    """While the program is traced, the class's `__call__` notes that it is called."""
+    """Make the class's `__call__` note its calls, while the program is traced."""
     own = cls.__dict__.get("__call__")
     if own is None:
         return

@@ -109,7 +109,7 @@ class FunctionProgram:
 
 
 class _Place(int):
-    """Of an array among the results: a program may return numbers, too."""
+    """The place of an array among the results: a program may return numbers, too."""
 
 
 def _is_inexact(x: Any) -> bool:

@@ -27,7 +27,7 @@ from tensorgraft.hub.recorded.block import Tree, Var
 
 Array = Any
 
-# What people call the argument that holds a model's arrays
+# Usual names of the argument that holds a model's arrays
 PARAMETERS = frozenset(
     {"params", "parameters", "variables", "weights", "model", "module", "net", "network", "state_dict"}
 )
@@ -36,7 +36,8 @@ _fresh = jax.make_user_context(None)  # so that no trace from before, which know
 
 @dataclass
 class _Inputs:
-    """What the flat function takes, and what becomes of it in the trace."""
+    """Inputs of the flat function: their values, their variables in the trace, and the names of those that models
+    hold."""
 
     values: list[Any] = field(default_factory=list)
     vars: list[Var] = field(default_factory=list)
@@ -73,7 +74,7 @@ def variable(value: Any) -> Var:
 
 
 def host(x: Any) -> np.ndarray:
-    """Its values; of keys their data."""
+    """Return the values of an array as NumPy's; of keys their data."""
     return np.asarray(jax.random.key_data(x) if is_key_dtype(x.dtype) else x)
 
 
@@ -82,7 +83,7 @@ def is_array(x: Any) -> bool:
 
 
 def _is_result(x: Any) -> bool:
-    """Whether a result has a dtype; numbers of Python have none."""
+    """Return whether a result has a dtype; numbers of Python have none."""
     return isinstance(x, jax.core.Tracer) or is_array(x) or (isinstance(x, np.generic) and x.dtype.kind not in "SU")
 
 
@@ -218,7 +219,7 @@ def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
 
 
 class _Slot:
-    """In the place of an array: which of the inputs, or of the results, it is."""
+    """A placeholder for an array: the number of the input, or of the result, that it is."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -449,7 +450,7 @@ def _if_held(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _has_arrays(value: Any, depth: int = 4) -> bool:
-    """Whether a container of the usual kinds, with names for keys, has arrays in it."""
+    """Return whether a container of the usual kinds, with names for keys, has arrays in it."""
     if isinstance(value, dict):
         return all(isinstance(k, str) for k in value) and _has_arrays(list(value.values()), depth)
     if not isinstance(value, list | tuple) or not depth:

@@ -185,7 +185,8 @@ def _is_of_user(equation: Any) -> bool:
 
 
 def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
-    """Whether a custom derivative is not that of the function itself, at a point; None where that is not known."""
+    """Return whether a custom derivative differs, at a point, from that of the function itself; None where that is not
+    known."""
     smooth = [i for i, a in enumerate(equation.invars) if jax.numpy.issubdtype(a.aval.dtype, np.floating)]
     rng = np.random.default_rng(0)
     point = [
@@ -216,7 +217,7 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
 
 
 def _folds(equation: Any) -> bool:
-    """What is computed of constants is a constant, unless it is made to a size."""
+    """Return whether an equation of constants is folded into a constant: not if it makes an array of a given size."""
     return bool(equation.invars) and (
         equation.primitive.name not in ("broadcast_in_dim", "iota") or not equation.outvars[0].aval.shape
     )

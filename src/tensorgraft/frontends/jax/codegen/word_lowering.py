@@ -1,4 +1,5 @@
-"""What people call a primitive or a function of `jax.numpy`: recorded so, where its rule would be many steps."""
+"""Primitives and functions of `jax.numpy` that are recorded by their usual names, where their rules would be many
+steps."""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
     if isinstance(x, Keys) or numbers.operand_batching_dims:
         return None
     sizes = tuple(equation.params["slice_sizes"])
-    # a window that is all of an axis stays there
+    # a window that covers a whole axis cannot move along it
     starts = [a for a in numbers.start_index_map if sizes[a] != x.shape[a]]
     if x.ndim and not starts and len(numbers.start_index_map) == 1:
         starts = list(numbers.start_index_map)
@@ -255,7 +256,7 @@ def normal(xp: Any, equation: Any, key: Any) -> Any:
 
 
 def _on_data(name: str, rank: Callable[[dict[str, Any], int], dict[str, Any]]) -> None:
-    """What moves whole keys moves them in their data, which has an axis more."""
+    """Record a primitive that moves whole keys as one that moves their data, which has an axis more."""
     rule = RULES[name].fn
 
     @primitive(name)
@@ -295,7 +296,7 @@ def check(xp: Any, equation: Any, which: Any, *operands: Any) -> Any:
 
 
 def _message(jaxpr: core.Jaxpr) -> str | None:
-    """What a branch of `error_if` says when it raises; None for what is none."""
+    """Return the message that a branch of `error_if` raises; None for any other branch."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pure_callback":
             fn: Any = getattr(equation.params["callback"], "callback_func", None)

@@ -204,7 +204,7 @@ def _place(tensors: Sequence[Tensor], name: str) -> Slot | None:
 
 
 def _into_jax(t: Tensor) -> Array:
-    """In the user's configuration of JAX, which by default has no 64-bit types."""
+    """Return a tensor as an array in the user's configuration of JAX, which by default has no 64-bit types."""
     t = t.detach()
     if t.device.type == TYPE:
         cell = cell_of(t)

@@ -80,7 +80,7 @@ class AmongTensors(Grafted):
             return super()._shape(array)
         return tuple([str(n) if isinstance(n, torch.SymInt) else n for n in array.shape])
 
-    # what Dynamo asks of a constant
+    # Dynamo asks constants for these
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -97,7 +97,7 @@ class AmongTensors(Grafted):
         return self._bridged
 
     def __prepare_scriptable__(self) -> NoReturn:
-        """What `torch.jit.script` asks for."""
+        """Raise NotImplementedError for `torch.jit.script`, which asks for this method."""
         raise NotImplementedError(
             f"torch.jit.script compiles Python source, and {self.name} is a JAX function: use torch.compile,"
             " torch.export.export or torch.jit.trace"

@@ -75,7 +75,7 @@ def debug_print(xp: Backend, *operands: Array, **params: Any) -> list[Array]:
 
 @functools.cache
 def _printing() -> Callable[..., Any]:
-    """What `jax.debug.print` calls on the host."""
+    """Return the function that `jax.debug.print` calls on the host."""
     return jax.make_jaxpr(lambda: jax.debug.print(""))().eqns[0].primitive.impl
 
 

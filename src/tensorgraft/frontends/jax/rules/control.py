@@ -142,7 +142,7 @@ def tie(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 
 @rule("create_token", "after_all")
 def token(xp: Backend, *operands: Array, **_: Any) -> Array:
-    """What orders effects; here they are in order."""
+    """Return a token, which orders effects in JAX; it is empty, since effects are in order here."""
     return xp.zeros((0,), dtypes.bool_)
 
 
@@ -153,7 +153,7 @@ def nothing(xp: Backend, *operands: Array, **_: Any) -> list[Array]:
 
 @rule("platform_index")
 def platform_index(xp: Backend, *, platforms: Sequence[tuple[str, ...] | None], **_: Any) -> Array:
-    """Which branch is for the platform: that for the CPU, whose primitives every backend has."""
+    """Return the index of the branch for the platform: that for the CPU, whose primitives every backend has."""
     index = next(i for i, names in enumerate(platforms) if names is None or "cpu" in names)
     return xp.full((), index, dtypes.int32)
 

@@ -26,7 +26,7 @@ def _is_complex(xp: Backend, x: Array) -> bool:
 
 
 def _is_before(xp: Backend, x: Array, y: Array) -> Array:
-    """Of complex numbers: lexicographically."""
+    """Return whether `x` is before `y`, complex numbers in lexicographic order."""
     real, other = xp.real(x), xp.real(y)
     tied = xp.logical_and(xp.equal(real, other), xp.less(xp.imag(x), xp.imag(y)))
     return xp.logical_or(xp.less(real, other), tied)
@@ -101,7 +101,7 @@ def rem(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 
 @rule("integer_pow")
 def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
-    """By squaring, as JAX does."""
+    """Raise to an integer power by squaring, as JAX does."""
     if y == 0:
         return xp.ones_like(x)
     if y < 0:
@@ -154,7 +154,7 @@ def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
 
 @rule("digamma")
 def digamma(xp: Backend, x: Array, **_: Any) -> Array:
-    """At zeros the hub has PyTorch's infinity of the other sign."""
+    """Compute digamma with JAX's value at zeros, where the hub has PyTorch's infinity of the other sign."""
     return xp.where(xp.equal(x, 0), releases.DIGAMMA_OF_ZERO, xp.digamma(x))
 
 
@@ -194,7 +194,7 @@ def convert_element_type(xp: Backend, x: Array, *, new_dtype: Any, **_: Any) -> 
 
 @rule("mul")
 def multiply(xp: Backend, x: Array, y: Array, *, out_dtype: Any = None, **_: Any) -> Array:
-    """With `out_dtype` (since JAX 0.11) in that dtype."""
+    """Multiply, in the dtype `out_dtype` where it is given (since JAX 0.11)."""
     if out_dtype is not None:
         x, y = (convert_element_type(xp, operand, new_dtype=out_dtype) for operand in (x, y))
     return xp.multiply(x, y)

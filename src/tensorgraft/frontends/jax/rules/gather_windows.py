@@ -1,4 +1,5 @@
-"""Where a gather or a scatter looks (StableHLO, `gather` and `scatter`): one window of the operand for every index.
+"""Places that a gather or a scatter looks at (StableHLO, `gather` and `scatter`): one window of the operand for every
+index.
 
 An axis of the operand is either **whole** in every window, or the windows begin somewhere on it. Of the latter, a
 window has one place (a point) or several (a span); a batching axis is a point that goes along with an axis of the
@@ -73,7 +74,7 @@ class Places:
         return positions
 
     def corner(self, xp: Backend) -> list[Array]:
-        """Where the only window begins, one 0-d array an axis."""
+        """Return where the only window begins, one 0-d array an axis."""
         zero = xp.zeros((), dtypes.int64)
         return [xp.reshape(self.starts[a], ()) if a in self.starts else zero for a in range(len(self.shape))]
 

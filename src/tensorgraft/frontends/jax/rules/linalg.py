@@ -155,7 +155,7 @@ def _subset(xp: Backend, x: Array, axis: int, subset: Sequence[int] | None) -> A
 def eigh(
     xp: Backend, x: Array, *, lower: bool, subset_by_index: Sequence[int] | None = None, **_: Any
 ) -> tuple[Array, Array]:
-    """In ascending order, asked for or not."""
+    """Return eigenvectors and eigenvalues in ascending order, asked for or not."""
     values, vectors = xp.eigh(x, lower=lower)
     return _subset(xp, vectors, -1, subset_by_index), _subset(xp, values, -1, subset_by_index)
 

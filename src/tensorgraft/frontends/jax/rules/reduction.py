@@ -29,7 +29,7 @@ def identity(name: str, dtype: np.dtype) -> Any:
 
 
 def is_identity(constant: Any, name: str) -> bool:
-    """Whether a constant is what the reduction of a name starts from."""
+    """Return whether a constant is the identity of the named reduction."""
     if constant is None:
         return False
     value = np.asarray(constant)
@@ -70,7 +70,7 @@ for _name in ("sum", "prod", "max", "min", "and", "or", "xor"):
 def reduce(
     xp: Backend, *operands: Array, jaxpr: Any, dimensions: Ints, out: Any, known: Any, **_: Any
 ) -> Sequence[Array]:
-    """By any associative function, of several operands together, from initial values."""
+    """Reduce by any associative function, of several operands together, from initial values."""
     half = len(operands) // 2
     arrays, initial = operands[:half], operands[half:]
     shape = tuple(out[0].shape)
@@ -130,7 +130,7 @@ for _name in ("sum", "prod", "max", "min"):
 
 
 def _cumlogsumexp(xp: Backend, x: Array, axis: int) -> Array:
-    """Of complex numbers the imaginary part is in [-pi, pi)."""
+    """Return the cumulative logsumexp; of complex numbers the imaginary part is in [-pi, pi)."""
     out = xp.cumlogsumexp(x, axis)
     if not dtypes.is_complex(xp.dtype_of(x)):
         return out

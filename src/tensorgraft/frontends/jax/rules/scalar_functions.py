@@ -67,7 +67,7 @@ class ScalarFunction:
             return evaluation.plan(jax.make_jaxpr(fn)(*specs))
 
     def combine(self, xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
-        """As `folding.Combine`."""
+        """Combine two elements, as a `folding.Combine`."""
         return self(xp, *a, *b)
 
 
@@ -77,5 +77,5 @@ def _of(jaxpr: Any) -> ScalarFunction:
 
 
 def scalar_function(jaxpr: Any, constants: Sequence[Any] = ()) -> ScalarFunction:
-    """Of a closed jaxpr, or of a jaxpr and its constants."""
+    """Return the function of a closed jaxpr, or of a jaxpr and its constants."""
     return ScalarFunction(releases.closed(jaxpr, constants)) if constants else _of(jaxpr)

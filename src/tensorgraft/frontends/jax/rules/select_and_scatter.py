@@ -23,7 +23,8 @@ _MODES = {"sum": "add", "prod": "multiply", "max": "max", "min": "min"}
 
 
 def _by_comparison(name: str) -> Combine:
-    """Of two elements the first where it is `ge` or `le` the second; other operands come with them."""
+    """Return a function that selects, of two elements, the first where it is `ge` or `le` the second, and other
+    operands along with it."""
 
     def combine(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
         first = (xp.greater_equal if name == "ge" else xp.less_equal)(a[0], b[0])
@@ -41,12 +42,12 @@ def _by_function(select: ScalarFunction) -> Combine:
 
 
 def _extreme(select_prim: Any, dtype: np.dtype) -> Any:
-    """What is never selected but among its equals."""
+    """Return the value that `select_prim` never selects, except among its equals."""
     return identity("max" if select_prim.name == "ge" else "min", dtype)
 
 
 def _positions(xp: Backend, x: Array, combine: Combine, window: Ints, strides: Ints) -> Array:
-    """For every window, where in the flat array its chosen element is: 1-d."""
+    """Return the place in the flat array of the element that each window chooses: 1-d."""
     shape = xp.shape(x)
     at = xp.reshape(xp.iota(math.prod(shape), dtypes.int64), shape)
     chosen = folded_windows(xp, [x, at], combine, window, strides, (1,) * len(window))[1]
@@ -125,7 +126,8 @@ def select_and_scatter(
     padding: Pads,
     **_: Any,
 ) -> Array:
-    """By any two functions (StableHLO, `select_and_scatter`). Borders are not selected, as XLA does it."""
+    """Select and scatter by any two functions (StableHLO, `select_and_scatter`). Borders are not selected, as XLA does
+    it."""
     shape, dtype = xp.shape(operand), xp.dtype_of(operand)
     ones = (1,) * len(shape)
     padded = spread(xp, operand, 0, padding, ones)

@@ -16,7 +16,7 @@ Array = Any
 
 @rule("sort")
 def sort(xp: Backend, *operands: Array, dimension: int, num_keys: int, **_: Any) -> Sequence[Array]:
-    """By the first operands; complex numbers by their real, then by their imaginary parts. Always stable; zeros of
+    """Sort by the first operands; complex numbers by their real, then by their imaginary parts. Always stable; zeros of
     both signs are equal, and NaN is last, as for JAX."""
     keys = operands[:num_keys]
     if not any(dtypes.is_complex(xp.dtype_of(k)) for k in keys):

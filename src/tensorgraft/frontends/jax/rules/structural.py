@@ -118,7 +118,8 @@ def slice_(xp: Backend, x: Array, *, start_indices: Ints, limit_indices: Ints, s
 
 
 def _corner(start: Sequence[Any], sizes: Ints, shape: Ints) -> tuple[int, ...] | None:
-    """Where a window begins on which it has a choice, if that is constant."""
+    """Return where a window begins, clamped, on the axes on which it has a choice (0 on others); None if that is not
+    constant."""
     free = [size != n for size, n in zip(sizes, shape, strict=True)]
     if any(at is None and f for at, f in zip(start, free, strict=True)):
         return None

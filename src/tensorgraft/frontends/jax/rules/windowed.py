@@ -169,7 +169,8 @@ def reduce_window(
     known: Any,
     **_: Any,
 ) -> Sequence[Array]:
-    """By any function. Every window starts from the initial values; gaps and borders are passed over, as XLA does."""
+    """Reduce windows by any function. Every window starts from the initial values; gaps and borders are passed over, as
+    XLA does."""
     half = len(operands) // 2
     arrays, initial = operands[:half], operands[half:]
     shape = tuple(out[0].shape)

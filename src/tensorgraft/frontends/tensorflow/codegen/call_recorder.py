@@ -1,5 +1,5 @@
-"""What is seen of a program while TensorFlow traces it: which layers and functions are called, and what its variables
-are called.
+"""Observation of a program while TensorFlow traces it: which layers and functions are called, and the names of its
+variables.
 
 A call is a range of the operations of a graph: those that are made while it goes on.
 """
@@ -42,7 +42,7 @@ class TensorKey:
 
 @dataclass
 class GraphWatch(ProgramWatch):
-    """What was seen."""
+    """The calls and names that were observed."""
 
     ranges: dict[Any, list[tuple[int, int, int]]] = field(default_factory=dict)  # graph -> (first, end, number)
     _functions: dict[int, Any] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def _is_of_library(fn: Any) -> bool:
 
 @functools.cache
 def is_users(path: str) -> bool:
-    """Whether a file is a program's. Autograph writes files of its own, in which names are the program's."""
+    """Return whether a file is the user's. Autograph writes files of its own, in which names are the program's."""
     if "__autograph_generated_file" in path:
         return True
     _, of_packages, rest = path.rpartition("/site-packages")
@@ -191,7 +191,8 @@ def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def first_sentence(cls: type) -> str:
-    """Of a class of the user's; those of libraries say how they are made."""
+    """Return the first sentence of a user's class's docstring; "" for libraries, whose docstrings say how to make
+    one."""
     doc = cls.__dict__.get("__doc__")
     if not doc or cls.__module__.startswith(("keras.", "tf_keras.", "tensorflow.")):
         return ""

@@ -19,8 +19,8 @@ from tensorgraft.frontends.tensorflow.models import is_model
 
 @dataclass
 class ProgramVariables:
-    """What a program has: variables by name, paths of modules by `id`, classes of modules that are called, and of each
-    path its class."""
+    """The variables of a program by name, the paths of its modules by `id`, the classes of modules that are called, and
+    the class of each path."""
 
     variables: dict[str, Any] = field(default_factory=dict)
     paths: dict[int, str] = field(default_factory=dict)
@@ -37,7 +37,8 @@ class ProgramVariables:
 
 
 def held_by(program: Any) -> ProgramVariables:
-    """What is reached from a function or a model. Of several models names begin with what they are called."""
+    """Collect variables and modules reached from a function or a model. With several models, names begin with
+    theirs."""
     held = ProgramVariables()
     roots = [("", program)] if is_model(program) else list(_around(program))
     roots = [(name, x) for k, (name, x) in enumerate(roots) if all(x is not y for _, y in roots[:k])]
@@ -94,7 +95,7 @@ def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
             held.containers.setdefault(inner, kind)
         if value is not None:
             _add_layer(held, inner, value)
-    for v in layer.variables:  # of what is left those of its own
+    for v in layer.variables:  # of the remaining variables, its own
         held.add(f"{path}.{v.name.removesuffix(':0').rpartition('/')[2]}".strip("."), v)
 
 
@@ -116,7 +117,7 @@ def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
                 yield from one(f"{name}.{k}", y)
 
     own = type(layer).__module__.startswith(("keras.", "tf_keras."))
-    for name, x in [] if own else list(vars(layer).items()):  # of its classes names are those of layers
+    for name, x in [] if own else list(vars(layer).items()):  # Keras' own classes use the names of layers
         if not name.startswith("_"):
             yield from one(name, x)
     inner: Any = getattr(layer, "layers", None) or getattr(layer, "_layers", ())

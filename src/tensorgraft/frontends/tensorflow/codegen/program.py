@@ -211,7 +211,7 @@ class _Tracing:
 
 
 class _Slot:
-    """In the place of a tensor: which of the results it is."""
+    """A stand-in for a tensor, with the number of the result that it is."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -253,7 +253,7 @@ def _library_layers() -> set[str]:
 
 
 def _results(tree: Any) -> Any:
-    """What a program returns, named tuples as tuples."""
+    """Return the results of a program, named tuples as tuples."""
     return mapped(lambda x: x, tree)
 
 
@@ -271,7 +271,7 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def mapped_tree(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """As `mapped`, of containers of their own kinds."""
+    """Map `fn` over a tree, as `mapped` does, keeping the types of containers."""
     return tf.nest.map_structure(fn, tree)
 
 

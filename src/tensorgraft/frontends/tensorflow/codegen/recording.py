@@ -214,11 +214,11 @@ def _key(node: GraphNode, k: int) -> TensorKey | None:
 
 
 def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> Callable[..., Any]:
-    """What records a node."""
+    """Return the function that records a node."""
     plain = _resolved(node, row) if row is not None else None
     where = node.place().rpartition("/")[2]
     word = word_lowering.SAID.get(node.op)
-    seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # which are numbers, where seeds are known
+    seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # numbers, where seeds are known
     folds = row is not None and (row.folds or seeded) and _folds(node)
     count = len(node.inputs)
     asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY for i in places

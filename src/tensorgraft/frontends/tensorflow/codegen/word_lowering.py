@@ -1,4 +1,4 @@
-"""What people call an operation of TensorFlow: recorded so, where its rule would be many steps."""
+"""Common names of TensorFlow operations: recorded under these, where their rules would be many steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tensorgraft.frontends.tensorflow.rules.neural.convolution import pads
 from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub import dtypes
 
-Said = Callable[..., Any]  # (recorder, node, *operands) -> a result, several, or None: it is not said so
+Said = Callable[..., Any]  # (recorder, node, *operands) -> a result, several, or None: recorded by its rule instead
 SAID: dict[str, Said] = {}
 # arrays that are made to a size: their values are known, and their steps are kept
 MAKERS = frozenset({"Range", "Fill", "LinSpace", "BroadcastTo", "Tile", "ZerosLike", "OnesLike", "MatrixBandPart"})

@@ -47,7 +47,8 @@ class LeftToTensorFlow(Exception):
 
 
 class MixedRun:
-    """What all functions of a process share: the backend, what variables hold there, and what was left to TensorFlow.
+    """The state shared by all functions of a process: the backend, the values of variables there, and what was left to
+    TensorFlow.
 
     Arguments:
         xp: the backend.
@@ -137,7 +138,7 @@ class MixedFunction:
             self.run.left(node.op, reason)
 
     def _reason(self, node: GraphNode) -> str:
-        """Why TensorFlow computes a node; "" where that is its part anyway."""
+        """Return the reason why TensorFlow computes a node; "" where that is its part anyway."""
         if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, *ASKED_OF_TENSORFLOW):
             return ""
         if "Optional" in node.op:
@@ -166,7 +167,7 @@ class MixedFunction:
         return operands
 
     def _functions(self, node: GraphNode) -> list[MixedFunction]:
-        """Those that a call, a branch or a loop has, in the order in which it is asked for."""
+        """Return the functions that a call, a branch or a loop has, in the order in which they are asked for."""
         compiled = self.compiled or is_compiled(node)
         names = [name for name in _FUNCTIONS if name in node.attributes]
         if node.op not in (*CALLS, *BRANCHES, *LOOPS):

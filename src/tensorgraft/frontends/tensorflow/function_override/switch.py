@@ -1,4 +1,4 @@
-"""What TensorFlow calls in the place of its own functions, while a script runs; and what is said of it at the end."""
+"""The replacement of TensorFlow's own calls of functions while a script runs, with counts to report at the end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FunctionSwitch:
         return MixedRun(xp, self._leave, xp.traces and xp.compiles)
 
     def install(self) -> Callable[[], None]:
-        """Returns what undoes it."""
+        """Replace TensorFlow's call of functions, and return a function that undoes it."""
         original = atomic_function.AtomicFunction.call_flat
         switch = self
 
@@ -122,7 +122,7 @@ class FunctionSwitch:
 
 
 def _apart(outputs: list[Any], args: Sequence[Any]) -> list[Any]:
-    """Tensors of their own, as a function of TensorFlow gives: tapes know them by their identity."""
+    """Return tensors of their own, as a function of TensorFlow gives: tapes know them by their identity."""
     seen = {id(x) for x in args}
     for i, tensor in enumerate(outputs):
         if id(tensor) in seen:
@@ -135,7 +135,7 @@ def _apart(outputs: list[Any], args: Sequence[Any]) -> list[Any]:
 
 
 def shown(name: Any) -> str:
-    """A function's name as its user knows it."""
+    """Return a function's name as its user knows it."""
     text = name.decode() if isinstance(name, bytes) else str(name)
     plain = re.sub(r"(_\d+)+$", "", re.sub(r"^(__(inference|forward|backward)_)+", "", text))
     return f"{plain} (derivative)" if "__backward_" in text else plain

@@ -56,7 +56,7 @@ class SessionGraph:
         return tf.function(run, autograph=False)
 
     def spec(self, name: str) -> tf.TensorSpec:
-        """Of a tensor. Raises ValueError where there is none of the name."""
+        """Return the spec of a tensor. Raises ValueError where there is none of the name."""
         try:
             x = self.graph.as_graph_element(name if ":" in name else f"{name}:0", allow_operation=False)
         except (KeyError, ValueError) as error:
@@ -125,7 +125,7 @@ def _widened(x: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def frozen_graph(path: str) -> SessionGraph:
-    """That of a file. Raises ValueError where it is none."""
+    """Read a frozen graph from a file. Raises ValueError where it is none."""
     graph = v1.GraphDef()
     try:
         with open(path, "rb") as file:
@@ -136,7 +136,7 @@ def frozen_graph(path: str) -> SessionGraph:
 
 
 def saved_graph(directory: str, meta: Any) -> SessionGraph:
-    """That of a SavedModel, of the meta graph that is chosen."""
+    """Return the graph of a SavedModel, that of the chosen meta graph."""
     tags = list(meta.meta_info_def.tags)
     loader = loader_impl.SavedModelLoader(directory)
     return SessionGraph(meta.graph_def, lambda session: loader.load(session, tags), _trained(meta))

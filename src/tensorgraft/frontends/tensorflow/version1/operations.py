@@ -1,8 +1,8 @@
-"""What single operations of a TensorFlow 1 graph become in a function of TensorFlow 2.
+"""The translation of single operations of a TensorFlow 1 graph into a function of TensorFlow 2.
 
-Variables by reference are `tf.Variable`s: an operation that writes one is that on resources of the same name
-(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists:
-the list goes where the array's flow goes.
+Variables by reference are `tf.Variable`s: an operation that writes one becomes the one on resources of the same name
+(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists,
+which go where the array's flow goes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tensorgraft.frontends.tensorflow.version1.structure import Tensor, tensor
 
 
 class Holder(Protocol):
-    """What has the state of a graph: a session, usually."""
+    """The holder of a graph's state: a session, usually."""
 
     graph: tf.Graph
 
@@ -50,7 +50,7 @@ class ArrayHandle:
 
 
 def value_of(x: Any) -> tf.Tensor:
-    """What an operation sees that takes a value."""
+    """Return the tensor for an operation that takes a value. Raises UnsupportedOperationError for a TensorArray."""
     if isinstance(x, Reference):
         return x.variable.read_value()
     if isinstance(x, ArrayHandle):
@@ -238,5 +238,5 @@ _ARRAYS: dict[str, Callable[..., Sequence[Any]]] = {
 }
 
 
-# what is traced as something else; with what `on_resources` says of
+# operations that are traced as others, beside those that `on_resources` renames
 RAISED = frozenset([*_SPECIAL, *_ARRAYS])

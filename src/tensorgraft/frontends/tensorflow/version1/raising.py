@@ -11,7 +11,7 @@ from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations, value_of
 from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, after_those_before, kind
 
-# how much of the shapes of a loop's variables is held to: all, the number of axes, nothing
+# what a loop's variables have to keep of their shapes: all, the number of axes, nothing
 _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
     lambda shape: shape,
     lambda shape: tf.TensorShape([None] * shape.rank if shape.rank is not None else None),
@@ -71,7 +71,7 @@ def _while(operations: SessionOperations, node: Any, operands: list[Any]) -> Seq
 
 
 def _truth(x: Any) -> tf.Tensor:
-    """Of a condition, which may be a number."""
+    """Return the truth of a condition, which may be a number."""
     x = value_of(x)
     if x.dtype == tf.bool and x.shape.rank == 0:
         return x
@@ -112,7 +112,7 @@ class _Scope:
         return t in self._values or (taken is not None and taken in self._values)
 
     def _taken(self, t: Tensor) -> Tensor | None:
-        """In a branch: what a `Switch` takes in from outside."""
+        """Return what a `Switch` takes into this branch from outside; None for other tensors."""
         return self.structure.inputs[t.node][0] if self.branch and self.structure.takes(t, *self.branch) else None
 
     def _value(self, t: Tensor) -> Any:

@@ -28,7 +28,7 @@ NOWHERE: Branches = frozenset()
 def after_those_before(
     name: str, before: Callable[[str], list[str]], done: Container[str], do: Callable[[str], None]
 ) -> None:
-    """`do` what is to be done for a node, once it is `done` for those before it. Iterative: graphs are deep."""
+    """Call `do` for a node once those before it are `done`. Iterative: graphs are deep."""
     stack = [name]
     while stack:
         top = stack[-1]
@@ -42,7 +42,7 @@ def after_those_before(
 
 
 def tensor(name: str) -> Tensor:
-    """Of `name`, `name:1`."""
+    """Return the tensor of `name`, `name:1`."""
     node, _, index = name.partition(":")
     return Tensor(node, int(index or 0))
 
@@ -69,7 +69,7 @@ LOOPS_AND_BRANCHES = (*_FLOW, *(f"Ref{name}" for name in _FLOW), "LoopCond")
 
 
 class FrameStructure:
-    """Of the nodes that some results need."""
+    """The loops and branches among the nodes that some results need."""
 
     def __init__(self, nodes: Mapping[str, Any], results: Iterable[Tensor], fed: Iterable[Tensor]) -> None:
         self.nodes = nodes
@@ -133,11 +133,11 @@ class FrameStructure:
         return next(t.node for t in self.inputs[merge] if kind(self.nodes[t.node]) == "Enter")
 
     def entry(self, merge: str) -> Tensor:
-        """What a variable of a loop begins with."""
+        """Return the initial value of a loop's variable."""
         return self.inputs[self._entry(merge)][0]
 
     def following(self, merge: str) -> Tensor:
-        """What it becomes at the end of a step."""
+        """Return the value of a loop's variable at the end of a step."""
         after = next(t.node for t in self.inputs[merge] if kind(self.nodes[t.node]) == "NextIteration")
         return self.inputs[after][0]
 
@@ -158,13 +158,13 @@ class FrameStructure:
     # ---- branches --------------------------------------------------------------------------------------------------
 
     def predicate(self, t: Tensor) -> Tensor:
-        """The one that decides, through nodes that hand it on."""
+        """Return the predicate that decides, through nodes that pass it on."""
         while t not in self._fed and kind(self.nodes[t.node]) == "Identity":
             t = self.inputs[t.node][0]
         return t
 
     def branches(self, t: Tensor) -> Branches:
-        """Where a value is there."""
+        """Return the branches in which a value exists."""
         if t in self._fed:
             return NOWHERE
         inside = self.branches_of(t.node)
@@ -173,7 +173,7 @@ class FrameStructure:
         return inside
 
     def branches_of(self, name: str) -> Branches:
-        """Where a node runs."""
+        """Return the branches in which a node runs."""
 
         def join(top: str) -> None:
             self._states[top] = self._joined(top)
@@ -229,7 +229,7 @@ class FrameStructure:
         return {}
 
     def _level(self, merge: str) -> int:
-        """How many branchings by the same predicate come before."""
+        """Return the number of branchings by the same predicate that come before."""
         stack = [merge]
         while stack:
             top = stack[-1]

@@ -30,7 +30,7 @@ _GRADIENTLESS = frozenset({"stop_gradient"})
 
 
 class Scope:
-    """What is known while a frame (or the body of a loop) is recorded, and is gone with it."""
+    """The state of the recording of one frame (or of the body of a loop), dropped at its end."""
 
     def __init__(self, frame: Frame | None, calls: list[Any], around: Scope | None) -> None:
         self.frame, self.calls, self.around = frame, calls, around
@@ -119,7 +119,7 @@ class SourceBackend(ProgramBackend):
         around.own.update(v for v in variables(scope.frame.result) if v in scope.own)
 
     def dissolve(self, scope: Scope) -> None:
-        """What was recorded in a frame belongs to the one around it."""
+        """Move what was recorded in a frame into the frame around it."""
         around = self._around(scope)
         at = next(i for i in reversed(range(len(around.calls))) if around.calls[i] is scope.frame)
         around.calls[at : at + 1] = scope.calls
@@ -294,7 +294,7 @@ def _asked_for(x: Var) -> TracedValueError:
 
 
 def _permute(xp: SourceBackend, x: Var, axes: tuple[int, ...]) -> Var | None:
-    """There and back is nothing: PyTorch lays results out in memory as their operands are."""
+    """Cancel a permutation and its inverse: PyTorch lays results out in memory as their operands are."""
     nothing = tuple(range(x.ndim))
     if tuple(axes) == nothing:
         return x
@@ -314,7 +314,7 @@ def _reshape(xp: SourceBackend, x: Var, shape: tuple[int, ...]) -> Var | None:
 
 
 def _unchanged(neutral: Any) -> Callable[..., Var | None]:
-    """What an operation with a number leaves as it is."""
+    """Return a rule that replaces an operation with its neutral number by the other operand."""
 
     def simple(xp: SourceBackend, x: Any, y: Any) -> Var | None:
         for a, b in ((x, y), (y, x)):
@@ -371,7 +371,7 @@ _SIMPLER: dict[str, Callable[..., Any]] = {
 
 
 def _without_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A product's dtype is said where it is not that of its operands."""
+    """Drop the dtype of a product where it is that of its operands."""
     same = {x.dtype for x in args if type(x) is Var}
     plain = tuple(a for a in args if not (isinstance(a, np.dtype) and same == {a}))
     return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or same == {v}))}

@@ -133,8 +133,10 @@ class WordWatch(TorchFunctionMode):
         return out
 
     def refuse_written(self) -> None:
-        """When the program has ended. Raises TracedValueError for a write to what was detached, which writes the tensor
-        itself in PyTorch."""
+        """Refuse writes to what was detached, which in PyTorch write the tensor itself; called when the program ends.
+
+        Raises TracedValueError for such a write.
+        """
         for cell, array, place in self._detached:
             if cell.array is not array:
                 raise TracedValueError(

@@ -29,7 +29,7 @@ def checked() -> str | None:
 
 
 def _is_about_numbers(condition: ast.expr) -> bool:
-    """It asks whether something is finite."""
+    """Say whether a condition asks if something is finite."""
     return any(isinstance(part, ast.Attribute | ast.Name) and _called(part) in _FINITE for part in ast.walk(condition))
 
 

@@ -1,4 +1,4 @@
-"""What is made in a frame and used outside of it though it is not its result: new statistics, entries of a cache."""
+"""Arrays made in a frame and used outside of it without being its result: new statistics, entries of a cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tensorgraft.hub.recorded.block import Var, variables
 
 
 def note_left(root: Frame, more: Iterable[Var]) -> None:
-    """Fill in `left` of each frame."""
+    """Set `left` of each frame: its arrays that are used outside of it, as `more` are, and not its result."""
     home: dict[Var, tuple[Frame, ...]] = {}
     left: dict[Frame, dict[Var, None]] = {}
 

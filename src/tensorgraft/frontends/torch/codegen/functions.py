@@ -19,7 +19,7 @@ Function = torch.autograd.Function
 
 
 class Context:
-    """What `forward` writes to as `ctx`."""
+    """The `ctx` that `forward` writes to."""
 
     saved_tensors: tuple[Any, ...] = ()
 

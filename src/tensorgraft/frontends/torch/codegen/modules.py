@@ -29,7 +29,7 @@ _STATIC = (bool, int, float, complex, str, type(None))
 
 
 class Dropped:
-    """What has no place in a trace: a cache, a configuration."""
+    """The type of DROPPED, which stands for what has no place in a trace: a cache, a configuration."""
 
 
 DROPPED = Dropped()
@@ -78,7 +78,7 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def bound_arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """By the names of the module's signature, in its order."""
+    """Return the arguments by the names of the module's signature, in its order."""
     signature = _signature(type(module).forward)
     bound: dict[str, Any] = {}
     if signature is not None:

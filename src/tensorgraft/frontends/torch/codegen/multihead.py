@@ -17,7 +17,7 @@ Layer = torch.nn.MultiheadAttention
 def is_plain(
     module: torch.nn.Module, query: Any = None, key: Any = None, value: Any = None, *_: Any, **__: Any
 ) -> bool:
-    """It is a layer of PyTorch, with nothing added to keys and values, and called with samples."""
+    """Say whether this is a layer of PyTorch, with nothing added to keys and values, and called with samples."""
     return (
         type(module) is Layer
         and all(isinstance(x, Tensor) and x.dim() == 3 for x in (query, key, value))
@@ -82,7 +82,7 @@ def _projected(module: Layer, query: Tensor, key: Tensor, value: Tensor) -> tupl
 
 
 def _mask(padding: Tensor | None, mask: Tensor | None, heads: int, dtype: torch.dtype) -> Tensor | None:
-    """What is added to the scores (N, H, L, S): minus infinity where a mask of truths says so."""
+    """Return the mask that is added to the scores (N, H, L, S): minus infinity where a boolean mask is True."""
     if mask is not None:
         mask = _added(mask, dtype)
         mask = mask.unflatten(0, (-1, heads)) if mask.dim() == 3 else mask

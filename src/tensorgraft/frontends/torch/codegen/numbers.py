@@ -28,7 +28,7 @@ def normal(shape: Sequence[int]) -> Tensor:
 
 
 def _filled(numbers: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """For operators that write what they draw into their first argument."""
+    """Return a rule for an operator that writes what it draws into its first argument."""
     return lambda x, *args, generator=None: x.copy_(numbers(x.shape, *args))
 
 
@@ -67,7 +67,7 @@ OPERATORS: dict[Any, Callable[..., Tensor]] = {
 
 
 class SameNumbers(TorchDispatchMode):
-    """While it is on random numbers are these. `others`: operators that drew some of their own."""
+    """A dispatch mode in which random numbers are those of this module. `others`: operators that drew their own."""
 
     def __init__(self) -> None:
         super().__init__()

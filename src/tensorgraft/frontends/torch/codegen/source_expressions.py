@@ -1,4 +1,4 @@
-"""What the user's program calls a result, and where: by the expression that Python is evaluating, and its statement."""
+"""Names that the user's program gives to results, and their places, found by the expression that Python evaluates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _known: dict[tuple[CodeType, int, bool], Spot] = {}
 
 
 def spot() -> Spot:
-    """That of the current call. Names are those of a call that the user's own code makes, not a layer of PyTorch."""
+    """Return the spot of the current call, with names only if the user's own code makes it, not a layer of PyTorch."""
     frame: FrameType | None = sys._getframe(1)
     within, names = False, None
     while frame is not None and in_library(frame.f_code.co_filename):
@@ -54,12 +54,12 @@ def _spot(frame: FrameType, within: bool) -> Spot:
 
 
 def spot_of_call() -> Spot:
-    """That of a call of a module."""
+    """Return the spot of a call of a module."""
     return spot_of(sys._getframe(1))
 
 
 def spot_of(frame: FrameType | None) -> Spot:
-    """That of a call of a function, in the program's frame from `frame` outwards."""
+    """Return the spot of a call of a function, in the first of the program's frames from `frame` outwards."""
     while frame is not None and in_library(frame.f_code.co_filename):
         if frame.f_code.co_filename == _TRACING:
             return NOWHERE
@@ -68,7 +68,7 @@ def spot_of(frame: FrameType | None) -> Spot:
 
 
 def _names(node: ast.AST | None) -> tuple[str, ...]:
-    """The targets of the assignment whose whole right side the expression is."""
+    """Return the targets of the assignment whose whole right-hand side the expression is."""
     if node is None:
         return ()
     parent = getattr(node, "parent", None)

@@ -42,7 +42,7 @@ Tensor = torch.Tensor
 
 
 class KnownValues:
-    """What may be asked for: what depends on constants and sizes alone, and what is only checked."""
+    """The values that a module may ask for: those that depend on constants and sizes alone, or are only checked."""
 
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
         recording = xp.here
@@ -58,7 +58,7 @@ MOST = 1024  # elements of a buffer that is written as a constant
 
 
 class SourceCapture(PureCapture):
-    """What a module may do while it is recorded: as in a pure function, with a key for its random numbers."""
+    """The capture of a module that is recorded: that of a pure function, with a key for its random numbers."""
 
     def __init__(self, xp: SourceBackend) -> None:
         super().__init__(xp, None, "a key")

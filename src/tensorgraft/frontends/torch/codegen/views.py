@@ -109,7 +109,7 @@ def _is_basic(i: Any) -> bool:
 
 
 def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Without what says nothing: bounds at the ends, `:` and `...` behind."""
+    """Drop what says nothing from an index: bounds at the ends, `:` and `...` behind."""
     ahead = index[: index.index(Ellipsis)] if Ellipsis in index else index
     behind = len([i for i in index if i is not None and i is not Ellipsis]) - len([i for i in ahead if i is not None])
     axis, out = 0, []

@@ -1,4 +1,4 @@
-"""What a trace by `tg.jit` has found, put together as a program that later calls run."""
+"""Assembly of what a trace by `tg.jit` has found into a program that later calls run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def assemble(
     find_of |= slots.finds
 
     def source(cell: Storage) -> Source:
-        """How to find at a later call what this storage was at the traced one."""
+        """Return the source from which a later call takes what this storage was at the traced one."""
         if isinstance(cell, QuantizedPart):
             i = argument_of.get(id(cell.owner))
             return Source(cell) if i is None else Source(find=_part_of(i, cell))
@@ -221,7 +221,7 @@ def _cell_of(t: Tensor) -> Storage:
 
 
 def _part_of(i: int, part: QuantizedPart) -> Callable[[Sequence[Any]], Storage]:
-    """Of a quantised argument."""
+    """Return a function that finds this part of a quantised argument."""
     return lambda leaves: QuantizedPart(cell_of(leaves[i]), part.number, part.kind)
 
 

@@ -119,7 +119,7 @@ class Capture:
 
     @property
     def idle(self) -> bool:
-        """Nothing of the device has been used."""
+        """Say whether nothing of the device has been used."""
         return not (self.on_device or self.touched or self.born or self.draws)
 
     # ---- storages -------------------------------------------------------------------------------------------------
@@ -270,11 +270,11 @@ class Capture:
         return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, ahead], axis=0)
 
     def advances(self) -> list[tuple[RandomState, int]]:
-        """How many numbers each random state has drawn."""
+        """Return each random state with the number of draws from it."""
         return [(source, n) for source, words, n in self.draws.values() if words is self.bases.get(id(source))]
 
     def mark_draws(self, source: RandomState) -> int:
-        """What stands for the offset that a random state has reached, for `rewind_draws`."""
+        """Return a token for the offset that a random state has reached, to be given to `rewind_draws`."""
         held = self.draws.get(id(source))
         token = next(_tokens)
         self.marks[token] = Mark(source, None, 0) if held is None else Mark(*held)
@@ -305,8 +305,8 @@ class Capture:
         return self.feed(lambda: RandomState(seed=seed_from(generator)).words(), np.zeros(4, np.uint32))
 
     def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
-        """What goes into the program for a tensor of the host: what the function itself makes of nothing else is a
-        constant, anything else is fed at every call."""
+        """Return what goes into the program for a tensor of the host: a constant if the function makes the tensor of
+        nothing else, otherwise an input that is fed at every call."""
         known = self.fed_tensors.get(id(t))
         live = known[1] if known is not None else None if self.host is None else self.host.inside_kernel(t)
         if live is None:
@@ -318,7 +318,7 @@ class Capture:
     # ---- gradients ------------------------------------------------------------------------------------------------
 
     def note_leaves(self, roots: Sequence[Any]) -> None:
-        """Before a backward pass: remember the leaves that it reaches, and the gradients that they have."""
+        """Remember, before a backward pass, the leaves that it reaches and the gradients that they have."""
         for leaf in _leaves_of(roots):
             self.note_gradient(leaf)
             if id(leaf) in self.cut:
@@ -337,7 +337,7 @@ class Capture:
             self.leaves[id(tensor)] = GradientLeaf(tensor, reset)
 
     def forget_leaves(self) -> None:
-        """When the function has ended: leaves that were made inside are gone."""
+        """Drop the leaves that were made inside the function, which are gone when it has ended."""
         self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.alive}
 
 

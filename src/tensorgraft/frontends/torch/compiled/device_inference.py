@@ -1,4 +1,4 @@
-"""On which device a function computes that `tg.jit` is to compile: found out from its arguments and what it reaches,
+"""The device on which a function that `tg.jit` is to compile computes, found from its arguments and what it reaches,
 before it runs."""
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _DEVICE = re.compile(rf"({TYPE}|cuda)(:\d+)?")
 
 
 class Home(NamedTuple):
-    """Where a function computes."""
+    """The backend on which a function computes."""
 
     backend: Backend | None  # None: on the CPU's own tensors
     sure: bool = True  # it has tensors of the device
 
 
 def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) -> Home:
-    """`near`: what the function reaches at once. The device of the first tensor that is on one; else one that the
-    function names, if it does; the CPU, if it has tensors there; else the default device."""
+    """Return the device of the first tensor that is on one; else one that the function names, if it does; the CPU, if
+    it has tensors there; else the default device. `near`: what the function reaches at once."""
     for value in (*leaves, *near):
         for t in value.parameters() if isinstance(value, torch.nn.Module) else (value,):
             if isinstance(t, torch.Tensor) and t.device.type == TYPE:

@@ -1,4 +1,4 @@
-"""What a trace takes for granted: the key under which it is found again, and guards that are asked before each use.
+"""The assumptions of a trace: the key under which it is found again, and guards that are checked before each use.
 
 Guards compare many things at once, by identity, so that a call costs little more for a model of many parts.
 """
@@ -79,7 +79,7 @@ _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_
 
 
 def modes() -> tuple[Any, ...]:
-    """Modes of PyTorch, and settings of all frameworks: others trace again."""
+    """Return the modes of PyTorch and the settings of all frameworks; a function is traced again for others."""
     cast = _autocast() and torch.is_autocast_enabled(TYPE)
     return (
         _grad(),
@@ -92,7 +92,7 @@ def modes() -> tuple[Any, ...]:
 
 
 def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """Modes of PyTorch, and the Python values that the function reaches: others trace again."""
+    """Return the modes of PyTorch and the Python values that the function reaches; it is traced again for others."""
     return *modes(), keys_of(Reached(fn).now())
 
 
@@ -151,7 +151,7 @@ class Guards:
         return not self.host or all(guard.hold(leaves) for guard in self.host)
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
-        """What does not hold any more, in words. `names`: the program's, of objects by their id."""
+        """Describe the first guard that no longer holds. `names`: the program's names of objects, by id."""
         if not self.modules.hold():
             return self.modules.broken(names)
         if (words := self.attributes.broken()) is not None:
@@ -217,7 +217,7 @@ class Rebound:
                     self.tensors[id(value)] = _finding_tensor(table, key)
 
     def slot(self, value: Any) -> Replaceable | None:
-        """What may be in the place of a value; None for one that must be the same."""
+        """Return the `Replaceable` for a value that may be another one of its kind; None if it must be the same."""
         return Replaceable(leaf_key(value), _key_or_none) if id(value) in self._tensors else None
 
     def hold(self, call: Call) -> bool:
@@ -308,7 +308,7 @@ class Captured:
         return len(set(cells)) == len(cells) and others.isdisjoint(cells)
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str | None:
-        """What does not hold any more, in words."""
+        """Describe the first guard that no longer holds; None if all do."""
         for t, required in zip(self._polled, self._requires_grad, strict=True):
             if t.requires_grad is not required:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
@@ -323,12 +323,12 @@ class Captured:
 
 
 def _look(t: Tensor) -> Any:
-    """Return what tells that a tensor has another storage or geometry."""
+    """Return a key that differs if a tensor has another storage or geometry."""
     return id(cell_of(t)), leaf_key(t)
 
 
 class _Others:
-    """What is in a table, but for some keys."""
+    """An iterable over the values of a table, without those of some keys."""
 
     def __init__(self, table: dict[Any, Any], without: Collection[Any]) -> None:
         self._table, self._without = table, without
@@ -418,7 +418,7 @@ class Modules:
         )
 
     def broken(self, names: dict[int, str]) -> str:
-        """What does not hold any more, in words."""
+        """Describe what has changed in the modules since the trace."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
             if d.get("training") is not mode:
                 return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"

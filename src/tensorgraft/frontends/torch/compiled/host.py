@@ -37,12 +37,12 @@ _ASKING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
 class OnlyTheHost(BaseException):
-    """Nothing of the device is in what a function has done so far, and it does what a trace cannot: for
-    `Compiled` to catch, which then leaves the function to PyTorch (`on_cpu`)."""
+    """Raised where a function that has used nothing of the device so far does what a trace cannot. `Compiled` catches
+    it and leaves the function to PyTorch (`on_cpu`)."""
 
 
 def on_host(x: Any) -> bool:
-    """`x` is a tensor that some other device than ours computes with."""
+    """Say whether `x` is a tensor that some device other than ours computes with."""
     return isinstance(x, Tensor) and x.device.type not in (TYPE, "meta")
 
 
@@ -250,7 +250,7 @@ class HostWatch(OwnMode):
         return out
 
     def live(self, t: Tensor) -> Live | None:
-        """What a tensor is at a call; None for a constant."""
+        """Return what gives a tensor at each call; None for a constant."""
         known = self.capture.fed_tensors.get(id(t))
         if known is not None:
             return known[1]
@@ -375,8 +375,11 @@ class HostWatch(OwnMode):
         return OnlyTheHost() if self.capture.idle else refused(what, *ways)
 
     def at_the_end(self, results: Sequence[Any]) -> None:
-        """When the function has ended. Raises OnlyTheHost if it has computed on the host alone, TracedValueError where
-        what it leaves there would be that of its first call."""
+        """Check what the function leaves on the host when it has ended.
+
+        Raises OnlyTheHost if it has computed on the host alone, TracedValueError where what it leaves there would be
+        that of its first call.
+        """
         if self.capture.idle and self.capture.fed_tensors:
             raise OnlyTheHost
         for t in results:
@@ -397,8 +400,11 @@ class HostWatch(OwnMode):
                 )
 
     def refuse_left(self, results: Sequence[Any]) -> None:
-        """When the function's frames are gone. Raises TracedValueError for a tensor that the host computes and that
-        something but a result still holds: every later call would leave it as it is."""
+        """Refuse tensors of the host that outlive the function; called when its frames are gone.
+
+        Raises TracedValueError for a tensor that the host computes and that something but a result still holds: every
+        later call would leave it as it is.
+        """
         fed = self.capture.fed_tensors
         kept = {id(t) for t in results if on_host(t)}
         refs = {key: (weakref.ref(t), live) for key, (t, live) in fed.items() if isinstance(live, Computed)}
@@ -416,19 +422,19 @@ class HostWatch(OwnMode):
                 )
 
     def result(self, t: Tensor) -> Callable[[], Tensor]:
-        """What a result on the host is at a call."""
+        """Return a function that gives a result on the host at each call."""
         return self.live(t) or t.detach().clone().clone
 
 
 def _asks(func: Any, args: Any) -> bool:
-    """What comes of an operator, or its shape, depends on values."""
+    """Say whether the result of an operator, or its shape, depends on values."""
     if func is torch.ops.aten.index.Tensor:
         return any(t.dtype in (torch.bool, torch.uint8) for t in args[1] if t is not None)
     return any(tag in func.tags for tag in _ASKING)
 
 
 def _memory(t: Tensor) -> int | None:
-    """What tells a tensor's memory from that of others; None for one that has no plain storage."""
+    """Return the identity of a tensor's memory; None for a tensor that has no plain storage."""
     try:
         return t.untyped_storage()._cdata if t.layout is torch.strided else None
     except (NotImplementedError, RuntimeError):  # of a wrapper

@@ -1,4 +1,4 @@
-"""What of ours Dynamo meets: functions of this package, and the device in its graphs."""
+"""Support for Dynamo: inlining of functions of this package, and the device in its graphs."""
 
 from __future__ import annotations
 

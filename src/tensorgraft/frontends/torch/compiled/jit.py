@@ -272,8 +272,8 @@ class Compiled(TracedFunction):
         return call(leaves)
 
     def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-        """What is new in a call, in words: that for which it would be traced. Empty where it would not, and for the
-        first one."""
+        """Describe what is new in a call, for which it would be traced. Return an empty list if it would not, and for
+        the first call."""
         leaves, structure = flatten_call(args, kwargs)
         objects = self._reached.now()
         backend = home_of(self.fn, objects, leaves).backend

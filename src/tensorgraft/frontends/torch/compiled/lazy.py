@@ -112,8 +112,8 @@ def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:
 
 @contextlib.contextmanager
 def _boundaries(xp: RecordedBackend) -> Iterator[None]:
-    """Where a loop of training or inference ends a turn, what it recorded is run: an optimizer has stepped, or the
-    outermost module has been called without gradients."""
+    """Inside, run what was recorded at the end of each iteration of a loop of training or inference: when an optimizer
+    has stepped, or the outermost module has been called without gradients."""
     depth = 0
 
     def enter(module: Any, args: Any) -> None:

@@ -34,7 +34,7 @@ class UnrolledLoopWarning(UserWarning):
 
 
 class Loops:
-    """What one trace has seen."""
+    """The operators of one trace, counted by the places that issue them."""
 
     def __init__(self) -> None:
         self.counts: dict[_Key, int] = {}
@@ -42,7 +42,7 @@ class Loops:
         self.here: Place | None = None  # where the program issues an operator now
 
     def issued(self, operator: str) -> None:
-        """Called for each operator of a trace."""
+        """Count an operator of the trace by the place of the program that issues it."""
         frame: types.FrameType | None = sys._getframe(2)
         while frame is not None and in_library(frame.f_code.co_filename):
             frame = frame.f_back
@@ -58,7 +58,7 @@ class Loops:
                 self.places[key] = loop
 
     def warn(self) -> None:
-        """Of the loops that make the program large."""
+        """Warn of the loops that make the program large."""
         loops: dict[Place, list[int]] = {}
         for key, place in self.places.items():
             loops.setdefault(place, []).append(self.counts[key])

@@ -24,9 +24,9 @@ Optimizer = torch.optim.Optimizer
 
 @contextlib.contextmanager
 def imagined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Mesh]:
-    """For the time of the context, tensors of the device `meta` that a call reaches are on the device, where they have
-    been placed; the parameters of a module and of its optimizer stay the objects that they are. Optimizers have the
-    state that their first step makes. Gives the mesh.
+    """Inside, tensors of the device `meta` that a call reaches are on the device, where they have been placed; the
+    parameters of a module and of its optimizer stay the objects that they are. Optimizers have the state that their
+    first step makes. Gives the mesh.
 
     Raises ValueError where they lie on no mesh or on several, and for a tensor with a history."""
     roots = [*arguments(fn, args, kwargs), ("", fn)]
@@ -61,7 +61,7 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _give_state(optimizer: Optimizer) -> None:
-    """That of the first step: an optimizer asks for gradients before it makes it."""
+    """Give an optimizer the state of its first step, which it makes for parameters with gradients only."""
     without = [p for p in _parameters(optimizer) if p.grad is None and p.requires_grad]
     fused = [(group, group["fused"]) for group in optimizer.param_groups if "fused" in group]
     for p in without:

@@ -75,7 +75,7 @@ class Stepped:
         return self._untouched() or self._alike()
 
     def broken(self, name: str) -> str:
-        """What does not hold any more, in words."""
+        """Describe what has changed in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
         if [len(g["params"]) for g in groups] != [len(params) for params in self._params]:
             return f"{name} has other parameters"

@@ -1,8 +1,8 @@
-"""When `tg.jit` compiles a new signature: at its first call, or once it recurs.
+"""The choice of when `tg.jit` compiles a new signature: at its first call, or once it recurs.
 
 Where eager operators have a cold tier, a call that is not compiled costs a small part of a compilation. So the first
-signature of a function is compiled at once, and one that comes after it runs as eager code until it has come back: the
-second time, and as often as the function has programs, since each that was made says less of the next one.
+signature of a function is compiled at once, and a later one runs as eager code until it has come back: it is
+compiled at its second call, or at its n-th where the function has n programs, since each says less of the next one.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _now = _Thread()
 
 
 class Counts:
-    """How often signatures were called for which there is no program."""
+    """The numbers of calls of signatures for which there is no program."""
 
     def __init__(self) -> None:
         self._calls: Counter[Any] = Counter()
 
     def waits(self, backend: Backend, signature: Any, programs: int, most: int | None = None) -> bool:
-        """Count a call: whether it is to run cold. `programs`: how many there are, of at most `most`."""
+        """Count a call, and say whether it is to run cold. `programs`: how many there are, of at most `most`."""
         if not programs or backend.cold is None or not tiers.tiered():
             return False
         if len(self._calls) >= _MOST:
@@ -50,7 +50,7 @@ class Counts:
         return True
 
     def new(self, signature: Any) -> bool:
-        """It was called once."""
+        """Say whether the signature has been called once."""
         return self._calls[signature] == 1
 
 
@@ -63,8 +63,8 @@ class Recurring:
         self._warned = False
 
     def waits(self, backend: Backend, signature: Any, programs: int, most: int, call: Callable[[], NamedKey]) -> bool:
-        """Count a call that there is no program for: whether it is to run cold. `programs`: how many there are, of at
-        most `most`; `call`: gives what history keeps of it."""
+        """Count a call that there is no program for, and say whether it is to run cold. `programs`: how many there are,
+        of at most `most`; `call`: gives what history keeps of it."""
         if self.when == "first":
             return False
         if _now.cold and backend.cold is not None:  # what is around it has not come back yet
@@ -77,7 +77,7 @@ class Recurring:
         return True
 
     def _warn(self) -> None:
-        """Of what keeps changing, once."""
+        """Warn once of what keeps changing."""
         text = self.history.keeps_changing(self.name, program_place()) if len(self.history.cold) >= _MANY else None
         if text is not None:
             self._warned = True
@@ -85,7 +85,7 @@ class Recurring:
 
 
 def run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a compiled function as eager code, and of those inside it."""
+    """Call a compiled function as eager code, and those inside it."""
     before, _now.cold = _now.cold, True
     try:
         return fn(*args, **kwargs)

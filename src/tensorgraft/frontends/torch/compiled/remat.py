@@ -23,7 +23,7 @@ Array = Any
 
 
 class Recomputation:
-    """While a checkpointed function runs again: the storages from before that it reads hold guarded arrays."""
+    """A context for running a checkpointed function again: storages from before that it reads hold guarded arrays."""
 
     def __init__(self, capture: Capture) -> None:
         self.own: weakref.WeakSet[Storage] = weakref.WeakSet()  # made by the recomputation itself

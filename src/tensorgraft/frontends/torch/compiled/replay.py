@@ -57,8 +57,8 @@ class Backward:
         return gradients, residuals
 
     def end(self, leaf: Tensor, ends: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Tensor:
-        """What a leaf of the tape is at a call: one of the tape before, a cotangent, or a tensor that a node of the
-        graph has found for itself."""
+        """Return what a leaf of the tape is at a call: one of the tape before, a cotangent, or a tensor that a node of
+        the graph has found for itself."""
         k = self.leaves.get(id(leaf))
         return leaf if k is None else (*ends, *cotangents)[k]
 
@@ -192,7 +192,7 @@ def _array(t: Tensor) -> Array:
 def _source(
     key: int, array: Array, places: dict[int, int], cells: dict[int, Storage], feeds: dict[int, Feed]
 ) -> Callable[[Sequence[Array]], Array]:
-    """What an input of a backward program is at a call."""
+    """Return a function that gives an input of a backward program at a call."""
     if (k := places.get(key)) is not None:
         return lambda arrays: arrays[k]
     if (cell := cells.get(key)) is not None:

@@ -1,4 +1,4 @@
-"""Why a compiled function was traced again: what differs from the calls that it had been traced for."""
+"""Reasons why a compiled function was traced again: differences from the calls that it had been traced for."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class History:
         return parts
 
     def why(self, call: NamedKey, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
-        """What is new in a call. `known`: guards of the traces that have its key."""
+        """Describe what is new in a call. `known`: guards of the traces that have its key."""
         if known:
             return [known[-1].broken(leaves, self.names(leaves))]
         differing = [differences(before, call) for before in reversed(self.calls)]
@@ -84,7 +84,7 @@ class History:
         )
 
     def keeps_changing(self, name: str, place: Place | None) -> str | None:
-        """What to say where signatures run cold, one after the other; None where nothing that has a name changes."""
+        """Return a warning of signatures that run cold one after the other; None if nothing that has a name changes."""
         if not (changing := self._changing([*self.calls, *self.cold])):
             return None
         return "\n".join(
@@ -99,7 +99,7 @@ class History:
         )
 
     def _changing(self, calls: Sequence[NamedKey]) -> list[str]:
-        """The parts that change most among calls, a line for each."""
+        """Return the parts that change most among calls, a line for each."""
         changing = [(part, values) for part in calls[-1] if len(values := _values(part, calls)) > 1]
         lines = []
         for part, values in sorted(changing, key=lambda item: -len(item[1]))[:3]:
@@ -113,7 +113,7 @@ def _where(name: str, place: Place | None) -> str:
 
 
 def _values(part: str, calls: Sequence[NamedKey]) -> list[str]:
-    """What a part has been, in words."""
+    """Return the values that a part has had in these calls, in words."""
     values = [c[part] for c in calls if part in c]
     varying = [p for p in values[0] if any(f.get(p) != values[0][p] for f in values)]
     if "shape" in varying:
@@ -133,7 +133,7 @@ class _Other:
 
 
 def differences(before: NamedKey, after: NamedKey) -> tuple[int, list[str]]:
-    """How many, and in words, one for each part."""
+    """Return the number of differences between two calls, and a description for each part that differs."""
     count, texts = 0, []
     for name in dict.fromkeys((*after, *before)):
         was, now = before.get(name), after.get(name)

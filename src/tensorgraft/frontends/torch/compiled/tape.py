@@ -104,7 +104,7 @@ class Tape:
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
     def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
-        """For a saved tensor of the graph. The graph is the tape's, and no collector sees what its nodes refer to."""
+        """Return hooks for saved tensors. The graph is the tape's, and no collector sees what its nodes refer to."""
         this: Any = weakref.ref(self)
         return lambda t: this().pack(t), lambda saved: this().unpack(saved)
 
@@ -130,15 +130,15 @@ class Tape:
         self._fed = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
-        """The residuals that the program has to give beside `made`: those that are none of its inputs."""
+        """Return the residuals that the program has to give beside `arrays`: those that are none of its inputs."""
         known = inputs | {id(a) for a in arrays}
         return [a for a in self.arrays if id(a) not in known]
 
     def locate(
         self, inputs: dict[int, int], arrays: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
     ) -> None:
-        """Where a call finds the residuals: among the program's inputs, its outputs (first `made`), or by a source,
-        which is given what the call was given."""
+        """Note where a call finds the residuals: among the program's inputs, its outputs (`arrays` first), or by a
+        source, which is given what the call was given."""
         outputs: dict[int, int] = {}
         for k, a in enumerate(arrays):
             outputs.setdefault(id(a), k)
@@ -523,8 +523,8 @@ def _view(find: Finder, seen: Metadata, graded: bool, leaves: Sequence[Any]) -> 
 
 
 def has_history(t: Tensor) -> bool:
-    """It is the result of a function that can be differentiated: not one of several views (chunk, unbind) of what was
-    written since, of which PyTorch refuses to tell."""
+    """Say whether `t` is the result of a function that can be differentiated: not one of several views (chunk, unbind)
+    of what was written since, of which PyTorch refuses to tell."""
     try:
         return t.grad_fn is not None
     except RuntimeError:

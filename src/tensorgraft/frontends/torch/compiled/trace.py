@@ -1,4 +1,4 @@
-"""What a trace by `tg.jit` leaves: a compiled program, where its inputs are found at a call, what becomes of its
+"""The result of a trace by `tg.jit`: a compiled program, where its inputs are found at a call, and what becomes of its
 outputs."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trace must not miss: CPU tensors, modules' modes, `zero_grad`, learning-rate schedulers.
+"""Watches on what a trace must not miss: CPU tensors, modules' modes, `zero_grad`, learning-rate schedulers.
 
 Each context below is active while a function is traced, and undone after it.
 """
@@ -30,7 +30,7 @@ class Schedule:
     stepped: bool = False  # an optimizer has stepped
 
     def undoing(self, call: Callable[[], Any]) -> Callable[[], None]:
-        """What undoes one of these calls, which is about to be made."""
+        """Return a function that undoes one of these calls, which is about to be made."""
         scheduler = call.args[0]  # type: ignore[attr-defined]
         return functools.partial(_put_back, scheduler, *_scheduled(scheduler))
 

@@ -1,1 +1,1 @@
-"""What everything of the front end stands on: devices, tensors, state, operators and their schemas."""
+"""The base of the front end: devices, tensors, state, operators and their schemas."""

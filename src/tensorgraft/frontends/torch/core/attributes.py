@@ -281,7 +281,7 @@ class Attributes:
         return True
 
     def broken(self) -> str | None:
-        """What has changed, in words."""
+        """Describe the first attribute whose value has changed; None if none has."""
         for (owner, name), held in zip(self._names, self._held, strict=True):
             now = getattr(owner, name, None)
             if not same(now, held):

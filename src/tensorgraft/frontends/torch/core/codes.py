@@ -59,12 +59,12 @@ def owner(cell: Storage) -> Storage:
 
 
 def kind_of(cell: Storage) -> Any:
-    """What `storage` needs beside the arrays of a storage: None unless it is quantised."""
+    """Return what `storage` needs besides the arrays of a storage; None unless it is quantised."""
     return cell.array.kind if cell.backend.compound else None
 
 
 def count(kind: Any) -> int:
-    """How many arrays a storage of a kind has."""
+    """Return the number of arrays that a storage of this kind has."""
     return 1 if kind is None else len(kind[-1].parts)
 
 

@@ -52,7 +52,7 @@ def start_together() -> None:
 
 
 def count() -> int:
-    """How many indices, from 0 on, are devices of the default backend: all that it has, or the one that
+    """Return the number of indices, from 0 on, of the default backend's devices: all that it has, or the one that
     `$TENSORGRAFT_BACKEND` names ("jax:1"). Libraries take devices of one type for devices of one kind."""
     _number_default()
     first, *others = [slot.name for slot in slots()]
@@ -130,7 +130,7 @@ def started() -> bool:
 
 
 def current_index() -> int:
-    """What `torch.device("graft")` means."""
+    """Return the index of the current device, for which `torch.device("graft")` stands."""
     return _current
 
 
@@ -143,7 +143,7 @@ def set_current_index(index: int) -> None:
 
 
 def follow_default() -> None:
-    """What `tg.set_default_device` chose before this front end was loaded."""
+    """Make the device current that `tg.set_default_device` chose before this front end was loaded."""
     name = registry.chosen()
     if name is not None:
         set_current_index(slot_named(name).index)

@@ -29,7 +29,7 @@ def seed_from(generator: torch.Generator | None) -> int:
 
 
 def rebuild(device: torch.device, state: torch.Tensor) -> torch.Generator:
-    """What a pickled generator of the device becomes."""
+    """Return the generator of the device that was pickled in this state."""
     generator = torch.Generator(device)
     generator.set_state(state)
     return generator

@@ -49,7 +49,7 @@ def fastest_first(shape: Shape, operands: Sequence[Shape]) -> list[int]:
 
 
 def result_strides(shape: Shape, operands: Sequence[Tensor]) -> Shape | None:
-    """Of a new result; None where the operands are not broadcast to `shape`."""
+    """Return the strides of a new elementwise result; None where the operands do not broadcast to `shape`."""
     strides = [aligned(t.stride(), tuple(t.shape), shape) for t in operands]
     if not operands or any(s is None for s in strides):
         return None

@@ -13,10 +13,10 @@ def where(place: Place | None) -> str:
 
 
 def here() -> str:
-    """Where the program is."""
+    """Return the program's current line, quoted, to begin an error message with."""
     return where(program_place())
 
 
 def refused(what: str, *ways: tuple[str, str]) -> TracedValueError:
-    """For what a compiled function cannot do: `what` goes on from the program's line."""
+    """Return the error for what a compiled function cannot do; `what` continues after the program's line."""
     return TracedValueError("\n".join([f"{here()} {what}", *ways_out(ways)]))

@@ -1,4 +1,4 @@
-"""How a tensor looks at a storage, apart from the storage."""
+"""The metadata of a tensor (dtype, sizes, strides, offset), apart from its storage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Metadata:
 
     @staticmethod
     def whole(t: Tensor) -> Metadata:
-        """With what is still to be done of a lazy conjugate or negative."""
+        """Return the metadata of a tensor, a lazy conjugation or negation included."""
         return replace(Metadata.of(t), conj=t.is_conj(), neg=t.is_neg())
 
     def lazily(self, t: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class Metadata:
         return self.lazily(attach(cell, slot, self.dtype, self.size, self.stride, self.nbytes, self.offset))
 
     def maker(self, backend: Backend) -> Callable[[Any], Tensor]:
-        """What makes tensors that look so at new arrays, from their beginning on."""
+        """Return a function that makes tensors with this metadata, at offset 0, from new arrays."""
         make = maker(slot_of_backend(backend), self.dtype, self.size, self.stride, self.nbytes)
         placement = self.placement
         if placement is None:

@@ -1,8 +1,8 @@
-"""What a program has switched on around an operator, and what is not for the inside of a kernel.
+"""Modes that a program has switched on around an operator and that do not apply inside a kernel.
 
-PyTorch takes a function mode (a default device is one) off before it goes on to an operator, where Python calls it.
-TorchScript and C++ call operators with the mode still on: what a kernel itself asks of PyTorch would go through it.
-Likewise `torch.jit.trace` stops before it goes on to most operators, not to all: sizes would be tensors.
+PyTorch disables a function mode (a default device is one) before it calls an operator from Python. TorchScript and C++
+call operators with the mode still on: PyTorch's functions that a kernel itself calls would go through it. Likewise
+`torch.jit.trace` is suspended for most operators, but not for all: sizes would be tensors.
 """
 
 from __future__ import annotations

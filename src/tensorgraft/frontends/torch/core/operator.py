@@ -20,7 +20,7 @@ MOST = 1024  # entries of each; a plan takes 7 KB
 
 
 def keep(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """As the newest of at most `MOST` entries."""
+    """Add an entry to `known`; at most the newest `MOST` entries stay."""
     if len(known) >= MOST:
         with contextlib.suppress(RuntimeError):  # another thread is at it
             known.pop(next(iter(known)), None)

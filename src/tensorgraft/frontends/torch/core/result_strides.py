@@ -1,6 +1,6 @@
-"""How the results of CPU PyTorch lie in memory where its meta functions, which follow other devices, say otherwise.
+"""Memory layouts of the results of CPU PyTorch where its meta functions, which follow other devices, differ.
 
-A rule takes the meta function's result and the call's (meta) arguments, and gives the result as it is on the CPU.
+A rule takes the meta function's result and the call's (meta) arguments, and returns the result as it is on the CPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def contiguous(outcome: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 def formatted(outcome: Tensor, *like: Any) -> Tensor:
-    """In the first memory format but the plain one that the strides of `like` suggest."""
+    """Lay the result out in the first memory format other than contiguous that the strides of `like` suggest."""
     formats = [suggest_memory_format(t) for t in like if isinstance(t, Tensor) and t.dim() == outcome.dim()]
     memory_format = next((f for f in formats if f is not torch.contiguous_format), torch.contiguous_format)
     return torch.empty(outcome.shape, dtype=outcome.dtype, device=outcome.device, memory_format=memory_format)
@@ -113,13 +113,13 @@ def _solution(outcome: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Tens
 
 
 def _solved(outcome: Tensor, a: Tensor, b: Tensor, left: bool = True, check_errors: bool = False) -> Tensor:
-    """From the right side it is the adjoint of a solution, which the CPU leaves lazy."""
+    """Conjugate a complex solution from the right side (`left=False`) lazily: on the CPU it is an adjoint."""
     lazy = outcome.is_complex() and not left and outcome.numel() and not outcome.is_conj()
     return outcome.conj() if lazy else outcome
 
 
 def _along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
-    """Made with `dim` first."""
+    """Lay the result out as if it were made contiguous with `dim` first."""
     moved = torch.empty_like(outcome.movedim(dim, 0), memory_format=torch.contiguous_format)
     return strided(outcome, moved.movedim(0, dim).stride())
 
@@ -156,7 +156,7 @@ def _places(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> lis
 
 
 def _indexed(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """By PyTorch's iterator over `x`, without strides along the axes that are indexed, and the indices."""
+    """Lay the result out as TensorIterator does over the indices and `x`, which has stride 0 along the indexed axes."""
     places = _places(outcome, x, indices)
     axes = [i for i, index in enumerate(places) if index is not None]
     if not axes:

@@ -1,5 +1,4 @@
-"""What an operator's schema says: which arguments are written, and how in-place and `out=` overloads follow from the
-functional one."""
+"""Schemas of operators: which arguments are written, and the in-place and `out=` overloads of a functional operator."""
 
 from __future__ import annotations
 

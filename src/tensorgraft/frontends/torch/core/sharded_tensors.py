@@ -124,7 +124,7 @@ def copying(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def loading(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """What an optimizer takes from a state dict for a parameter."""
+    """Wrap the function that makes an optimizer's state from a state dict: it gets the placement of its parameter."""
 
     @functools.wraps(original)
     def process(param: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where in its own source a program is."""
+"""The place (file and line) in its own source that a program has reached."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def program_frame() -> FrameType | None:
 
 
 def program_place() -> Place | None:
-    """Where the innermost frame is that is the program's."""
+    """Return the file and line of the innermost frame that is the program's; None if there is none."""
     frame = program_frame()
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 

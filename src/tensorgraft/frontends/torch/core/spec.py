@@ -50,8 +50,8 @@ class Spec:
     operation: str = ""  # the one operation of the hub that the kernel is
 
     def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-        """Of a call whose positions are inputs of the program, the options in their stead. What moves quantised codes
-        moves their geometry, which is known."""
+        """Return the options that replace the values of positions where these are inputs of the program, else None.
+        What moves quantised codes moves their geometry, which is static: its positions are no inputs."""
         if not self.positions or state.now.capture is not None:
             return None
         cell = getattr(args[0].untyped_storage(), "cell", None) if isinstance(args[0], torch.Tensor) else None

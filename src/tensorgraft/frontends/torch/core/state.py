@@ -1,4 +1,4 @@
-"""What the front end is doing now: the trace under way, if any, and the random state of each device."""
+"""The current state of the front end: the trace under way, if any, and the random state of each device."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class _Thread(threading.local):
     # The capture that is being traced; kernels tell it which storages they touch. JAX traces are per thread, and so is
     # everything that a trace runs (the autograd engine included, see `autograd.py`).
     capture: Capture | None = None
-    scripted: bool = False  # TorchScript is running, which makes errors of its own of those of kernels:
-    raised: BaseException | None = None  # that of a kernel
+    scripted: bool = False  # TorchScript is running, which replaces errors of kernels by its own:
+    raised: BaseException | None = None  # the error of the kernel
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
     planning: bool = False  # tensors from outside have no memory: nothing is computed, not even on the way
     computed: dict[Any, list[Any]]  # what the host has computed for that call (`host.HostStep`)

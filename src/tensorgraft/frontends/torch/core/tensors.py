@@ -171,7 +171,7 @@ def from_array(array: Array, slot: Slot) -> torch.Tensor:
 
 
 def to_array(t: torch.Tensor, codes: bool = False) -> Array:
-    """What a tensor on the device sees, as an array of its backend; a quantised one dense, unless `codes`."""
+    """Return the values of a tensor on the device as an array of its backend; a quantised one dense, unless `codes`."""
     cell = cell_of(t)
     xp = cell.backend
     with xp.scope():

@@ -1,4 +1,4 @@
-"""What to say where a program asks for a value that is only being traced.
+"""Errors for a program that asks for a value while it is only being traced.
 
 The program's own line comes first, then where the value became traced, then ways out that fit what was asked.
 """
@@ -55,7 +55,7 @@ EXTENT: Ways = (
 
 
 def asked_for_value(x: Tensor) -> TracedValueError:
-    """For `.item()`, `bool(x)`, `if x:`, `int(x)`; ShapeError for a count, an extent, the bound of a slice."""
+    """Return the error for `.item()`, `bool(x)`, `if x:`, `int(x)`; ShapeError for counts, extents and slice bounds."""
     text = source_line(program_place())
     what = f"needs the value of a {_name(x)} now"
     if text.startswith(("for ", "while ")) and x.dtype is not torch.bool:
@@ -69,7 +69,7 @@ def asked_for_value(x: Tensor) -> TracedValueError:
 
 
 def asked_for_values(x: Tensor) -> TracedValueError:
-    """For `.cpu()`, `.tolist()` and whatever else takes all values to the host."""
+    """Return the error for `.cpu()`, `.tolist()` and whatever else takes all values to the host."""
     return _error(f"takes the values of a {_name(x)} to the host", [x], MOVED)
 
 
@@ -138,7 +138,7 @@ _CHECKERS = os.sep + "testing" + os.sep  # assert_close: to be told is what its 
 
 
 def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:
-    """For operators whose results are as large as values say."""
+    """Return the error for operators whose results have data-dependent shapes."""
     tensors = sorted(tensors, key=lambda t: t.dtype is not torch.bool)  # a mask is what decides
     name = operator.partition(".")[0].lstrip("_")
     what = f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()"

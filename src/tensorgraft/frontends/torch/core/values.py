@@ -38,7 +38,7 @@ class Unanswered(BaseException):
 
 
 class Values:
-    """What is asked for in one trace."""
+    """The values that Python asks for in one trace, and the answers that it is given."""
 
     def __init__(self, answers: Sequence[np.ndarray] = (), guesses: bool = True) -> None:
         self.answers = list(answers)
@@ -57,7 +57,7 @@ class Values:
         return all(map(np.array_equal, values, self.answers))
 
     def right(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What was found, up to the first answer that was wrong: what was asked after that is another story."""
+        """Return the values up to and including the first that differs from its answer: later ones depend on it."""
         wrong = (k for k, (a, b) in enumerate(zip(values, self.answers, strict=False)) if not np.array_equal(a, b))
         return list(values[: next(wrong, len(values)) + 1])
 

@@ -1,1 +1,1 @@
-"""What PyTorch asks of a device besides operators: streams, storages, files, autocast, TorchScript."""
+"""The device interface of PyTorch besides operators: streams, storages, files, autocast, TorchScript."""

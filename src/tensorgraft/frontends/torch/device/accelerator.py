@@ -82,7 +82,7 @@ class Visible:
         return slot_named(self.names[ordinal]).index
 
     def in_files(self, device: torch.device) -> str:
-        """What a file says of a device of ours: what the program calls it."""
+        """Return the name of a device in files: the one by which the program calls it."""
         return f"cuda:{self.indices.index(device.index)}" if device.index in self.indices else str(device)
 
     @property
@@ -243,7 +243,8 @@ def _is_cuda(original: Any) -> property:
 
 
 def _translate_contexts(patches: Patches, visible: Visible) -> None:
-    """What else takes a device: `with torch.device("cuda"):`, default devices, `torch.load`, generators and events."""
+    """Translate the device wherever else one is taken: `with torch.device("cuda"):`, default devices, `torch.load`,
+    generators and events."""
 
     translate = visible.translate
 

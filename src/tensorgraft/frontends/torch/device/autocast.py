@@ -85,7 +85,7 @@ def cast(t: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Arguments:
-    """Where an operator has tensors: a lone or optional one, or a list (one of optional tensors is none)."""
+    """The tensor arguments of an operator: single or optional tensors, and lists (but not of optional tensors)."""
 
     def __init__(self, op: schema.Overload) -> None:
         sig = schema.signature(op)
@@ -190,9 +190,9 @@ MAKERS: dict[str, Callable[[schema.Overload], Kernel]] = {
 
 
 def kernel(name: str, kinds: dict[str, str]) -> Kernel:
-    """What the dispatcher calls for an operator under autocast; `kinds` is its row in each policy that has one.
+    """Return the kernel of an operator under autocast; `kinds` is its row in each policy that has one.
 
-    Most operators of a table are never called: what one needs is made when it is.
+    Most operators of a table are never called: a caster is made when it is first needed.
     """
     by_policy: dict[str, Kernel] = {}
     current = precision.policy
@@ -216,8 +216,8 @@ def kernel(name: str, kinds: dict[str, str]) -> Kernel:
 
 
 def _lstm(keys: Any, x: Tensor, hx: list[Tensor], *args: Any) -> Any:
-    """On the CPU an LSTM without projections is oneDNN's `mkldnn_rnn_layer`, which has a row: the region's dtype
-    throughout. Others are made of what has rows."""
+    """Compute an LSTM under autocast. On the CPU one without projections is oneDNN's `mkldnn_rnn_layer`, which has a
+    row: the region's dtype throughout. Others are composed of operators that have rows."""
     op = torch.ops.aten.lstm.input
     if precision.policy() != "cpu" or not x.numel() or hx[0].size(-1) != hx[1].size(-1):
         return op.redispatch(keys - _KEYS, x, hx, *args)

@@ -1,9 +1,9 @@
-"""How `torch.distributed.checkpoint` writes: a save that is interrupted leaves the checkpoint before it as it was,
-safetensors files hold pieces, and what is saved asynchronously meets the program's collectives nowhere.
+"""Files of `torch.distributed.checkpoint`: a save that is interrupted leaves the previous checkpoint as it was,
+safetensors files hold pieces, and asynchronous saves never interfere with the program's collectives.
 
-PyTorch's writer begins a file anew that the checkpoint in the same folder consists of. Here a second save into a folder
-has files of its own; `.metadata`, which names the files of a checkpoint, takes the place of the one before in one step
-when all are written, and only then the files before are removed. (A save into a new folder has PyTorch's names.)
+PyTorch's writer overwrites files that the checkpoint in the same folder consists of. Here a second save into a folder
+has files of its own; `.metadata`, which names the files of a checkpoint, replaces the previous one in one step when all
+are written, and only then are the previous files removed. (A save into a new folder has PyTorch's names.)
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ _thread_groups: dict[str, Any] = {}  # by the name of the program's
 
 
 def _lives(group: Any) -> bool:
-    """Whether `destroy_process_group` has not ended it."""
+    """Return whether the process group exists: `destroy_process_group` has not ended it."""
     try:
         dist.get_backend(group)
     except ValueError:

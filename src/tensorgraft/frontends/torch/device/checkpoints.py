@@ -40,8 +40,8 @@ def _on_the_device(module: torch.nn.Module) -> bool:
 
 
 def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
-    """What puts the module back as it is now. Arrays that are written in place are copied, unless the checkpoint
-    clearly fits."""
+    """Return functions that restore the module as it is now. Arrays that are written in place are copied, unless the
+    checkpoint clearly fits."""
     undo: list[Undo] = []
     fits: bool | None = None
     for part in module.modules():

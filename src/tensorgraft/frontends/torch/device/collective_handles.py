@@ -59,7 +59,7 @@ class TransferredWork(dist.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether `wait` would not wait."""
+        """Return whether `wait` would return at once."""
         return self._inner is None or self._inner.is_completed()
 
     def is_success(self) -> bool:
@@ -84,7 +84,8 @@ class TransferredWork(dist.Work):
         return _alive(self._result)
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Of the tensors, done: C++ (the reducer of `DistributedDataParallel`) waits for it without calling `wait`."""
+        """Return a completed future of the tensors: C++ (the reducer of `DistributedDataParallel`) waits for it without
+        calling `wait`."""
         tensors = self.result() if self._inner is None else list(self._result)
         self.wait()
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()

@@ -95,7 +95,7 @@ def _assign_gradient(x: torch.Tensor, grad: torch.Tensor) -> None:
 
 
 def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:
-    """On the CPU a quantised parameter is of the tensor's own class, with a mark."""
+    """Exchange the classes of two tensors: on the CPU a quantised parameter is a `QuantizedTensor`, with a mark."""
     parameter, before = isinstance(x, torch.nn.Parameter), type(x)
     if isinstance(fresh, QuantizedTensor):
         x.__class__ = QuantizedTensor
@@ -108,11 +108,11 @@ def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:
 
 
 class _Away:
-    """What C++ has of a parameter with a graph that has moved. FSDP1 moves parameters away after the forward pass, and
-    back for the backward pass."""
+    """A parameter that has moved to another device while an autograd graph in C++ refers to it. FSDP1 moves parameters
+    away after the forward pass, and back for the backward pass."""
 
-    left: Callable[[], torch.Tensor | None]  # while the graph has it
-    there = False  # the parameter is back on it
+    left: Callable[[], torch.Tensor | None]  # the tensor that the graph refers to, as long as it does
+    there = False  # the parameter is that tensor again
 
     def refuse(self, grads: Any) -> None:
         if not self.there:

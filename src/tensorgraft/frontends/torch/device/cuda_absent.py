@@ -33,7 +33,7 @@ INSTEAD = {
 
 
 def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str]) -> dict[str, Any]:
-    """For each public name without an answer ("name", "module.name") what takes its place."""
+    """Return, for each public name without an answer ("name", "module.name"), the function or class in its place."""
     functions: dict[str, Any] = {}
     refusal_of: dict[int, Any] = {}  # of what modules have from one another
     spared = {id(_at(modules, path)) for path in (*KEPT.split(), *answered)}

@@ -50,7 +50,7 @@ def submodules() -> dict[str, types.ModuleType]:
 
 
 def current_ordinal(visible: Visible) -> int:
-    """Which visible device is the current one."""
+    """Return the ordinal of the current device among the visible ones; 0 where it is not visible."""
     current = devices.current_index()
     return next((i for i, name in enumerate(visible.names) if devices.slot_named(name).index == current), 0)
 
@@ -216,7 +216,7 @@ class DefaultGenerator:
 
 
 def _install_parallel(patches: Patches, visible: Visible) -> None:
-    """What PyTorch's own code asks about all devices. `DataParallel` keeps to the first (`runtime.on_one_device`)."""
+    """Replace PyTorch's own queries of all devices. `DataParallel` keeps to the first (`runtime.on_one_device`)."""
     # not the function of the same name, which hides it
     parallel = importlib.import_module("torch.nn.parallel.data_parallel")
     for name, value in {

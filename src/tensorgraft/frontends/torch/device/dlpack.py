@@ -17,7 +17,7 @@ from tensorgraft.storage import in_rows
 
 
 def exported(t: torch.Tensor) -> Any:
-    """What offers `t` by DLPack: the backend's array, or a CPU tensor over the same memory where arrays are views.
+    """Return the object that exports `t` by DLPack: the array, or a CPU tensor over its memory where arrays are views.
 
     Raises BufferError as PyTorch does for tensors that DLPack cannot describe.
     """

@@ -1,10 +1,10 @@
-"""Which device a storage of a file was on: told beside the file's own tags, so that any PyTorch loads it.
+"""Locations of storages in files, recorded beside the file's own tags so that any PyTorch loads it.
 
 PyTorch tags every storage in a file with the device to which `torch.load` brings it back, and refuses a tag that it
 does not know, or whose device is not there. Storages of ours are tagged "cpu": a PyTorch without tensorgraft, or
-without CUDA, loads such a file, without `map_location`, onto the CPU. Where they were ("graft:1"; "cuda:0" of a program
-that said CUDA, under `tensorgraft run`) is a record of its own in the file, which `torch.load` here puts in the place
-of the tags before `map_location` sees them. CUDA's are the CPU's where there is no CUDA.
+without CUDA, loads such a file, without `map_location`, onto the CPU. Their devices ("graft:1"; "cuda:0" in a program
+that said CUDA, under `tensorgraft run`) are in a record of its own in the file, which `torch.load` here substitutes for
+the tags before `map_location` sees them. Locations on CUDA are the CPU where there is no CUDA.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Location(str):
 
 
 def named(device: torch.device) -> str:
-    """What a file says of a device of ours; `tensorgraft run` puts another function here."""
+    """Return the name of a device of ours in files; `tensorgraft run` replaces this function."""
     return str(device)
 
 
@@ -106,7 +106,8 @@ def _save(original: Callable[..., None]) -> Callable[..., None]:
 
 
 class _LegacyMarking(_Marking):
-    """In the legacy format a table of the machine comes before the object: it waits until the object is pickled."""
+    """The pickle module of a legacy `torch.save`: the table of the machine, which precedes the object in the file,
+    waits until the object is pickled."""
 
     def __init__(self, module: Any, saved: Any) -> None:
         super().__init__(module)

@@ -46,7 +46,7 @@ class _Members:
         return device
 
     def group(self, own: Any) -> Group | None:
-        """Of one of PyTorch's groups; None where one of its processes has not joined the others."""
+        """Return the group for one of PyTorch's; None where one of its processes has not joined the others."""
         here = c10d._world.pg_group_ranks
         if len(here) != self._groups:  # a compiled program has to know all that there are
             self._groups = len(here)
@@ -68,7 +68,7 @@ def _key(rank: int) -> str:
 
 
 def _seconds(pg: Any) -> float:
-    """How long a process of the group waits for the others."""
+    """Return the timeout of a group: how many seconds a process waits for the others."""
     backend = pg._get_backend(torch.device("cpu"))
     backend = getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
     return float(backend.options._timeout.total_seconds())

@@ -80,7 +80,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Whether the program has chosen a device or used one. Until then a `DeviceMesh` chooses, as with CUDA."""
+    """Return whether the program has chosen or used a device. Until then a `DeviceMesh` chooses, as with CUDA."""
     return _is_chosen or devices.started()
 
 
@@ -89,7 +89,7 @@ def init() -> None:
 
 
 def device_count() -> int:
-    """How many devices the default backend has: the indices 0 to n - 1. Other backends have indices after these."""
+    """Return the number n of the default backend's devices, indices 0 to n - 1. Other backends have later indices."""
     return devices.count()
 
 
@@ -222,7 +222,7 @@ def set_rng_state(new_state: torch.Tensor, device: Device = devices.TYPE) -> Non
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Of every device that has an index, those of other backends included."""
+    """Return the random state of every device that has an index, those of other backends included."""
     device_count()
     return [get_rng_state(slot.index) for slot in devices.slots()]
 
@@ -313,7 +313,7 @@ def set_stream(stream: Stream) -> None:
 
 
 def is_current_stream_capturing() -> bool:
-    """Whether `tg.jit` is tracing: operations are recorded, and no tensor has a value to ask for."""
+    """Return whether `tg.jit` is tracing: operations are recorded, and no tensor has a value to ask for."""
     return state.now.capture is not None
 
 

@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch_entry import patches
 
 
 def nested_stats(device: Any = None) -> dict[str, Any]:
-    """As `torch.accelerator.memory_stats` expects it: {"allocated_bytes": {"all": {"current": ...}}}."""
+    """Return memory statistics as `torch.accelerator` nests them: {"allocated_bytes": {"all": {"current": ...}}}."""
     nested: dict[str, Any] = {}
     for name, figure in module.memory_stats(device).items():
         kind, pool, metric = name.split(".")
@@ -99,7 +99,7 @@ _WITHOUT_INDEX = torch.device("privateuseone")  # which has its name only once t
 
 
 def _follow_current(index: int) -> None:
-    """While another device than index 0 is the current one, say its index where C++ would put 0."""
+    """Resolve devices without an index to the current device while that is not index 0, which C++ would take."""
     for context in _following:
         _follow(context)
     if not index:

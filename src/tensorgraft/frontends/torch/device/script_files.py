@@ -134,7 +134,8 @@ def _renamed(reader: Any, in_pickles: Rename, in_code: Rename) -> dict[str, byte
 
 
 def _constant(rename: Rename, match: re.Match[bytes]) -> bytes:
-    """As long as before, where it can be: error messages count the letters of the code."""
+    """Return a renamed device constant, padded to its old length if it fits: error messages count letters of the
+    code."""
     text = b'torch.device("' + rename(match[1].decode()).encode() + b'"'
     return text.ljust(len(match[0]) - 1) + b")"
 

@@ -96,7 +96,7 @@ def apply(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _attributes(module: Any) -> dict[str, Any]:
-    """What a `ScriptModule` has in C++, parts apart."""
+    """Return the attributes that a `ScriptModule` has in C++, submodules excluded."""
     names: Any = torch.ConcreteModuleType.from_jit_type(module._c._type())
     return {name: module._c.getattr(name) for name in names.get_attributes()}
 
@@ -138,7 +138,7 @@ def put_back(table: Any, before: dict[str, Any]) -> None:
 
 
 class _Values:
-    """What a dictionary of a `ScriptModule` holds now: it has lists of it only."""
+    """A live view of the values in a dictionary of a `ScriptModule`, which itself only returns lists of them."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -172,7 +172,7 @@ class ScriptAttributes:
         return all(self.get(name) == value for name, value in self._held.items())
 
     def broken(self) -> str:
-        """What has changed, in words."""
+        """Describe the first attribute whose value has changed."""
         name, value = next(item for item in self._held.items() if self.get(item[0]) != item[1])
         return f"{self._module.original_name}.{name} was {value!r} and is {self.get(name)!r}"
 

@@ -91,7 +91,7 @@ def pieces_of(x: Any) -> HeldPieces | StagedPieces | None:
 
 
 def write_items(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What is to be written of an object."""
+    """Wrap `_create_write_items`: a tensor that is spread over a mesh has an item for each piece."""
     from torch.distributed.checkpoint import metadata, planner
 
     @functools.wraps(original)
@@ -118,7 +118,7 @@ def write_items(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def chunk_list(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Which parts of a tensor are to be read."""
+    """Wrap `_create_chunk_list`: a tensor that is spread over a mesh is read piece by piece."""
 
     @functools.wraps(original)
     def _create_chunk_list(tensor: Any) -> Any:

@@ -1,9 +1,9 @@
-"""What is computed with sparse tensors (COO) of the device, on their indices and values by ordinary operators.
+"""Kernels for sparse tensors (COO) of the device, composed of ordinary operators on their indices and values.
 
-A kernel stands where PyTorch's own for the CPU reads memory; all others of PyTorch's are made of operators themselves
-(`sparse`). Indices of the sparse dimensions are flattened to one key for each element wherever they are compared. Sums
-of elements in one place are those of `index_add`. Nonzeros of a sum of tensors that are not coalesced stand one after
-the other, as they do on CUDA.
+There is a kernel where PyTorch's own for the CPU reads memory; its other kernels are composed of operators themselves
+(`sparse`). Indices of the sparse dimensions are flattened to one key for each element wherever they are compared.
+Elements in one place are summed by `index_add`. The nonzeros of a sum of tensors that are not coalesced are
+concatenated, as they are on CUDA.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _keys(x: Tensor) -> Tensor:
 
 
 def _matches(table: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Where in a table of ascending keys each wanted one is, and whether it is there at all."""
+    """Return the position of each wanted key in a table of ascending keys, and whether it is there at all."""
     if not table.numel():
         return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
     at = torch.searchsorted(table, wanted).clamp(max=table.numel() - 1)
@@ -269,7 +269,7 @@ def _sparse_sparse_matmul(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _lines(x: Tensor, dim: int) -> tuple[Tensor, int]:
-    """For each nonzero the number of its line along a sparse dimension, and how many lines there are."""
+    """Return the number of each nonzero's line along a sparse dimension, and how many lines there are."""
     others = [d for d in range(x.sparse_dim()) if d != dim]
     keys = keys_of(x._indices()[others], [x.size(d) for d in others])
     lines, group = torch.unique(keys, return_inverse=True)
@@ -277,7 +277,7 @@ def _lines(x: Tensor, dim: int) -> tuple[Tensor, int]:
 
 
 def _softmax(x: Tensor, dim: int, half_to_float: bool, log: bool) -> Tensor:
-    """Over the nonzeros alone: what is not there is minus infinity."""
+    """Compute a softmax over the nonzeros alone: absent elements are minus infinity."""
     if half_to_float:
         raise RuntimeError("softmax of a sparse tensor: conversion from half to float is not there")
     x, dim = x.coalesce(), dim % x.dim()

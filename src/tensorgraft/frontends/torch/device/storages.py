@@ -290,7 +290,7 @@ class Released(UntypedStorage):
 
 @method("resize_")
 def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
-    """To nothing, and back to what it was; what is in it then is zeros."""
+    """Free the memory of a storage (size 0), or allocate it again at its former size, filled with zeros."""
     whole = UntypedStorage.nbytes(self)
     if size not in (0, whole):
         raise RuntimeError(

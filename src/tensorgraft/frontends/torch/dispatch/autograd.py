@@ -73,7 +73,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
 
 def _max_pool1d(*args: Any) -> Any:
-    """Without a gradient it is no view on the CPU, where it has a kernel of its own."""
+    """Compute `max_pool1d`; without a gradient the result is no view, as on the CPU, which has a kernel of its own."""
     op = torch.ops.aten.max_pool1d.default
     out = op._op_dk(_COMPOSITE, *args)
     return out if out.requires_grad or not out._is_view() else torch.ops.aten._unsafe_view.default(out, out.shape)
@@ -119,7 +119,7 @@ _taken_apart: list[Library] = []  # `linear`, while there are dual tensors of ou
 
 
 def linear_in_parts() -> Library:
-    """From here on autograd sees the operators that `linear` is of on the CPU, as long as what is returned is kept."""
+    """Decompose `linear` above autograd into the operators of the CPU, as long as the returned library is kept."""
     library = Library("aten", "IMPL")
     with warning_filters.ignored():  # PyTorch notes the first kernel in a process that replaces another
         library.impl("linear", torch.ops.aten.linear.default.decompose, "AutogradPrivateUse1")
@@ -148,7 +148,7 @@ FORWARD_MODE = {"make_dual": _make_dual, "exit_dual_level": _exit_dual_level}
 
 @functools.cache
 def _double_backward() -> None:
-    """From the first gradient that is to be differentiated on, `linear_backward` is taken apart where that is done."""
+    """Decompose `linear_backward` where it is itself differentiated, from the first such gradient on."""
     fused = torch.ops.aten.linear_backward.default
 
     def differentiable(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:

@@ -31,7 +31,7 @@ def check(xp: Backend, seen: Array, judge: Judge) -> None:
 
 
 def require(xp: Backend, *requirements: tuple[Array, str]) -> None:
-    """Of each (booleans, message): RuntimeError with the message unless all are true."""
+    """Check (booleans, message) pairs: RuntimeError with the message of the first whose booleans are not all true."""
     messages = [message for _, message in requirements]
 
     def judge(held: np.ndarray) -> None:

@@ -382,7 +382,7 @@ def _fills(out: Tensor) -> bool:
 
 
 def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
-    """What makes tensors on the device of results that look like these. `taken`: the memory of the arguments."""
+    """Return a function that makes device tensors of results like `out`. `taken`: the memory of the arguments."""
     if isinstance(out, list | tuple):
         makers = [_maker(x, slot, taken) for x in out]
         kind = tuple if isinstance(out, tuple) else list

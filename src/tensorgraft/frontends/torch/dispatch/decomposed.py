@@ -95,7 +95,8 @@ class Replayed:
         return self._run(xp, *args, **kwargs)
 
     def _recorded(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
-        """What asks for values, or cannot be done at all, is left to the call itself, which says so."""
+        """Record the kernel as a program; one that asks for values, or fails, is returned as it is, to raise when
+        called."""
         structure: Any = None
         judges: list[Any] = []
 

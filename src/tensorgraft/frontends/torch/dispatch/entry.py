@@ -1,4 +1,4 @@
-"""How PyTorch's dispatcher reaches a kernel: the hot path of every operator.
+"""The entry from PyTorch's dispatcher to a kernel: the hot path of every operator.
 
 The first call of an operator with new shapes, strides, dtypes and static arguments makes a plan (`plan.py`); a later
 call with the same key runs it.
@@ -174,7 +174,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             raise
 
     def put(plan: Plan, cells: list[Storage], arrays: Sequence[Any]) -> None:
-        """What a plan has given becomes what the written storages hold."""
+        """Put the arrays that a plan has computed into the storages that it writes."""
         try:
             for n, at in enumerate(plan.written):
                 cells[at].array = arrays[n]
@@ -294,7 +294,8 @@ def entry(operator: Operator) -> Callable[..., Any]:
 
 
 def _returned(operator: Operator) -> Callable[..., Any] | None:
-    """Of an operator whose results are its written arguments: the function that picks them out."""
+    """Return a function that picks the results out of the arguments; None where the results are not written
+    arguments."""
     sig = operator.signature
     if not sig.returns:
         return lambda args, kwargs: None

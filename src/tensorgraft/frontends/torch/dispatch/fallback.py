@@ -38,7 +38,7 @@ class NoKernelError(TracedValueError):
 
 
 def fallbacks() -> dict[str, int]:
-    """How often each operator has run on the CPU for want of a kernel, by name. Raises nothing.
+    """Return how often each operator has run on the CPU for want of a kernel, by name. Raises nothing.
 
     >>> import tensorgraft as tg
     >>> sum(tg.torch.fallbacks().values()) >= 0
@@ -48,8 +48,8 @@ def fallbacks() -> dict[str, int]:
 
 
 def set_fallback(mode: str) -> None:
-    """What happens where the device has no kernel of an operator: "warn" (once for each operator; the default), and run
-    it on the CPU, or "error": FallbackError. Raises ValueError for another mode.
+    """Set what happens where the device has no kernel of an operator: "warn" (once for each operator; the default) and
+    run it on the CPU, or "error": FallbackError. Raises ValueError for another mode.
 
     >>> import tensorgraft as tg
     >>> tg.torch.set_fallback("error")

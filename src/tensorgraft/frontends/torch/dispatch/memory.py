@@ -83,7 +83,7 @@ def own(cell: Storage) -> None:
 
 
 def seen(t: Tensor) -> Tensor:
-    """What a tensor on the device sees, as a CPU tensor over the same memory, to be read. Raises NotLent."""
+    """Return a tensor on the device as a CPU tensor over the same memory, only to be read. Raises NotLent."""
     cell = t.untyped_storage().cell  # type: ignore[attr-defined]
     base = memory(cell)
     shape, strides, offset = t.size(), t.stride(), t.storage_offset()  # `shape` of an uninitialized parameter raises
@@ -96,7 +96,7 @@ def seen(t: Tensor) -> Tensor:
 
 
 def computed(t: Tensor) -> Tensor | None:
-    """What a tensor on the device sees, without a copy and to be read, where the host can read it."""
+    """Return a tensor on the device as in `seen`; None where the host cannot read its memory without a copy."""
     if _now.capture is not None or t.is_conj() or t.is_neg():
         return None
     try:

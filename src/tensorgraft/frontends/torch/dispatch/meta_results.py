@@ -1,4 +1,4 @@
-"""What an operator call will give, before anything is computed: PyTorch's meta functions, and PyTorch's own errors."""
+"""The outcome of an operator call, before anything is computed: PyTorch's meta functions, and PyTorch's own errors."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def abstract_call(
 def _resized_on_the_cpu(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[str] | None, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]]:
-    """What the CPU's kernel makes of `out=` tensors of these sizes: its warnings (some kernels warn, some do not, some
-    in other words), None where it cannot be asked; the sizes and strides by name."""
+    """Return what the CPU's kernel makes of `out=` tensors of these sizes: its warnings (some kernels warn, some do
+    not, some in other words), None where it cannot be asked; and the sizes and strides by name."""
     silent = not any(
         t.numel() for t in tensors_in([operator.signature.bind(args, kwargs)[n] for n in operator.writes], {})
     )

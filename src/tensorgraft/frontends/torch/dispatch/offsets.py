@@ -1,7 +1,7 @@
-"""Where tensors begin in their storages, as operands of plans: a plan is for shapes and strides, wherever they are.
+"""Storage offsets of tensors as operands of plans: a plan serves given shapes and strides at any offset.
 
-A call is known by the offsets of its tensors, too, and so is found as fast as if there were a plan for each; of an
-offset only its form (`dynamic_offset`) is part of a plan's key. Offset 0, which most tensors have, is known to the
+The key of a call includes the offsets of its tensors, so that a call is found as fast as if there were a plan for each;
+the key of a plan includes only the form (`dynamic_offset`) of an offset. Offset 0, which most tensors have, is known to the
 plan, and so are offsets while a program is traced.
 """
 
@@ -27,8 +27,8 @@ _now = state.now
 
 
 def sited(cell: Storage, offset: Any) -> Any:
-    """What stands for an offset that is not 0 in the key of a call: itself where the plan is to know it, else with
-    what its form depends on."""
+    """Return the part of a call's key for an offset other than 0: the offset itself where the plan has to know it, else
+    a tuple of it and what its form depends on."""
     xp = cell.backend
     if _now.capture is not None or xp.compound:
         return offset
@@ -68,7 +68,7 @@ def without_offsets(
 def _form(
     cell: Storage, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, writes: bool
 ) -> Form | None:
-    """None: the plan has to know the offset."""
+    """Return the form of an offset; None where the plan has to know the offset."""
     xp, array = cell.backend, cell.array
     if writes and overlaps_itself(shape, strides):  # written in steps, whose places are known (`order`)
         return None
@@ -80,8 +80,8 @@ def _form(
 
 
 class Reach:
-    """How a plan gets at a tensor in the array of its storage. The offset of its geometry may be an operand, which is
-    `operands[at]` then."""
+    """A tensor in the array of its storage, as a plan reads and writes it. With a `form` its offset is an operand,
+    `operands[at]`."""
 
     __slots__ = ("_at", "_form", "_geometry")
 

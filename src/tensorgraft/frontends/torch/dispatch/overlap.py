@@ -69,8 +69,8 @@ def meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
 
 
 def relation(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...] | None:
-    """How the tensors of a call, some of which share a storage, lie to one another, in bytes; None: nothing that is
-    written meets another one."""
+    """Return where the tensors of a call begin, in bytes from the first on the same storage; None where nothing that is
+    written overlaps another tensor."""
     bound = operator.signature.bind(args, kwargs)
     written = {id(t) for t in tensors_in([bound.get(name) for name in operator.writes], {})}
     spans: dict[int, list[tuple[int, int, bool]]] = {}

@@ -33,7 +33,7 @@ class Step(NamedTuple):
 def write_steps(
     operator: Operator, target: Geometry, operands: Sequence[Geometry], reads_itself: bool
 ) -> list[Step] | None:
-    """How `target` is written; None: all at once, since no two of its elements are one.
+    """Return the steps in which `target` is written; None for all at once, where none of its elements overlap.
 
     `operands` are the other tensors of the call, in order; `reads_itself` says that one of them shares memory with it.
     """

@@ -1,4 +1,4 @@
-"""What of a plan does not depend on the sizes of its tensors: once for all calls that differ in nothing else."""
+"""Outlines: the part of a plan that does not depend on tensor sizes, shared by calls that differ in nothing else."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
 
 
 def _part(a: Any, number: bool) -> Any:
-    """What an argument has to do with an outline."""
+    """Return the properties of an argument that an outline depends on."""
     kind = a.__class__
     if kind is list or kind is tuple:
         return tuple([_part(x, number) for x in a])

@@ -41,7 +41,7 @@ Fetch = Callable[[Backend, Sequence[Reach], Sequence[Any], Sequence[Any]], Any]
 
 
 def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
-    """Of each tensor, the number of the first one with the same storage."""
+    """Return, for each tensor, the number of the first one with the same storage."""
     first: dict[int, int] = {}
     return tuple(first.setdefault(id(c), k) for k, c in enumerate(cells))
 
@@ -78,7 +78,7 @@ def make_program(
     random = spec.random
 
     def computed(arrays: Sequence[Any], inputs: Sequence[Any]) -> Any:
-        """What the kernel makes, and the arrays that wait for a check."""
+        """Return the kernel's results, and the arrays that wait for a check."""
         options = {n: part(xp, reaches, arrays, inputs) for n, part in named} | fixed if named or fixed else {}
         if random:
             options["key"] = _key(xp, inputs[-1])
@@ -160,7 +160,7 @@ def make_program(
 
 
 def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
-    """How the arguments of the kernel are made, by position and by name. The sizes of `geometries` do not matter."""
+    """Return functions for the kernel's arguments, by position and by name. The sizes of `geometries` do not matter."""
     dtypes = [geometry.dtype for geometry in geometries]
 
     def fetch(name: str) -> Fetch:
@@ -210,7 +210,7 @@ def _orders(
     targets: list[Leaf],
     dtype: np.dtype,
 ) -> list[list[Step] | None]:
-    """Of each written tensor, in which steps; None: at once."""
+    """Return the steps in which each written tensor is written; None: all at once."""
     if not targets:
         return []
     hidden = operator.writes if operator.kind == "out" else ()

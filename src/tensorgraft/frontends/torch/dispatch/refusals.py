@@ -1,4 +1,4 @@
-"""What PyTorch's CPU kernels refuse and its meta functions let pass: the kernel is asked, on zeros, once a plan."""
+"""Calls that PyTorch's CPU kernels refuse and its meta functions accept: the kernel is asked, on zeros, once a plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is no
 
 def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *about: str) -> bool:
     """Raises what the CPU raises for tensors that share storages as these do, if its message is `about` something, or
-    that is `final`. Whether the CPU has taken them."""
+    is `final`. Returns whether the CPU has taken them."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
@@ -109,8 +109,9 @@ _NARROW = ("'Half'", "'BFloat16'", "'Float8", "'ComplexHalf'")
 
 
 def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether what the CPU's kernel says of zeros (`refusals`: one) it says of these values, too; then that is there.
-    A kernel that another device has is no refusal. Of values that a trace lacks, what depends on none is final."""
+    """Return whether the CPU's kernel refuses these values as it does zeros (`refusals`: its one error, which is
+    replaced by the one for these values). A kernel that is missing, but that another device has, is no refusal. For
+    values that a trace lacks, an error that depends on none of them is final."""
 
     def lacking() -> bool:
         return isinstance(refusals[0], NotImplementedError) or any(words in str(refusals[0]) for words in _LACKING)
@@ -183,7 +184,8 @@ _COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_erro
 
 
 def _of_any_values(operator: Operator, refusal: Exception) -> bool:
-    """Nothing of a matrix that cannot be factored, of lengths, nor of masks, which take what is true."""
+    """Return whether a refusal of zeros holds for any values: not that of a matrix that cannot be factored, nor those
+    about lengths or masks, which select what is true."""
     valued = operator.takes_indices or any(word in name for name in operator.signature.names for word in _COUNTS)
     of_zeros = any(words in str(refusal) for words in _OF_ZEROS)
     return not valued and not of_zeros and not isinstance(refusal, torch.linalg.LinAlgError)

@@ -1,4 +1,4 @@
-"""What an operator gives, told by the CPU's own kernel, which is run on zeros of the same sizes, strides and dtypes.
+"""The outcome of an operator by the CPU's own kernel, which is run on zeros of the same sizes, strides and dtypes.
 
 On small tensors it answers in microseconds, and it is the judge; many meta functions are written in Python, take a
 hundred times as long, and now and then give other strides. On large tensors, whose work would be done twice, and where
@@ -40,7 +40,7 @@ class Unasked(Exception):
 
 
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the CPU's kernel returns for zeros; its warnings are not shown. Raises Unasked."""
+    """Return what the CPU's kernel returns for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
         operator.rehearsed, operator.told = asks(operator), _tells(operator)
     if not operator.rehearsed:
@@ -82,7 +82,8 @@ def asks(operator: Operator) -> bool:
 
 
 def _tells(operator: Operator) -> bool:
-    """And what comes of it, which may depend on values; it may give what was not asked for."""
+    """Return whether results for zeros hold, too: they may depend on values, or include some that were not asked
+    for."""
     if operator.spec.meta is False or operator.kind == "out" or "output_mask" in operator.signature.names:
         return False
     return not any(tag in operator.op.tags for tag in _VALUES)

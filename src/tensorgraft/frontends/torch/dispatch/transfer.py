@@ -52,7 +52,7 @@ def _done(x: Tensor) -> Tensor:
 
 @direct("copy_")
 def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    """Between any two devices; converts the dtype, broadcasts into the target."""
+    """Copy between any two devices, converting the dtype and broadcasting to the target."""
     if not isinstance(source, Tensor):  # a number, which PyTorch takes for a tensor
         source = torch.tensor(source, dtype=torch.float64 if isinstance(source, float) else None, device="cpu")
     if source is target:  # whatever its memory
@@ -335,7 +335,7 @@ def empty_strided(
 
 
 def _unwritten(dtype: torch.dtype) -> float | int:
-    """What PyTorch fills memory with that nobody has written, where it is to be deterministic."""
+    """Return the value with which PyTorch fills uninitialized memory where it is to be deterministic."""
     if dtype.is_floating_point or dtype.is_complex:
         return math.nan
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max

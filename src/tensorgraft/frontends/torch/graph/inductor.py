@@ -1,7 +1,7 @@
-"""What `torch.compile` has to know of the device, whatever its backend.
+"""Integration of the device with `torch.compile`, whatever its backend.
 
-Our functions that stand for PyTorch's own are no code of the program's: Dynamo looks into them where it follows a call,
-but begins with none. And Inductor, the default backend, has no code for the device: graphs on it are compiled as for
+Our replacements of PyTorch's functions are not the program's code: Dynamo traces into them where it follows a call, but
+does not start with one. And Inductor, the default backend, has no code for the device: graphs on it are compiled as for
 `backend="tensorgraft"`.
 """
 

@@ -39,7 +39,7 @@ class Untraceable(Exception):
 
 
 class GraphCapture(PureCapture):
-    """For a graph, whose nodes have no effects. `seed` (uint32 (2,)): of its random numbers."""
+    """The capture of a graph, whose nodes have no effects. `seed` (uint32 (2,)): of its random numbers."""
 
     def __init__(self, backend: Backend, seed: Array | None) -> None:
         super().__init__(backend, seed)
@@ -135,7 +135,7 @@ def as_function(module: GraphModule, slot: Slot) -> Callable[..., Any]:
 
 
 def attribute(module: GraphModule, node: Node, slot: Slot) -> Any:
-    """What a node `get_attr` stands for inside a trace."""
+    """Return the value of a `get_attr` node inside a trace."""
     value = attribute_of(module, node)
     if isinstance(value, GraphModule):
         return as_function(value, slot)
@@ -150,7 +150,7 @@ def attribute_of(module: GraphModule, node: Node) -> Any:
 
 
 def draws(module: GraphModule) -> bool:
-    """Whether the graph has random operators, in branches too."""
+    """Return whether the graph has random operators, in branches too."""
     return any(
         torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
         for graph in modules_of(module)

@@ -1,4 +1,4 @@
-"""How tensors of any device go into a program of a backend, and how its results become tensors.
+"""Conversion of tensors on any device to operands of a program, and of its results to tensors.
 
 Nothing is copied where the memory can be shared: CPU tensors go in as NumPy arrays over their memory (JAX takes them as
 they are where they are aligned to 64 bytes, as PyTorch's own allocations are), those of other devices by DLPack, and
@@ -29,14 +29,14 @@ from_capsule = torch._C._from_dlpack
 
 @dataclass(slots=True)
 class Entrance:
-    """How tensors that look like `example` go into a program."""
+    """The conversion of tensors that look like an example to operands of a program."""
 
     take: Callable[[Tensor], Array]
     metadata: Metadata  # how they look at the array that `take` gives
     lazily: Callable[[Tensor], Tensor]  # conjugates or negates, where that is still to be done
 
     def tensor(self, cell: Storage) -> Tensor:
-        """One inside of the program, on the storage of the array."""
+        """Return the tensor inside the program, on the storage of the array."""
         return self.lazily(self.metadata.on(cell))
 
 
@@ -69,8 +69,9 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
 
 
 class KeptParameter:
-    """What takes a parameter, which comes again at every call: one array, as long as it is over the same memory (what
-    the program writes there, the array sees). Nothing is kept of a copy, nor beyond the parameter's life."""
+    """The conversion of a parameter, which comes again at every call: the array is kept while it is over the same
+    memory (what the program writes there, the array sees). Copies are not kept, nor anything beyond the parameter's
+    life."""
 
     __slots__ = ("_address", "_array", "_over_memory", "_owner", "_take")
 
@@ -108,15 +109,15 @@ def _as_numpy(t: Tensor) -> np.ndarray:
 
 
 def _lazily(t: Tensor) -> Callable[[Tensor], Tensor]:
-    """What makes a lazy conjugate or negative, such as `t`, of the tensor on the same memory without it, or the other
-    way round."""
+    """Return the function from a lazy conjugate or negative, such as `t`, to the tensor on the same memory without it,
+    which is also its inverse."""
     if t.is_conj():
         return (lambda t: torch.ops.aten._neg_view.default(torch.conj(t))) if t.is_neg() else torch.conj
     return torch.ops.aten._neg_view.default if t.is_neg() else _same
 
 
 def _row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """What puts the axes of a dense tensor in the order of its memory."""
+    """Return a function that puts the axes of a dense tensor in the order of its memory."""
     if same_strides(size, stride, contiguous_strides(size)):
         return _same
     order = sorted(range(len(size)), key=lambda d: (-stride[d], d))
@@ -124,7 +125,7 @@ def _row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> Callable[[Tens
 
 
 def _foreign(plain: Callable[[Tensor], Tensor], example: Tensor, slot: Slot) -> Callable[[Tensor], Array]:
-    """By DLPack where the backend can be on the tensor's device, else over the host."""
+    """Return the conversion of foreign tensors: by DLPack if the backend can be on their device, else over the host."""
     xp = slot.backend
     try:
         xp.from_dlpack(plain(example))
@@ -134,7 +135,7 @@ def _foreign(plain: Callable[[Tensor], Tensor], example: Tensor, slot: Slot) -> 
 
 
 def departure(slot: Slot, device: torch.device) -> Callable[[Array], Any]:
-    """What makes a tensor on a device of a result of a program: with the array's shape and dtype."""
+    """Return the conversion of a program's results to tensors on a device, with the array's shape and dtype."""
     if device.type == TYPE:
         return lambda array: from_array(array, slot)
     if device.type == "cpu":
@@ -164,13 +165,13 @@ def _from_numpy(array: Array) -> Tensor:
 
 
 def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
-    """What makes, of a tensor that looks at a storage as `base` says, one that looks at it as `result` does."""
+    """Return a function from a tensor with the metadata `base` to the view of its storage that looks like `result`."""
     metadata, lazily = Metadata.of(result), _lazily(result)
     size, stride, dtype = metadata.size, metadata.stride, metadata.dtype
     ahead = metadata.offset - base.offset
 
     def other(t: Tensor) -> Tensor:
-        """Of another dtype."""
+        """Return the view of another dtype."""
         start = (t.storage_offset() - base.offset) * base.dtype.itemsize // dtype.itemsize
         probe = torch.empty((0,), dtype=dtype, device=t.device)
         return probe.set_(t.untyped_storage(), start + metadata.offset, size, stride)

@@ -186,13 +186,13 @@ def _of_result(k: int, view: Callable[[Tensor], Tensor]) -> Exit:
 
 
 def _whole(xp: Any, cell: Storage) -> Metadata:
-    """How a tensor looks that is all of a storage, in the shape of its array."""
+    """Return the metadata of a tensor that is all of a storage, in the shape of its array."""
     shape, dtype = xp.shape(cell.array), FROM_NUMPY[xp.dtype_of(cell.array)]
     return Metadata(dtype, shape, contiguous_strides(shape), 0, 0)
 
 
 def _last_uses(nodes: list[Node], kept: set[Node]) -> dict[Node, list[Node]]:
-    """After which node others are needed no more."""
+    """Return, for each node, the nodes that it is the last to use, except those of `kept`."""
     last: dict[Node, Node] = {}
     for node in nodes:
         for used in node.all_input_nodes:

@@ -163,7 +163,7 @@ class PureSignature:
 
 @dataclass
 class PureRun:
-    """What a traced call of the module was, other than its arrays."""
+    """The outcome of a traced call of the module, other than its arrays."""
 
     given_dtypes: list[np.dtype]  # of the arguments
     structure: Any  # of the results

@@ -1,4 +1,4 @@
-"""What many kernels need: axes as PyTorch writes them, numbers in an array's dtype, accumulation dtypes."""
+"""Helpers of many kernels: axes as PyTorch writes them, numbers in an array's dtype, accumulation dtypes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def scalar_name(dtype: torch.dtype) -> str:
 
 
 def gradients(xp: Any, fn: Callable[..., Array], primals: Sequence[Array], grad: Array) -> tuple[Array, ...]:
-    """What a backward operator gives, derived from its forward one: the cotangents of `primals` where `fn(backend,
-    *primals)` has the cotangent `grad`. What `fn` reads from outside is to be `lifted`."""
+    """Return the results of a backward operator, derived from its forward one: the cotangents of `primals` where
+    `fn(backend, *primals)` has the cotangent `grad`. What `fn` reads from outside is to be `lifted`."""
     return xp.vjp(lambda inner, *xs: (fn(inner, *xs),), *primals)[1]((grad,))
 
 

@@ -1,4 +1,4 @@
-"""What is there, and how often: unique values and histograms."""
+"""Kernels that count elements: unique values and histograms."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _bin_of(xp: Any, edges: Array, x: Array) -> tuple[Array, Array]:
 
 
 def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None, density: bool) -> Array:
-    """How many of `points` (..., d), or how much of their weight, is in each of the boxes between `edges`."""
+    """Return the number of `points` (..., d), or the sum of their weights, in each of the boxes between `edges`."""
     d = len(edges)
     n = xp.size(points) // d
     points = xp.reshape(points, (n, d))
@@ -242,7 +242,7 @@ def _pair(ends: list[float] | None, k: int) -> tuple[float, float] | None:
 
 
 def _boxes_meta(x: Tensor, bins: list[int], range: list[float] | None, weight: Tensor | None) -> None:
-    """Where PyTorch refuses the arguments, something is raised and the CPU asked for the words."""
+    """Raise RuntimeError where PyTorch refuses the arguments; the CPU is then asked for the message."""
     if x.dim() < 2 or x.shape[-1] != len(bins) or not x.dtype.is_floating_point or any(b < 1 for b in bins):
         raise RuntimeError("histogramdd: the bins do not fit")
     if range is not None and (

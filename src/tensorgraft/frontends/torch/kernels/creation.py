@@ -37,7 +37,7 @@ def _full_fits(size: Any, fill_value: Any, *, dtype: torch.dtype | None = None, 
 
 
 def _scalar_fits(s: Any, *, dtype: torch.dtype | None = None, **_: Any) -> None:
-    """What is assigned by `x[i] = s` becomes infinite where it is too large for a float."""
+    """Refuse a number that does not fit an integer dtype; as in `x[i] = s`, one too large for a float is infinite."""
     if dtype is not None and isinstance(s, int | float | complex) and dtype is not torch.bool:
         check_fits(s, numpy_dtype(dtype))
 

@@ -20,7 +20,7 @@ Indices = Sequence[Array | None]
 
 
 def _masks(indices: Any) -> list[Any]:
-    """Which of the tensors of an index are masks."""
+    """Return the masks among the tensors of an index."""
     import torch
 
     return [i for i in indices if i is not None and i.dtype in (torch.bool, torch.uint8)]

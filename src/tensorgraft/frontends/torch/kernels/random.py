@@ -53,7 +53,7 @@ _modes = torch._C._len_torch_dispatch_stack
 
 
 def _as_cpu(name: str) -> Callable[..., None]:
-    """What raises and warns as the CPU does of these numbers: it looks at them where there is nothing to draw, too."""
+    """Return a check that raises and warns as the CPU does: it looks at its numbers even with nothing to draw."""
 
     def check(x: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("generator", None)
@@ -256,7 +256,7 @@ def _check_weights(xp: Any, p: Array, replacement: bool) -> None:
 
 @kernel("multinomial", random=True, check=_check_multinomial)
 def _multinomial(xp: Any, weights: Array, num_samples: int, replacement: bool = False, *, key: Array) -> Array:
-    """Without replacement the order of exponential races (Efraimidis and Spirakis 2006); with it the inverse of the
+    """Sample without replacement by exponential races (Efraimidis and Spirakis 2006), with it by the inverse of the
     distribution function."""
     p = xp.astype(weights, _inner(xp.dtype_of(weights)))
     _check_weights(xp, p, replacement and num_samples > 1)

@@ -1,4 +1,4 @@
-"""Why operators have a kernel that PyTorch takes apart into others, and how each operator is computed.
+"""Reasons for kernels of operators that PyTorch takes apart into others, and how each operator is computed.
 
 PyTorch's decompositions give the right values wherever they were tried. But they are several operators, most of which
 convert dtypes and broadcast, and the first of them in a process imports `torch._decomp`, which takes a second.
@@ -90,13 +90,13 @@ def _core() -> frozenset[schema.Overload]:
 
 
 def taken_apart(name: str) -> bool:
-    """PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
+    """Say whether PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
     op = schema.overload(name)
     return op is not None and torch.Tag.core not in op.tags and op in _core()
 
 
 def reasons() -> dict[str, str]:
-    """Of each operator that has a kernel although PyTorch takes it apart, why. Raises nothing."""
+    """Return for each operator that has a kernel although PyTorch takes it apart the reason. Raises nothing."""
     by_name = {
         name: f"faster: the decomposition takes {numpy:.1f} times as long on NumPy, {jax:.1f} on JAX"
         for names, (numpy, jax) in SPEED.items()

@@ -78,7 +78,7 @@ def _sample_dirichlet(xp: Any, alpha: Array, *, key: Array) -> Array:
 
 
 def _inverse(xp: Any, key: Array, shape: tuple[int, ...], first: Array, ratio: Callable[[Array], Array]) -> Array:
-    """How often the mass function, from `first` on, fits into a uniform number; for means of the order of 10."""
+    """Sample by inversion: count the masses, from `first` on, that fit into a uniform number. For means of about 10."""
     u = xp.uniform(key, shape, xp.dtype_of(first))
 
     def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:

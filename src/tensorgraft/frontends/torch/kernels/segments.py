@@ -61,7 +61,7 @@ def _rows(xp: Any, rows: int) -> Array:
 
 
 def _gathered(xp: Any, of_segments: Array, segment: Array) -> Array:
-    """What (rows, segments, inner) has for the segment of each place; zero where that is none."""
+    """Take from (rows, segments, inner) the entry for the segment of each place; zero for a place in none."""
     padded = xp.pad(of_segments, 0, [(0, 0, 0), (0, 1, 0), (0, 0, 0)])
     return xp.gather(padded, (_rows(xp, xp.shape(segment)[0]), segment))
 

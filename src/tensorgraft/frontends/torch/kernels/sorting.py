@@ -65,7 +65,8 @@ def _kthvalue(xp: Any, x: Array, k: Any, dim: int = -1, keepdim: bool = False) -
 
 
 def _middle(xp: Any, dim: int, ignore_nan: bool) -> Any:
-    """Where the lower median stands: NaN, if any, is the median of all, and none of the others'."""
+    """Return a function for the position of the lower median in sorted values: that of a NaN, if there is one, unless
+    `ignore_nan`."""
 
     def position(values: Array) -> Any:
         n = xp.shape(values)[dim]

@@ -145,13 +145,13 @@ def _cell(t: Tensor) -> Storage:
 
 
 def array_of(t: Tensor) -> Quantized:
-    """What a quantised CPU tensor sees."""
+    """Return the quantised array that a quantised CPU tensor sees."""
     cell = _cell(t)
     return backend().look(cell.array, Geometry(tuple(t.size()), t.stride(), t.storage_offset(), numpy_dtype(t.dtype)))  # type: ignore[arg-type]
 
 
 def numbers(t: Tensor) -> Tensor:
-    """What a quantised CPU tensor stands for, dense; asked for, so it is not counted."""
+    """Return the dense values of a quantised CPU tensor; they are asked for, so this is not counted."""
     with policy.meant(), torch.no_grad():
         return backend().dense(array_of(t))
 
@@ -191,7 +191,7 @@ def view_of(
 
 
 class Host:
-    """Where ordinary CPU tensors are: what a `Slot` is for a device."""
+    """The place of ordinary CPU tensors, as a `Slot` is that of tensors on a device."""
 
     device = CPU
 

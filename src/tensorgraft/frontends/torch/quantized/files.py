@@ -35,7 +35,8 @@ def register_sending() -> None:
 
 
 def _sent(t: torch.Tensor) -> Any:
-    """Between processes: codes and scales, those of the CPU in shared memory as PyTorch does it, copies of others."""
+    """Reduce a tensor for another process: codes and scales, those of the CPU in shared memory as PyTorch does it,
+    others as copies."""
     if t.device.type not in (TYPE, "cpu") or not torch._C._has_storage(t) or not is_quantized(t):
         return reductions.reduce_tensor(t)
     if isinstance(t, torch.nn.Parameter):
@@ -130,7 +131,7 @@ def rebuild(
 
 
 def rebuild_with_state(arguments: tuple[Any, ...], state: dict[str, Any]) -> torch.Tensor:
-    """With attributes of its own. Raises ValueError as `rebuild`."""
+    """Rebuild a quantised tensor that has attributes of its own. Raises ValueError as `rebuild`."""
     if not isinstance(arguments, tuple) or not isinstance(state, dict) or len(arguments) != 9:
         raise ValueError(f"{_WHAT} is broken: it has no attributes, or is no tensor")
     made = rebuild(*arguments)

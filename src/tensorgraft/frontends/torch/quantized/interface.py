@@ -1,4 +1,4 @@
-"""What a program sees of quantised tensors beside their operations: how they print, what optimizers say of them."""
+"""Behaviour of quantised tensors beside operations: how they print, and which ones optimizers refuse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.quantized.tensors import dequantize, is_quantiz
 
 
 def repr_of(original: Callable[..., str]) -> Callable[..., str]:
-    """With the scheme; printing is not counted as an operation that makes dense."""
+    """Wrap `Tensor.__repr__` to print the scheme, too; printing is not counted as an operation that makes dense."""
 
     def printed(self: Any, *, tensor_contents: Any = None) -> str:
         if self.device.type != TYPE or not torch._C._has_storage(self) or not is_quantized(self):

@@ -44,7 +44,7 @@ ON_CODES = (
 
 
 class QuantizedPlan:
-    """What is known of calls whose arguments look alike."""
+    """A plan for calls whose arguments look alike: their results, and the recorded program if there is one."""
 
     def __init__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         same_device(func, args, kwargs)

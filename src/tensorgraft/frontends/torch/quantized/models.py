@@ -63,8 +63,8 @@ def quantize_module(
 
 
 def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
-    """Of convolutions groups run along the channels that come in, and channels are those that come out; so, too, of
-    kernels of Keras and Flax, which are (..., in, out)."""
+    """Return the scheme for the layout of a module's weight. Groups of convolutions run along the input channels, and
+    channels are output channels; so, too, for kernels of Keras and Flax, which are (..., in, out)."""
     if _weight_of(module) == "kernel":
         rank = module._parameters["kernel"].dim()  # type: ignore[union-attr]
         if scheme.granularity == "group":

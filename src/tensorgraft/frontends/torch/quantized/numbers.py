@@ -1,4 +1,4 @@
-"""What PyTorch's own kernels compute on the numbers of quantised CPU tensors, and what is written into these."""
+"""PyTorch's own kernels on the dense values of quantised CPU tensors, and writes into such tensors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _strided(t: Tensor) -> Tensor:
 
 
 def write(t: Tensor, values: Tensor) -> None:
-    """`values` where a quantised tensor looks, in all that share its storage."""
+    """Write `values` into a quantised tensor; all that share its storage see them."""
     if values.size() != t.size():
         raise RuntimeError(
             f"a quantised tensor of shape {tuple(t.shape)} cannot be resized to {tuple(values.shape)}, that of the"
@@ -104,7 +104,7 @@ def write(t: Tensor, values: Tensor) -> None:
 
 
 def _assign(target: Quantized, new: Quantized) -> None:
-    """In a program codes and scales are inputs, which it writes."""
+    """Copy new codes and scales into those of `target`, which are inputs that the program writes."""
     for old, part in zip(target.parts, new.parts, strict=True):
         old.copy_(part)
 

@@ -185,7 +185,7 @@ def _to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What asks for shape and dtype alone."""
+    """Run an operator that uses the shape and dtype of its argument alone."""
     t = args[0]
     return func(torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu"), *args[1:], **kwargs)
 

@@ -17,7 +17,7 @@ KEY = "tensorgraft.quantized"
 
 
 def flatten_tensor_state_dict(state: Mapping[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """What `safetensors.torch.save_file(tensors, path, metadata)` takes of a state dict.
+    """Flatten a state dict into the arguments of `safetensors.torch.save_file(tensors, path, metadata)`.
 
     Arguments:
         state: tensors by name; of a quantised one, `"name"`, there will be the codes and scales, `"name.codes"`,
@@ -73,7 +73,7 @@ def unflatten_tensor_state_dict(
 
 
 def _described(metadata: Mapping[str, str] | None) -> dict[str, Any]:
-    """Of each quantised tensor what is said of it: seven things, of which the third, a scheme, is nine."""
+    """Return the description of each quantised tensor: seven fields, of which the third, its scheme, has nine."""
     try:
         said = json.loads((metadata or {}).get(KEY, "{}"))
         for row in said.values():

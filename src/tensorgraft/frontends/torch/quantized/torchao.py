@@ -60,7 +60,7 @@ def _module(model: nn.Module, place: Place) -> nn.Module:
 
 
 def _without_repr(module: nn.Module) -> None:
-    """Without the `extra_repr` that torchao has put into a module, which cannot be pickled."""
+    """Remove the `extra_repr` that torchao has put into a module, which cannot be pickled."""
     method = module.__dict__.get("extra_repr")
     function = getattr(method, "__func__", None)
     function = getattr(function, "func", function)  # of a partial one
@@ -69,7 +69,7 @@ def _without_repr(module: nn.Module) -> None:
 
 
 def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
-    """What a module does to its inputs for a weight's sake; a lookup of rows does nothing."""
+    """Return what a module does to its inputs because of a weight; None if nothing, as for a lookup of rows."""
     if not torchao_inputs.has_inputs(p) or isinstance(module, nn.Embedding):
         return None
     if not isinstance(module, nn.Linear | nn.Conv2d):

@@ -1,4 +1,4 @@
-"""How the tensor classes of torchao 0.18 keep their numbers: each as codes, scales and what encodes them.
+"""Formats of the tensor classes of torchao 0.18, read as codes, scales and their encoding.
 
 torchao has a class for each format, and no common layout. A reader here takes one of them apart, with torchao's own
 functions where it rounds on the way to its scales, so that what is put together again is the same number for number.

@@ -1,4 +1,4 @@
-"""What torchao's weights do to the inputs of a Linear before the product: scale them, and round them."""
+"""Scaling and rounding of a Linear's inputs before the product, as weights of torchao ask for it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Inputs(nn.Module):
 
 
 def rule_of(weight: Any) -> Any:
-    """How a weight has activations rounded, or None."""
+    """Return the rule by which a weight has activations rounded, or None."""
     return getattr(weight, "act_quant_kwargs", None) or getattr(weight, "activation_quantization", None)
 
 

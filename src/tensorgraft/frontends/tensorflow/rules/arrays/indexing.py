@@ -26,7 +26,7 @@ def _inside(xp: Backend, indices: Array, n: int) -> tuple[Array, Array]:
 
 
 def _behind(xp: Backend, condition: Array, like: Array) -> Array:
-    """With axes of extent 1 behind, as many axes as `like`."""
+    """Append axes of extent 1, up to as many axes as `like` has."""
     return xp.reshape(condition, (*xp.shape(condition), *[1] * (xp.ndim(like) - xp.ndim(condition))))
 
 
@@ -135,7 +135,7 @@ def _kept(xp: Backend, good: Array, updates: Array, otherwise: int) -> Array:
 
 
 def _whole(xp: Backend, x: Array, updates: Array, mode: str) -> Array:
-    """Without places each update is of the whole array."""
+    """Combine updates without positions, each of which is of the whole array."""
     count = xp.size(updates) // max(xp.size(x), 1)
     for part in xp.unstack(xp.reshape(updates, (count, *xp.shape(x))), 0):
         x = part if mode == "set" else getattr(xp, _PAIRS[mode])(x, part)
@@ -186,8 +186,8 @@ def scatter_nd_non_aliasing_add(xp: Backend, x: Array, indices: Array, updates: 
 
 def _segments(mode: str) -> Callable[..., Array]:
     def unsorted(xp: Backend, x: Array, segments: Array, count: np.ndarray) -> Array:
-        """Of a segment without elements the identity, which for extremes is finite; negative segments count for
-        nothing."""
+        """Combine rows by segment. Segments without elements have the identity, which for extremes is finite; negative
+        segments are left out."""
         dtype, rest = xp.dtype_of(x), xp.shape(x)[xp.ndim(segments) :]
         first: Any = {"add": 0, "multiply": 1}.get(mode)
         if first is None:
@@ -216,7 +216,7 @@ def one_hot(xp: Backend, indices: Array, depth: np.ndarray, on: Array, off: Arra
 
 @rule("Where", folds=False)
 def where(xp: Backend, x: Array) -> Any:
-    """In a trace rows that are counted: how many there are depends on values."""
+    """Return the positions of what is true; in a trace as counted rows: how many there are depends on values."""
     dtype = xp.dtype_of(x)
     chosen = x if dtypes.is_bool(dtype) else xp.not_equal(x, xp.zeros_like(x))
     if xp.is_traced(x) and xp.size(x):

@@ -20,7 +20,7 @@ Array = Any
 
 
 def total_of(xp: Backend, x: Array, segments: Array, count: int, mode: str = "add", first: Any = 0) -> Array:
-    """One row for each segment; `first` of those without rows."""
+    """Combine the rows of each segment; `first` is the value of segments without rows."""
     start = xp.full((count, *xp.shape(x)[1:]), first, xp.dtype_of(x))
     return scattered(xp, start, xp.expand_dims(segments, -1), x, mode)
 
@@ -30,7 +30,7 @@ def counts_of(xp: Backend, segments: Array, count: int, dtype: np.dtype) -> Arra
 
 
 def number_of(xp: Backend, segments: Array) -> int:
-    """How many segments there are: their ids are ascending. Raises TracedValueError in a trace."""
+    """Return the number of segments, whose ids are ascending. Raises TracedValueError in a trace."""
     if xp.is_traced(segments):
         raise TracedValueError(
             "how many segments there are depends on values that are being traced: use tf.math.unsorted_segment_* with"
@@ -45,7 +45,7 @@ def _behind(xp: Backend, x: Array, like: Array) -> Array:
 
 
 def _divided(xp: Backend, total: Array, counts: Array) -> Array:
-    """By 1 where there is nothing."""
+    """Divide totals by counts; by 1 where there are no rows."""
     counts = xp.maximum(counts, xp.ones_like(counts))
     counts = xp.astype(counts, xp.dtype_of(total))
     if dtypes.is_integer(xp.dtype_of(total)):
@@ -92,7 +92,7 @@ rule("SegmentMin", folds=False)(_extremes("min"))
 
 
 def _weights(xp: Backend, counts: Array, kind: str) -> Array:
-    """What a sum of so many rows is divided by."""
+    """Return the divisor for sums of so many rows: the count, or its root for `SqrtN`, and at least 1."""
     counts = xp.maximum(counts, xp.ones_like(counts))
     return xp.sqrt(counts) if kind == "SqrtN" else counts
 
@@ -120,7 +120,7 @@ def _looks_up(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
-    """What each row that was looked up gets of the derivative of its segment."""
+    """Return the part of its segment's derivative that each row which was looked up gets."""
     if kind != "Sum":
         dtype = xp.dtype_of(d)
         weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)

@@ -128,7 +128,7 @@ def histogram_fixed_width(
 
 @rule("InTopKV2", "InTopK", known=("k",))
 def in_top_k(xp: Backend, predictions: Array, targets: Array, k: Any = None, *, node: Any = None) -> Array:
-    """Whether fewer than `k` are greater; equal ones do not count. False where one of them is not finite."""
+    """Return whether fewer than `k` exceed the target's, not counting ties; False where one is not finite."""
     most = int(node.attributes["k"] if k is None else k)
     n = xp.shape(predictions)[1]
     good = xp.logical_and(xp.greater_equal(targets, 0), xp.less(targets, n))

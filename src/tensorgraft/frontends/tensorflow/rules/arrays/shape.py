@@ -72,7 +72,7 @@ def reshape(xp: Backend, x: Array, shape: np.ndarray) -> Array:
 
 
 def filled(shape: Ints, size: int) -> Ints:
-    """With the extent that -1 stands for."""
+    """Return a shape with the extent that -1 stands for."""
     if -1 not in shape:
         return shape
     rest = math.prod(n for n in shape if n != -1)

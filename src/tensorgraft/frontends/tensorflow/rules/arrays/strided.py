@@ -23,7 +23,7 @@ Ints = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SliceMasks:
-    """What a strided slice says besides its bounds: bits, one for each of its entries."""
+    """The masks of a strided slice: bits, one for each entry of its bounds."""
 
     begin_mask: int = 0
     end_mask: int = 0
@@ -36,7 +36,7 @@ class SliceMasks:
         return cls(**{field.name: node.attributes.get(field.name, 0) for field in fields(cls)})
 
     def index(self, begin: np.ndarray, end: np.ndarray, strides: np.ndarray) -> tuple[Any, ...]:
-        """As Python writes it. A shrunk axis is a number that may be out of range."""
+        """Return the index as Python writes it. A shrunk axis is an integer that may be out of range."""
         entries: list[Any] = []
         for i in range(begin.size):
             bit = 1 << i
@@ -236,6 +236,6 @@ def resource_strided_slice_assign(
 
 @rule("XlaDynamicUpdateSlice")
 def dynamic_update_slice(xp: Backend, x: Array, update: Array, starts: Array) -> Array:
-    """What `keras.ops.slice_update` makes; XLA moves starts so that the update fits."""
+    """Write `update` into `x` (as `keras.ops.slice_update` does); XLA moves starts so that the update fits."""
     starts = xp.astype(starts, dtypes.int32)
     return xp.dynamic_update_slice(x, update, [xp.reshape(i, ()) for i in xp.unstack(starts, 0)])

@@ -1,9 +1,9 @@
-"""What TensorFlow computes itself, on the host: strings, functions of Python, what is shown to somebody, and searches
+"""Operations that TensorFlow computes itself, on the host: strings, functions of Python, printing, sets, and searches
 that are made of branches.
 
 Where the operands have values, the operation is run at once. Where they are being traced, strings wait (`TracedText`)
 for the operation that shows them, which becomes a call of the host, in the order of the program, and functions of
-Python become one, too, if the shapes of what they give are known.
+Python become one, too, if the shapes of their results are known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tensorgraft.hub.backend import Backend
 
 Array = Any
 
-# of strings, or of numbers; some give strings, some numbers
+# operations that take strings or numbers; some give strings, some numbers
 STRINGS = (
     "AsString", "DecodeBase64", "EditDistance", "EncodeBase64", "Fingerprint", "ReduceJoin", "RegexFullMatch",
     "RegexReplace", "StaticRegexFullMatch", "StaticRegexReplace", "StringFormat", "StringJoin", "StringLength",
@@ -55,14 +55,14 @@ BY_TENSORFLOW = {
 
 
 class FailedCheckError(tf.errors.InvalidArgumentError, ValueError):
-    """What TensorFlow raises for a check of the program that fails."""
+    """TensorFlow's error for a check of the program that fails."""
 
     def __init__(self, message: str) -> None:
         super().__init__(None, None, message)
 
 
 def computed(node: GraphNode, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What TensorFlow gives, eagerly."""
+    """Run a node in TensorFlow, eagerly, and return its results."""
     with context.eager_mode():  # and not `tf.init_scope`, in which no tape of a function of Python's records
         dtypes = [t.dtype for t in operation_of(node).inputs]
         tensors = [tf.constant(x, dtype) for x, dtype in zip(operands, dtypes, strict=True)]
@@ -71,7 +71,7 @@ def computed(node: GraphNode, operands: Sequence[np.ndarray]) -> list[np.ndarray
 
 
 def _arrays(x: Any) -> list[Array]:
-    """Those that are being traced, or might be."""
+    """Return the arrays of an operand that are being traced, or might be."""
     if isinstance(x, TracedText):
         return [a for operand in x.operands for a in _arrays(operand)]
     return [] if is_known(x) else [x]
@@ -117,7 +117,7 @@ def search(xp: Backend, *operands: Any, node: GraphNode) -> Any:
 
 @rule(*PRINTS, either=EVERY, effect=True)
 def show(xp: Backend, *operands: Any, node: GraphNode) -> list[Any]:
-    """Prints what TensorFlow prints, where it prints it."""
+    """Print what TensorFlow prints, where it prints it."""
     if not _are_traced(xp, operands) and not xp.in_trace() and not xp.is_tracing():
         _hosted(xp, node, operands)
     else:
@@ -144,7 +144,7 @@ def failed(node: GraphNode, operands: Sequence[np.ndarray]) -> NoReturn:
 
 @rule("Assert", either=EVERY, effect=True)
 def check(xp: Backend, condition: Any, *data: Any, node: GraphNode) -> list[Any]:
-    """Where the condition is not known yet, it is not checked, as in programs that TensorFlow compiles with XLA."""
+    """Check an assertion; a traced condition is not checked, as in programs that TensorFlow compiles with XLA."""
     if is_known(condition) or not xp.is_traced(condition):
         holds = on_the_host(xp, condition)
         if not (holds.all() if holds.ndim == 0 else holds.size):
@@ -153,7 +153,7 @@ def check(xp: Backend, condition: Any, *data: Any, node: GraphNode) -> list[Any]
 
 
 def _shown(xp: Backend, x: Any) -> np.ndarray:
-    """What a message shows; of what is being traced nothing is known."""
+    """Return the value that a message shows; nothing is known of what is being traced."""
     if _are_traced(xp, [x]):
         return np.asarray("(being traced)", object)
     return _of(x, iter(on_the_host(xp, a) for a in _arrays(x)))

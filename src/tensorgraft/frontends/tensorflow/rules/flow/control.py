@@ -46,7 +46,7 @@ def if_(
 
 @rule("Case", "StatelessCase", either=EVERY, folds=False)
 def case(xp: Backend, which: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
-    """By number; the last one where there is none of that number."""
+    """Run the branch of a number; the last one where there is none of that number."""
     if is_known(which) or not xp.is_traced(which):
         number = int(which if is_known(which) else xp.to_numpy(which))
         return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)
@@ -208,7 +208,7 @@ def _as_a_loop(
 
 @rule("For", either=EVERY, folds=False)
 def for_(xp: Backend, start: Any, limit: Any, delta: Any, *state: Any, body: FunctionGraph) -> list[Any]:
-    """A loop over a range, which has to be known."""
+    """Run a loop over a range, which has to be known."""
     if any(not is_known(x) and xp.is_traced(x) for x in (start, limit, delta)):
         raise TracedValueError("the range of a For loop is being traced: use tf.while_loop, which may depend on values")
     ends = [int(x if is_known(x) else xp.to_numpy(x)) for x in (start, limit, delta)]
@@ -232,7 +232,7 @@ def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[A
 
 @rule("FakeParam", folds=False)
 def fake_param(xp: Backend, *, shape: Shape, dtype: np.dtype) -> Array:
-    """What a branch that has not run would have kept: nobody reads it."""
+    """Return zeros for what a branch that has not run would have kept: nobody reads them."""
     return xp.zeros(tuple(n or 0 for n in shape or ()), dtype)
 
 
@@ -248,7 +248,7 @@ def ensure_shape(xp: Backend, x: Array, *, shape: Shape, node: GraphNode) -> Arr
 
 @rule("CheckNumerics", "CheckNumericsV2")
 def check_numerics(xp: Backend, x: Array, *, node: GraphNode) -> Array:
-    """Of traced numbers it is not checked, as in programs that TensorFlow compiles with XLA."""
+    """Check that numbers are finite. Traced ones are not checked, as in programs that TensorFlow compiles with XLA."""
     if not xp.is_traced(x) and not bool(xp.to_numpy(xp.all(xp.isfinite(x)))):
         failed(node, [xp.to_numpy(x)])
     return x

@@ -1,4 +1,4 @@
-"""What operations do with rows that a traced program counts (`counted`)."""
+"""Rules of operations on rows that a traced program counts (`counted`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMES += ["".join(part.capitalize() for part in name.split("_")) for name in _e
 
 @_of(*_NAMES, "Abs", "Cast", "ZerosLike", "OnesLike", "Relu", "SelectV2", "DivNoNan", "SquaredDifference", "Pow")
 def elementwise(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
-    """Row by row: what comes of the rows behind is behind."""
+    """Compute row by row: rows behind the count give rows behind the count."""
     if not any(isinstance(x, CountedRows) for x in operands):
         return _of_sizes(xp, plain, operands, node)
     operands = [x.array if isinstance(x, CountedSizes) else x for x in operands]
@@ -70,7 +70,7 @@ def expand_dims(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode)
 
 
 def _of_sizes(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
-    """A size, and a number more or less: a size again."""
+    """Return a size, and a number more or less, as a size again."""
     x, *others = operands
     dtype = node.dtypes[0]
     if node.op == "Cast" and isinstance(x, CountedSizes) and dtype is not None and dtype.kind in "iu":
@@ -157,10 +157,10 @@ def gather_nd(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -
 
 
 def _scatters(first: int) -> CountedRule:
-    """`first`: the operand that has the indices, behind which the updates come."""
+    """Return the rule of a scatter. `first`: the operand that has the indices, behind which the updates come."""
 
     def scatter(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
-        """Rows behind the count have an index that is none, and are left out."""
+        """Scatter counted rows: those behind the count get the index -1, and are left out."""
         pair = operands[first : first + 2]
         others = [x for i, x in enumerate(operands) if not first <= i < first + 2]
         if _is_segments(node.op) and isinstance(others[0], CountedSizes):  # as many segments as rows are counted

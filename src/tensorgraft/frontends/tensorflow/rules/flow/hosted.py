@@ -71,7 +71,7 @@ def on_the_host(xp: Backend, x: Any) -> np.ndarray:
 
 
 def specs_of(node: GraphNode) -> list[ShapeDtype] | None:
-    """Shapes and dtypes of its results; None where one of them is not known before it is computed."""
+    """Return the shapes and dtypes of a node's results; None where one of them is not known before it is computed."""
     specs = []
     for shape, dtype in zip(node.shapes, node.dtypes, strict=True):
         if shape is None or None in shape or dtype is None or dtype.kind in "OSU":
@@ -87,8 +87,7 @@ def by_host(
     operands: Sequence[Any],
     specs: Sequence[ShapeDtype] | None,
 ) -> list[Any]:
-    """`fn` of the operands' values: now, or when the program that is being traced runs. Results are arrays of the
-    backend."""
+    """Compute `fn` of the operands' values, now or when the traced program runs. Results are arrays of the backend."""
     if any(map(xp.is_traced, arrays_among(operands))):
         return called(xp, node, fn, operands, specs)
     return [xp.asarray(np.asarray(x)) for x in fn(*(on_the_host(xp, x) for x in operands))]
@@ -101,8 +100,8 @@ def called(
     operands: Sequence[Any],
     specs: Sequence[ShapeDtype] | None,
 ) -> list[Array]:
-    """What a program that is being traced asks of the host: `fn` of the operands' values, whenever it runs. Raises
-    TracedValueError where programs of the backend call nobody, or (None) shapes of results depend on values."""
+    """Call `fn` of the operands' values on the host, whenever the traced program runs. Raises TracedValueError where
+    programs of the backend cannot, or where shapes of results depend on values (`specs` is None)."""
     if specs is None:
         raise TracedValueError(
             f"{node.op} is computed on the host, and has results whose shape depends on values, and its operands are"

@@ -19,7 +19,7 @@ Array = Any
 
 
 class CropAxis:
-    """Where the pixels of crops lie along an axis of the images: (boxes, pixels)."""
+    """The positions of the pixels of crops along an axis of the images: (boxes, pixels)."""
 
     def __init__(self, xp: Backend, low: Array, high: Array, n: int, out: int) -> None:
         low, high = xp.expand_dims(low, -1), xp.expand_dims(high, -1)
@@ -61,7 +61,7 @@ def _weight(xp: Backend, rest: Array, last: bool, axis: int) -> Array:
 
 
 def _corners(xp: Backend, which: Array, y: CropAxis, x: CropAxis) -> Any:
-    """For each corner: (places, weight, whether it is the last row, the last column)."""
+    """Yield, for each corner, (positions, weight, whether it is the last row, the last column)."""
     for down in (False, True):
         for right in (False, True):
             places = _grid(xp, which, y.last if down else y.first, x.last if right else x.first)
@@ -232,7 +232,7 @@ def combined_non_max_suppression(
     boxes: np.ndarray, scores: np.ndarray, per_class: np.ndarray, total: np.ndarray, limit: np.ndarray,
     least: np.ndarray, *, pad_per_class: bool = False, clip_boxes: bool = True,
 ) -> list[np.ndarray]:  # fmt: skip
-    """Of each class by itself, then the best of all."""
+    """Select boxes in each class by itself, then the best of all."""
     classes, most, each = scores.shape[2], int(total), int(per_class)
     if pad_per_class:
         most = min(most, each * classes)

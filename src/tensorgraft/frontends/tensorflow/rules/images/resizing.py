@@ -160,7 +160,7 @@ def _returned(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int],
 
 
 def _returned_in_double(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int]) -> Array:
-    """What is added up are products of float32: of the linear kernel alone."""
+    """Return the derivative in the image, summing products of float32 in float64: for the linear kernel alone."""
     parts = []
     for pair in itertools.product(*(zip(places.T, weights.T, strict=True) for places, weights in taps)):
         part = d

@@ -281,7 +281,7 @@ def select_v2(xp: Backend, condition: Array, x: Array, y: Array) -> Array:
 
 @rule("Select")
 def select(xp: Backend, condition: Array, x: Array, y: Array) -> Array:
-    """A vector chooses rows."""
+    """Choose elements; a vector chooses rows."""
     if xp.ndim(condition) == 1 and xp.ndim(x) > 1:
         condition = xp.reshape(condition, (*xp.shape(condition), *[1] * (xp.ndim(x) - 1)))
     return xp.where(condition, x, y)
@@ -289,7 +289,7 @@ def select(xp: Backend, condition: Array, x: Array, y: Array) -> Array:
 
 @rule("ClipByValue")
 def clip_by_value(xp: Backend, x: Array, low: Array, high: Array) -> Array:
-    """Of complex numbers both parts."""
+    """Clip to [low, high]; complex numbers in both parts."""
     if dtypes.is_complex(xp.dtype_of(x)):
         parts = (clip_by_value(xp, *map(part, (x, low, high))) for part in (xp.real, xp.imag))
         return xp.complex(*parts)

@@ -32,7 +32,8 @@ def _offsets(k: np.ndarray) -> range:
 
 
 def _places(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each diagonal of a band, from the uppermost, and each place in it: row, column, and whether there is one."""
+    """Return, for each diagonal of a band from the uppermost and each place in it, row, column, and whether there is
+    one."""
     offsets = _offsets(k)
     longest = max(min(n + min(d, 0), m - max(d, 0)) for d in offsets)
     rows = np.zeros((len(offsets), longest), np.int64)
@@ -146,7 +147,7 @@ def matrix_inverse(xp: Backend, x: Array, *, adjoint: bool = False) -> Array:
 
 
 def _in_single(xp: Backend, fn: Callable[[Array], Sequence[Array]], x: Array) -> list[Array]:
-    """Of float16, which no backend's library has: computed in float32, and rounded once."""
+    """Apply `fn`, to float16 in float32, rounded once: no backend's library computes in float16."""
     dtype = xp.dtype_of(x)
     if dtype != dtypes.float16:
         return list(fn(x))

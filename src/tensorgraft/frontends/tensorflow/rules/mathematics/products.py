@@ -75,7 +75,7 @@ def einsum(xp: Backend, *operands: Array, equation: str) -> Array:
 
 
 def _spread(xp: Backend, x: Array, names: Sequence[str]) -> Array:
-    """With labels that come again: on the diagonals of zeros."""
+    """Add the axes of labels that come again, as diagonals among zeros."""
     own = list(dict.fromkeys(names))
     for k, name in enumerate(names):
         if name in names[:k]:
@@ -89,7 +89,7 @@ def _spread(xp: Backend, x: Array, names: Sequence[str]) -> Array:
 
 
 def _plain(xp: Backend, x: Array, names: Sequence[str]) -> tuple[Array, list[str]]:
-    """With each label once: of a label that comes twice the diagonal."""
+    """Return the array with each label once: the diagonal of a label that comes twice."""
     names = list(names)
     for name in dict.fromkeys(names):
         while names.count(name) > 1:

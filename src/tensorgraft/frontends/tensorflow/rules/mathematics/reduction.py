@@ -16,7 +16,7 @@ Array = Any
 
 
 def axes_of(xp: Backend, x: Array, axes: np.ndarray) -> tuple[int, ...]:
-    """From 0, each once."""
+    """Return the axes as ascending non-negative numbers, each once."""
     n = xp.ndim(x)
     return tuple(sorted({int(a) % n for a in np.ravel(axes)})) if n else ()
 
@@ -47,7 +47,7 @@ def min_(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) ->
 
 @rule("Mean", known=("axes",))
 def mean(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
-    """Of integers: the quotient, toward zero, of the sum in 64 bits. Of no complex numbers: 0."""
+    """Return the mean: of integers the quotient, toward zero, of the sum in 64 bits; of no complex numbers 0."""
     over, dtype = axes_of(xp, x, axes), xp.dtype_of(x)
     if not over:
         return x
@@ -64,7 +64,7 @@ def mean(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) ->
 
 @rule("EuclideanNorm", known=("axes",))
 def euclidean_norm(xp: Backend, x: Array, axes: np.ndarray, *, keep_dims: bool = False) -> Array:
-    """Of integers the sum overflows as they do."""
+    """Return the root of the sum of squares. Sums of integers overflow as these do."""
     over = axes_of(xp, x, axes)
     dtype, size = xp.dtype_of(x), xp.abs(x)
     total = xp.multiply(size, size)
@@ -79,7 +79,7 @@ def argmax(xp: Backend, x: Array, axis: np.ndarray, *, output_type: np.dtype = d
 
 
 def _without_nan(xp: Backend, x: Array, last: float) -> Array:
-    """NaN is never the one, but for the first where there is nothing else."""
+    """Replace NaN by `last`, so that it is never chosen; where all are NaN, the first one is."""
     return xp.where(xp.isnan(x), xp.full_like(x, last), x) if dtypes.is_floating(xp.dtype_of(x)) else x
 
 

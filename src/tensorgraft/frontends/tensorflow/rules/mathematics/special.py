@@ -85,7 +85,8 @@ def digamma(xp: Backend, x: Array) -> Array:
 
 @rule("Zeta")
 def zeta(xp: Backend, s: Array, q: Array) -> Array:
-    """At a pole infinity has a sign where the terms cannot have another one; left of it powers have to be whole."""
+    """Hurwitz's zeta function. A pole is infinite for even powers, whose terms have one sign, else NaN; left of it
+    powers have to be whole."""
     pole, whole = _is_pole(xp, q), xp.equal(s, xp.floor(s))
     even = xp.equal(xp.multiply(xp.floor(xp.multiply(s, 0.5)), 2), s)
     return _chosen(
@@ -118,7 +119,7 @@ def polygamma(xp: Backend, n: Array, x: Array) -> Array:
 
 
 def _gamma_edges(xp: Backend, a: Array, x: Array) -> Array:
-    """Where the incomplete gamma function is none."""
+    """Return a mask of the arguments for which the incomplete gamma function is not defined."""
     return xp.logical_not(xp.logical_and(xp.greater(a, 0), xp.greater_equal(x, 0)))
 
 

@@ -1,1 +1,1 @@
-"""What layers of networks compute."""
+"""Rules of the operations that layers of networks compute."""

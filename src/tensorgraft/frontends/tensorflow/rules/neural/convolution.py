@@ -18,7 +18,7 @@ Pads = list[tuple[int, int]]
 
 
 def spatial(per_axis: Sequence[int], data_format: str) -> Ints:
-    """Of numbers an axis, those of the axes between batch and channels."""
+    """Return the entries for the spatial axes of a sequence that has a number for each axis."""
     return tuple(per_axis[2:] if data_format.startswith("NC") else per_axis[1:-1])
 
 
@@ -26,7 +26,7 @@ def pads(
     extents: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int], padding: str,
     explicit: Sequence[int] = (), data_format: str = "NHWC",
 ) -> Pads:  # fmt: skip
-    """(before, after) of each spatial axis."""
+    """Return the padding (before, after) of each spatial axis."""
     if padding == "VALID":
         return [(0, 0)] * len(extents)
     if padding == "EXPLICIT":
@@ -200,7 +200,7 @@ def depthwise_filters(
 
 
 def window_counts(extents: Sequence[int], window: Ints, strides: Ints, around: Pads) -> np.ndarray:
-    """How many elements each window sees that are no padding."""
+    """Return the number of elements in each window that are no padding."""
     counts = np.ones((), np.int64)
     for n, k, s, (low, high) in zip(extents, window, strides, around, strict=True):
         first = np.arange((n + low + high - k) // s + 1) * s - low
@@ -211,7 +211,7 @@ def window_counts(extents: Sequence[int], window: Ints, strides: Ints, around: P
 def inside_of(
     extents: Sequence[int], starts: Sequence[int], out: Sequence[int], strides: Sequence[int], around: Pads
 ) -> np.ndarray:
-    """Of which results a tap, that starts so far into the padded array, sees what is no padding: (*out,)."""
+    """Return a mask of the results for which a tap at `starts` in the padded array sees no padding: (*out,)."""
     seen = np.ones((), bool)
     for n, i, o, s, (low, _) in zip(extents, starts, out, strides, around, strict=True):
         at = i + np.arange(o) * s - low

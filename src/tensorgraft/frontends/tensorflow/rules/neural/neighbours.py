@@ -58,7 +58,7 @@ def lrn_grad(
 
 
 def _sums(xp: Backend, x: Array, weights: Array, strides: Ints, rates: Ints, padding: str) -> Any:
-    """For each tap: (its place, the sum of it and of what it sees, where that begins)."""
+    """Yield, for each tap, (its position, the sum of it and of what it sees, where that begins)."""
     taps, strides, rates, around = _layout(xp, x, weights, strides, rates, padding)
     lowest = dtypes.lowest(xp.dtype_of(x))
     padded = xp.pad(x, 0, [(0, 0, 0), *[(a, b, 0) for a, b in around], (0, 0, 0)])
@@ -93,7 +93,7 @@ def dilation(xp: Backend, x: Array, w: Array, *, strides: Ints, rates: Ints, pad
 
 
 def _winners(xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: Ints, padding: str) -> Any:
-    """For each tap: (its place, the derivative where it was the first of the greatest, where its slice begins)."""
+    """Yield, for each tap, (its position, the derivative where it was the first maximum, where its slice begins)."""
     rows = list(_sums(xp, x, w, strides, rates, padding))
     best = rows[0][1]
     for _, here, _ in rows[1:]:
@@ -129,7 +129,8 @@ def dilation_filter(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints,
 def _windows(
     xp: Backend, shape: Ints, ksize: Ints, strides: Ints, padding: str, with_batch: bool
 ) -> tuple[Array, Array, Pads]:
-    """For each tap and result: (the flat position of what it sees, whether there is something)."""
+    """Return, for each tap and result, (the flat position of what it sees, whether there is something), and the
+    padding."""
     around = pads(shape, ksize, strides, (1,) * len(shape), padding)
     flat = np.arange(int(np.prod(shape))).reshape(shape)
     flat = flat if with_batch else flat % max(int(np.prod(shape[1:])), 1)
@@ -193,7 +194,7 @@ def max_pool_grad_v2(
 
 @rule("MaxPoolGradGrad", "MaxPool3DGradGrad")
 def max_pool_grad_grad(xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
-    """Of each window what `d` has where its greatest value is."""
+    """Return the element of `d` at the position of each window's maximum."""
     _, at = max_pool_with_argmax(xp, x, ksize=ksize, strides=strides, padding=padding, include_batch_in_index=True)
     return xp.gather(xp.reshape(d, (xp.size(d),)), (at,))
 
@@ -226,7 +227,7 @@ def fractional_avg_pool_grad(
 def fractional_max_pool_grad(
     x: np.ndarray, y: np.ndarray, d: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, overlapping: bool = False
 ) -> np.ndarray:
-    """To the last of equal values of each window: TensorFlow looks through the windows column by column."""
+    """Pass derivatives to the last maximum of each window: TensorFlow looks through the windows column by column."""
     out = np.zeros_like(x)
     n, _, _, depth = x.shape
     for i, r in enumerate(_cells(rows, x.shape[1], overlapping)):

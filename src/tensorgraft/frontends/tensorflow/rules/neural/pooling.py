@@ -77,7 +77,7 @@ def avg_pool_grad(xp: Backend, shape: np.ndarray, d: Array, *, ksize: Ints, stri
 def max_pool_grad(
     xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()
 ) -> Array:
-    """To the first of the largest values of each window. Not by `y`: a compiler that computes `x` again for it may
+    """Pass derivatives to the first maximum of each window. Not by `y`: a compiler that computes `x` again for it may
     round it in another way."""
     around = _around(xp.shape(x), ksize, strides, padding, explicit_paddings)
     dtype = xp.dtype_of(x)

@@ -39,7 +39,7 @@ def _largest(xp: Backend, low: Array, high: Array) -> Array:
 
 
 def _fits(xp: Backend, x: Array, dtype: np.dtype) -> Array:
-    """float32 to integers: halves to even, held."""
+    """Round float32 to integers: halves to even, held."""
     return narrowed(xp, wide(xp, xp.clip(xp.round(double(xp, x)), *map(float, limits(INT32)))), dtype)
 
 
@@ -138,7 +138,7 @@ def _matmul(relu: bool) -> Callable[..., list[Array]]:
             xp.divide(_largest(xp, b_low, b_high), 127.0),
         )
         if first and xp.dtype_of(bias) != INT32:
-            # What the left factor's lowest number adds, in steps, and so TensorFlow adds it to a bias that is not.
+            # The left factor's lowest number adds this in steps; TensorFlow adds it so to a bias that is in none.
             sums = single(xp, xp.sum(right, axis=1 if transpose_b else 0))
             bias = xp.add(bias, xp.multiply(sums, xp.divide(xp.multiply(low, 255.0), xp.subtract(high, low))))
         step = xp.multiply(step_of(xp, low, high, UINT8), step_of(xp, b_low, b_high, INT8, True))

@@ -52,7 +52,7 @@ def quantized_add(
     first, last = _common_range(xp, low, high, other_low, other_high, 14)
 
     def moved(x: Array, low: Array, high: Array) -> Array:
-        """By the codes of the first two integers, from which the others follow; a scalar by itself."""
+        """Convert by the codes of the first two integers, from which the others follow; a scalar by itself."""
         dtype = xp.dtype_of(x)
         if xp.size(x) == 1:
             return codes(xp, numbers(xp, x, low, high, dtype), first, last, INT32)
@@ -80,7 +80,7 @@ def quantized_bias_add(
 
 
 def _centred(xp: Backend, x: Array, low: Array, high: Array) -> Array:
-    """int32, by how many steps each is above zero."""
+    """Return the number of steps (int32) that each is above zero."""
     return xp.astype(xp.subtract(wide(xp, x), zero_of(xp, low, high, xp.dtype_of(x))), INT32)
 
 
@@ -189,7 +189,7 @@ def quantized_resize(
     xp: Backend, x: Array, size: np.ndarray, low: Array, high: Array, *, align_corners: bool = False,
     half_pixel_centers: bool = False,
 ) -> list[Array]:  # fmt: skip
-    """Of uint8 in fixed point; of int32, which are float32 before, in float64."""
+    """Resize bilinearly: uint8 in fixed point; int32, converted to float32 first, in float64."""
     dtype = xp.dtype_of(x)
     taps = [
         linear(n, out, align_corners, half_pixel_centers) for n, out in zip(xp.shape(x)[1:3], ints(size), strict=True)
@@ -219,7 +219,7 @@ def quantized_resize(
 
 
 def _actual_range(xp: Backend, x: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Of the numbers that there are, and zero."""
+    """Return the range of the numbers that occur in `x`, with a lower end of at most 0."""
     first, last = (numbers(xp, found, low, high, INT32) for found in (xp.min(x), xp.max(x)))
     return xp.minimum(first, xp.zeros_like(first)), last
 
@@ -270,7 +270,7 @@ def quantize_down(xp: Backend, x: Array, low: Array, high: Array, *, out_type: n
 def quantized_batch_norm(
     xp: Backend, x: Array, *operands: Array, variance_epsilon: float, scale_after_normalization: bool
 ) -> list[Array]:
-    """In fixed point, of a range that is always the same."""
+    """Normalise in fixed point, with a range that is always the same."""
     low, high, *rest = operands
     mean, variance, beta, gamma = (
         numbers(xp, *of_one, UINT8) for of_one in zip(rest[::3], rest[1::3], rest[2::3], strict=True)

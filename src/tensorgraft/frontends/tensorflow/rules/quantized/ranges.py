@@ -65,7 +65,7 @@ def _span(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> tuple[Array,
 
 
 def codes_unheld(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
-    """int64."""
+    """Return the codes of numbers as int64, not held to those of the dtype."""
     span, steps = _span(xp, low, high, dtype)
     nothing = xp.equal(low, high)
     scale = xp.divide(steps, xp.where(nothing, xp.ones_like(span), span))
@@ -79,12 +79,12 @@ def codes(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Ar
 
 
 def zero_of(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> Array:
-    """int64: the integer that stands for zero, which may be none of the dtype's."""
+    """Return the integer (int64) that stands for zero, which may be none of the dtype's."""
     return codes_unheld(xp, xp.zeros_like(low), low, high, dtype)
 
 
 def numbers(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
-    """float32. `x` may be of a wider dtype."""
+    """Return the numbers (float32) that codes stand for. `x` may be of a wider dtype."""
     span, steps = _span(xp, low, high, dtype)
     scale = xp.divide(span, steps)
     short = single(xp, scale)
@@ -126,12 +126,12 @@ def codes_narrow(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype
 
 
 def step_of(xp: Backend, low: Array, high: Array, dtype: np.dtype, symmetric: bool = False) -> Array:
-    """What one step stands for; `symmetric`: without the lowest of signed integers."""
+    """Return the size of one step of a range; `symmetric`: without the lowest of signed integers."""
     least, most = limits(dtype)
     return xp.divide(xp.subtract(high, low), float(most - least - int(symmetric and least < -most)))
 
 
 def range_of_steps(xp: Backend, step: Array) -> tuple[Array, Array]:
-    """That of int32, of which one step stands for so much."""
+    """Return the range of int32 in which one step has this size."""
     least, most = limits(INT32)
     return xp.multiply(step, float(least)), xp.multiply(step, float(most))

@@ -223,7 +223,7 @@ def quantize_v2(
 
 
 def _by_onednn(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype, mode: str) -> list[Array]:
-    """As oneDNN does it, which TensorFlow takes where it can."""
+    """Quantise as oneDNN does, which TensorFlow uses where it can."""
     if mode == "MIN_FIRST":
         out = xp.multiply(xp.subtract(x, low), xp.divide(255.0, xp.subtract(high, low)))
     else:

@@ -63,7 +63,7 @@ def _multiplier(xp: Backend, factor: Array) -> tuple[Array, Array]:
 
 
 def _rescaled(xp: Backend, x: Array, factor: Array, zero: Array, least: int, most: int, dtype: np.dtype) -> Array:
-    """int32 by a float64 factor, rounded once, and a zero point added."""
+    """Multiply int32 by a float64 factor, round once, and add a zero point."""
     fixed, shift = _multiplier(xp, factor)
     total = xp.subtract(31, shift)
     half = xp.bitwise_left_shift(xp.ones_like(total), xp.subtract(total, 1))
@@ -135,7 +135,7 @@ def _centred(xp: Backend, x: Array, zero: Array, axis: int) -> Array:
 
 
 def _product_scale(xp: Backend, scale_a: Array, scale_b: Array, scale: Array) -> Array:
-    """float64, of what a product in int32 is multiplied by."""
+    """Return the factor (float64) that a product in int32 is multiplied by."""
     return xp.divide(xp.multiply(double(xp, scale_a), double(xp, scale_b)), double(xp, scale))
 
 
@@ -175,7 +175,7 @@ def uniform_dot_hybrid(xp: Backend, a: Array, b: Array, scale_b: Array, zero_b: 
 
 
 class _Layout:
-    """Where batch, channels and space are in the operands, from the attributes of a convolution."""
+    """The positions of batch, channels and space in the operands of a convolution, from its attributes."""
 
     def __init__(
         self, a_shape: Ints, b_shape: Ints, window_strides: Ints, padding: str, explicit_padding: Ints,
@@ -211,7 +211,7 @@ class _Layout:
         )
 
     def apply(self, xp: Backend, a: Array, b: Array) -> Array:
-        """int32 (batch, channels, space), for integers of which zero is zero."""
+        """Return the product, int32 (batch, channels, space), of integers whose zero point is 0."""
         a, b = (xp.permute_dims(double(xp, x), axes) for x, axes in ((a, self.input), (b, self.kernel)))
         out = xp.convolution(a, b, self.strides, self.pads, self.spread, self.dilations, self.groups, self.batch_groups)
         return xp.astype(wide(xp, out), INT32)
@@ -221,7 +221,7 @@ class _Layout:
 
 
 def _fields(numbers: str | bytes) -> dict[str, Ints]:
-    """Of a message in TensorFlow's serialised form: numbers by the names of its fields."""
+    """Parse a message in TensorFlow's serialised form: numbers by the names of its fields."""
     data = numbers.encode("latin-1") if isinstance(numbers, str) else numbers
     names = [
         "input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions",

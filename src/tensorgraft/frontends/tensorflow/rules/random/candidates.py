@@ -40,7 +40,7 @@ def _log_uniform(n: int) -> Sampler:
 
 
 def _by_weights(weights: np.ndarray) -> Sampler:
-    """By Walker's aliases: of each class a share of its place is its own, and the rest another one's."""
+    """Sample by Walker's alias method: a share of each class's place is its own, and the rest another one's."""
     n, total = len(weights), float(np.sum(weights, dtype=np.float64))
     parts = [float(w) * n / total for w in weights]
     other = [-1] * n
@@ -66,7 +66,7 @@ def _by_weights(weights: np.ndarray) -> Sampler:
 
 
 def _expected(share: np.ndarray, count: int, tries: int) -> np.ndarray:
-    """How often classes are among `count` that took so many draws to find."""
+    """Return the expected number of times that classes are among `count` that took `tries` draws to find."""
     if tries == count:
         return share * np.float32(count)
     return -np.expm1(np.float32(tries) * np.log1p(-share))

@@ -142,7 +142,7 @@ def stateless_distorted_box(
 
 
 def _regions(n: int, count: int, pseudo: bool, stream: WordStream) -> np.ndarray:
-    """Where the regions of an axis begin, and the last one ends (Graham, "Fractional max-pooling", 2014)."""
+    """Return the starts of the regions of an axis, and the end of the last (Graham, "Fractional max-pooling", 2014)."""
     k = n // count
     if pseudo:
         alpha = n / count
@@ -207,7 +207,7 @@ _TRIES = 1000
 def _bounded(
     stream: WordStream, count: int, dtype: np.dtype, mean: Any, deviation: Any, low: Any, high: Any
 ) -> np.ndarray:
-    """By one of three methods of rejection (Robert, 1995), as TensorFlow chooses among them."""
+    """Draw truncated normal numbers by one of three methods of rejection (Robert, 1995), chosen as TensorFlow does."""
     if not (deviation > 0 and low < high and (np.isfinite(low) or np.isfinite(high))):
         raise FailedCheckError("Invalid parameters")
     if (np.isinf(low) and low < 0) or high < mean:
@@ -245,7 +245,7 @@ def truncated(
     xp: Backend, shape: np.ndarray, mean: Any, deviation: Any, low: Any, high: Any, cell: VariableCell, *,
     node: GraphNode,
 ) -> Array:  # fmt: skip
-    """As one thread of TensorFlow's draws them. A parameter is one for all, or one for each row."""
+    """Draw truncated normal numbers as one thread of TensorFlow's does. A parameter is one for all, or for each row."""
     extents, dtype = ints(shape), np.dtype(node.dtypes[0])
     rows, each = extents[0], math.prod(extents[1:])
     if all(math.prod(x.shape) == 1 for x in (mean, deviation)) and not any(x.ndim for x in (low, high)):
@@ -268,7 +268,7 @@ def truncated(
 def stateless_truncated(
     xp: Backend, shape: np.ndarray, seed: Array, mean: Any, deviation: Any, low: Any, high: Any, *, node: GraphNode
 ) -> Array:
-    """As one thread of TensorFlow's draws them. Parameters have the last axes."""
+    """Draw truncated normal numbers as one thread of TensorFlow's does. Parameters have the last axes."""
     extents, dtype = ints(shape), np.dtype(node.dtypes[0])
 
     def on_arrays(*operands: np.ndarray) -> list[np.ndarray]:

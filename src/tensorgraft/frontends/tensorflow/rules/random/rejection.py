@@ -28,7 +28,7 @@ Draw = Callable[[Array], Array]
 
 
 class Buffer(NamedTuple):
-    """What is left of each number's block."""
+    """The current block of each number, and how many of its values are left."""
 
     values: Array  # (n, m)
     left: Array  # (n,) int32
@@ -59,7 +59,7 @@ class Streams:
         return Buffer(self.xp.zeros((n, self.each), self.dtype), self.xp.zeros((n,), dtypes.int32))
 
     def take(self, draw: Draw, at: Array, buffer: Buffer, asked: Array) -> tuple[Array, Array, Buffer]:
-        """(a number each, where it goes on, what is left), for those that ask."""
+        """Return (a number for each that asks, its position in the counter, the buffer after it)."""
         xp = self.xp
         fresh = xp.logical_and(asked, xp.equal(buffer.left, 0))
         values = xp.where(xp.expand_dims(fresh, 1), draw(at), buffer.values)
@@ -70,7 +70,7 @@ class Streams:
 
 
 def _until_done(xp: Backend, step: Callable[[Any], Any], init: tuple[Any, ...]) -> Any:
-    """State whose first part says who is done."""
+    """Run `step` until all of the state's first part, which says who is done, is true."""
     return xp.while_loop(lambda s: xp.logical_not(xp.all(s[0])), step, init)
 
 
@@ -335,7 +335,7 @@ def stateful_binomial(
 
 
 def _categories(xp: Backend, key: Array, counter: Array, logits: Array, samples: int, dtype: np.dtype) -> Array:
-    """As one thread of TensorFlow's draws them, row by row."""
+    """Draw categories as one thread of TensorFlow's does, row by row."""
     batch, classes = xp.shape(logits)
     if not samples * batch:
         return xp.zeros((batch, samples), dtype)

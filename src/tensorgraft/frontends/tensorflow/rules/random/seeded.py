@@ -66,7 +66,7 @@ for _name, _draw in _DRAWS.items():
 
 
 def _between(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], low: Array, high: Array) -> Array:
-    """By the remainder of as many random bits as the dtype has."""
+    """Draw integers in [low, high) as remainders of as many random bits as the dtype has."""
     dtype = xp.dtype_of(low)
     unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
     span = xp.astype(xp.subtract(high, low), unsigned)

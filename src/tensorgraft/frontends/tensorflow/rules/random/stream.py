@@ -1,4 +1,4 @@
-"""Words of Philox one after the other, on the host: of algorithms that take as many as they need, in turn."""
+"""Words of Philox one after the other, on the host, for algorithms that take as many as they need, in turn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WordStream:
         return low | high << 32
 
     def number(self) -> np.float32:
-        """Of [0, 1)."""
+        """Return a float32 in [0, 1)."""
         return np.uint32(self.word() & 0x7FFFFF | 0x3F800000).view(np.float32) - np.float32(1)
 
     def double(self) -> float:
@@ -59,7 +59,7 @@ class WordStream:
         return drawn % n
 
     def uniforms(self, dtype: np.dtype) -> np.ndarray:
-        """As many as a block gives: 4, or 2 doubles."""
+        """Return the uniform numbers that one block gives: 4, or 2 doubles."""
         host, words = registry.get("numpy"), self.block()[None]
         with host.scope():
             return philox.unit(host, philox.doubled(host, words) if dtype == dtypes.float64 else words, dtype)[0]

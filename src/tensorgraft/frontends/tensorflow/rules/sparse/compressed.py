@@ -70,7 +70,7 @@ def product(
     xp: Backend, a: CompressedMatrix, b: Any, *, transpose_a: bool = False, transpose_b: bool = False,
     adjoint_a: bool = False, adjoint_b: bool = False, transpose_output: bool = False, conjugate_output: bool = False,
 ) -> Array:  # fmt: skip
-    """By a dense one."""
+    """Multiply a sparse matrix by a dense one."""
     if transpose_a or adjoint_a:
         a = a.transposed(xp, adjoint_a)
     b = lifted(xp, b)
@@ -94,7 +94,7 @@ def sparse_product(
     xp: Backend, a: CompressedMatrix, b: CompressedMatrix, *, transpose_a: bool = False, transpose_b: bool = False,
     adjoint_a: bool = False, adjoint_b: bool = False,
 ) -> CompressedMatrix:  # fmt: skip
-    """Where both have entries is known on the host; entries that come out as 0 stay."""
+    """Multiply two sparse matrices. Positions are computed on the host; entries that come out as 0 stay."""
     if transpose_a or adjoint_a:
         a = a.transposed(xp, adjoint_a)
     if transpose_b or adjoint_b:
@@ -121,14 +121,14 @@ def _of_tensorflow(xp: Backend, x: CompressedMatrix) -> tf.Tensor:
 
 @rule("SparseMatrixOrderingAMD", either=EVERY, folds=False)
 def ordering(xp: Backend, x: CompressedMatrix) -> np.ndarray:
-    """By TensorFlow, on the host: a heuristic, of which any result is as good."""
+    """Order by TensorFlow, on the host: a heuristic, any result of which is as good."""
     with tf.init_scope():
         return tf.raw_ops.SparseMatrixOrderingAMD(input=_of_tensorflow(xp, x)).numpy()
 
 
 @rule("SparseMatrixSparseCholesky", either=EVERY, folds=False)
 def cholesky(xp: Backend, x: CompressedMatrix, order: Any, *, node: Any) -> CompressedMatrix:
-    """By TensorFlow, on the host, which finds out where the factor has entries."""
+    """Factorise by TensorFlow, on the host, which finds out where the factor has entries."""
     dtype = xp.dtype_of(lifted(xp, x.values))
     with tf.init_scope():
         order = tf.constant(on_the_host(xp, order))

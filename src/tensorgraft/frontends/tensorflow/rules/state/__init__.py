@@ -1,1 +1,1 @@
-"""What lives longer than an operation, and values that are no arrays."""
+"""Rules of state that outlives an operation, and of values that are no arrays."""

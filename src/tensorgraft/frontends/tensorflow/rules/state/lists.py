@@ -17,7 +17,7 @@ Array = Any
 
 
 def _element(shape: Any) -> Shape:
-    """Of an operand that says the shape of elements; -1 for what is not known."""
+    """Return the element shape that an operand says, where -1 is an unknown extent; None where it is not known."""
     if not is_known(shape) or shape.ndim == 0:
         return None
     return tuple(None if n < 0 else int(n) for n in shape)
@@ -60,7 +60,7 @@ def get_item(xp: Backend, whole: TensorList, index: Any, shape: Any) -> Any:
 
 
 def _shaped(whole: TensorList, shape: Any) -> TensorList:
-    """With what an operand says of the elements, where the list does not know."""
+    """Return the list with the element shape that an operand says, where the list has not been written."""
     said = _element(shape)
     if whole.items is None or said is None or None in said or any(x is not None for x in whole.items):
         return whole
@@ -133,7 +133,7 @@ def scatter_v1(xp: Backend, x: Any, indices: Any, shape: Any, *, element_dtype: 
 
 @rule("TensorListConcatLists", either=EVERY, folds=False)
 def concat_lists(xp: Backend, a: Any, b: Any, *, element_dtype: np.dtype) -> Any:
-    """Also of tensors of lists."""
+    """Concatenate lists, or tensors of lists."""
     if not isinstance(a, TensorList):
         return tuple(concat_lists(xp, x, y, element_dtype=element_dtype) for x, y in zip(a, b, strict=True))
     parts = [x.items if x.items is not None else tuple(xp.unstack(x.array(xp), 0)) for x in (a, b)]
@@ -142,7 +142,7 @@ def concat_lists(xp: Backend, a: Any, b: Any, *, element_dtype: np.dtype) -> Any
 
 @rule("TensorListPushBackBatch", either=EVERY, folds=False)
 def push_back_batch(xp: Backend, lists: Any, x: Any) -> Any:
-    """A row of `x` to each of a tensor of lists."""
+    """Push a row of `x` onto each of a tensor of lists."""
     rows = list(x) if is_known(x) else xp.unstack(x, 0)
     return tuple(whole.push(xp, row) for whole, row in zip(lists, rows, strict=True))
 

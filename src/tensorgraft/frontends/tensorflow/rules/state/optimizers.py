@@ -236,7 +236,7 @@ def _are_unique(x: np.ndarray) -> bool:
 
 
 def _named(fn: Callable[..., Any], update: Update) -> Callable[..., Any]:
-    """With the attributes of the update."""
+    """Give `fn` a signature with the attributes of the update."""
     import inspect
 
     own = [p for p in inspect.signature(update).parameters.values() if p.kind is p.KEYWORD_ONLY]

@@ -37,7 +37,7 @@ def assign_sub_variable(xp: Backend, cell: VariableCell, value: Array) -> list[A
 
 @rule("ResourceCountUpTo", writes=True)
 def count_up_to(xp: Backend, cell: VariableCell, *, limit: int) -> Array:
-    """What it was. That the limit is reached is not checked in a trace."""
+    """Add 1, and return the value before. A limit that is reached is not noticed in a trace."""
     before = cell.value
     if not xp.is_traced(before) and int(xp.to_numpy(before)) >= limit:
         raise FailedCheckError(f"Reached limit of {limit}")

@@ -34,7 +34,7 @@ def _splits(xp: Backend, splits: Sequence[Any]) -> tuple[np.ndarray, ...]:
 
 @rule("RaggedTensorToVariant", either=EVERY, folds=False)
 def from_ragged(xp: Backend, *operands: Any, batched_input: bool) -> Any:
-    """Of each row one, or (not batched) one of all."""
+    """Return a variant for each row, or (not batched) one for all."""
     *splits, values = operands
     known, values = _splits(xp, splits), lifted(xp, values)
     if not batched_input:
@@ -130,5 +130,5 @@ def size(xp: Backend, whole: TensorMap) -> np.ndarray:
 
 @rule("TensorMapStackKeys", either=EVERY, folds=False)
 def keys(xp: Backend, whole: TensorMap, *, key_dtype: np.dtype) -> np.ndarray:
-    """In the order in which they came: TensorFlow promises none."""
+    """Return the keys in the order in which they came: TensorFlow promises none."""
     return np.stack([key for key, _ in whole.items.values()]) if whole.items else np.zeros((0,), key_dtype)

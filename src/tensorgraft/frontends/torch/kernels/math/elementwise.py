@@ -242,7 +242,7 @@ def _check_exponent(x: Any, exponent: Any, **_: Any) -> None:
 
 
 def _uncommon(x: Any, exponent: Any, **_: Any) -> dict[str, Any] | None:
-    """Of common exponents a compiler makes something better than a power."""
+    """Return None, which keeps the exponent static, for common ones: a compiler makes something better than a power."""
     common = exponent.__class__ not in (int, float) or exponent in _COMMON or exponent != exponent
     return None if common else {}
 
@@ -257,7 +257,7 @@ kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncom
 
 @kernel("logit")
 def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
-    """In the dtype of `x` throughout, as the CPU: in bfloat16 1 - 1e-5 is 1, the logit of which is infinite."""
+    """Compute in the dtype of `x` throughout, as the CPU: in bfloat16 1 - 1e-5 is 1, whose logit is infinite."""
     x = x if _inexact(xp, x) else xp.astype(x, dtypes.float32)
     one = xp.full_like(x, 1)
     if eps is not None and eps >= 0:
@@ -368,7 +368,7 @@ _OF_NUMBERS = ("default", "Tensor", "Scalar", "Tensor_Scalar", "Scalar_Tensor", 
 
 
 def _overloads(name: str) -> Iterator[schema.Overload]:
-    """Those of tensors and numbers (others are TorchScript's) that are not taken apart, nor registered above."""
+    """Yield overloads of tensors and numbers (others are TorchScript's) neither taken apart nor registered above."""
     packet = getattr(torch.ops.aten, name, None)
     for which in packet.overloads() if packet is not None else ():
         if which in _OF_NUMBERS and (name if which == "default" else f"{name}.{which}") not in SPECS:

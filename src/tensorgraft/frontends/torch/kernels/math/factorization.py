@@ -28,7 +28,7 @@ def refuse_narrow(xp: Any, *arrays: Array) -> None:
 
 
 def nothing(xp: Any, x: Array) -> Array:
-    """What PyTorch returns for a factor that was not asked for."""
+    """Return the empty array that PyTorch gives for a factor that was not asked for."""
     return xp.zeros((0,), xp.dtype_of(x))
 
 

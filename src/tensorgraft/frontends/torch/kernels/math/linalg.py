@@ -168,7 +168,7 @@ def _cholesky_inverse(xp: Any, factor: Array, upper: bool = False) -> Array:
 def _lstsq(
     xp: Any, a: Array, b: Array, rcond: float | None = None, driver: str | None = None
 ) -> tuple[Array, Array, Array, Array]:
-    """By the singular value decomposition, whatever the driver; what is returned beside the solution depends on it."""
+    """Solve by singular value decomposition with any driver, on which what is returned beside the solution depends."""
     refuse_narrow(xp, a, b)
     driver = driver or "gelsy"
     known = driver in ("gelsy", "gels", "gelsd", "gelss") and xp.dtype_of(a) == xp.dtype_of(b)

@@ -1,4 +1,4 @@
-"""How samples of gamma and Dirichlet distributions move with their parameters: `hub.pathwise`."""
+"""Pathwise derivatives of samples of gamma and Dirichlet distributions: `hub.pathwise`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def _glu_jvp(xp: Any, glu: Array, x: Array, dx: Array, dim: int) -> Array:
 def _glu_backward_jvp(
     xp: Any, grad_x: Array, grad_glu: Array, x: Array, dgrad_glu: Array, dx: Array, dim: int
 ) -> Array:
-    """With s the sigmoid of the second half b of `x`: along `dx` and `dgrad_glu`, of (g s, g s a (1 - s))."""
+    """Differentiate (g s, g s a (1 - s)), s the sigmoid of the second half b of `x`, along `dx` and `dgrad_glu`."""
     (a, b), (da, db), (grad_a, _) = (_halves(xp, v, dim) for v in (x, dx, grad_x))
     s = xp.sigmoid(b)
     rest = xp.subtract(1, s)

@@ -16,7 +16,7 @@ Array = Any
 
 
 def _divisors(n: int, k: int, s: int, p: int, out: int, count_include_pad: bool) -> np.ndarray:
-    """How many places each window along an axis counts."""
+    """Return the number of places that each window along an axis counts."""
     start = np.arange(out) * s - p
     end = np.minimum(start + k, n + p)
     return end - start if count_include_pad else np.minimum(end, n) - np.maximum(start, 0)

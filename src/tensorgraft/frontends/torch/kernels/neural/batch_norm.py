@@ -78,7 +78,7 @@ def _batch_norm_meta(
     momentum: float,
     eps: float,
 ) -> tuple[torch.Tensor, ...]:
-    """As on the CPU: no statistics are saved in evaluation; their dtype is that of the running ones, else `x`'s."""
+    """Return what the CPU does: evaluation saves no statistics; their dtype is that of the running ones, else `x`'s."""
     saved = x.new_empty((x.shape[1] if training else 0,), dtype=(x if running_mean is None else running_mean).dtype)
     return torch.empty_like(x), saved, torch.empty_like(saved)
 

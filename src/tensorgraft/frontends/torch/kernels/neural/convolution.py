@@ -33,8 +33,8 @@ def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any
 def _laid_out(
     result: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Any, transposed: bool, margin: Any, groups: int
 ) -> torch.Tensor:
-    """With channels last where an operand has them last; of one dimension, where the weight does as an image of one
-    row: the CPU makes `x` contiguous there."""
+    """Lay a result out with channels last where an operand has them last; of one dimension, where the weight does as an
+    image of one row: the CPU makes `x` contiguous there."""
     if w.dim() == 3:
         return formatted(result.unsqueeze(2), w.unsqueeze(2)).squeeze(2)
     if w.dim() == 5 and transposed and not _by_onednn(x, w, stride, margin, groups):
@@ -43,8 +43,8 @@ def _laid_out(
 
 
 def _by_onednn(x: torch.Tensor, w: torch.Tensor, stride: Any, output_padding: Any, groups: int) -> bool:
-    """Whether the CPU leaves a transposed convolution to oneDNN (`use_mkldnn` in aten/src/ATen/native/Convolution.cpp);
-    its own of three dimensions knows no channels last."""
+    """Return whether the CPU leaves a transposed convolution to oneDNN (`use_mkldnn` in
+    aten/src/ATen/native/Convolution.cpp); its own of three dimensions knows no channels last."""
     depthwise = groups > 1 and x.shape[1] == groups
     wide_margin = any(p >= s for p, s in zip(output_padding, stride, strict=False))
     large = groups > 1 or x.shape[0] > 1 or min(w.shape[-2:]) > 3 or math.prod(x.shape[:4]) > 20480

@@ -166,7 +166,7 @@ def _ctc_loss_backward(
     blank: int,
     zero_infinity: bool = False,
 ) -> Array:
-    """For log probabilities that are a log softmax, as PyTorch's: p - (the share of each class at each time)."""
+    """Return p - (the share of each class at each time): for log probabilities of a log softmax, as PyTorch's."""
     of = _lattice(xp, log_probs, targets, input_lengths, target_lengths, blank)
     alphas, betas = xp.permute_dims(log_alpha, (1, 0, 2)), _betas(xp, of)
     t, n, _ = xp.shape(alphas)

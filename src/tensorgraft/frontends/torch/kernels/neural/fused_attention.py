@@ -39,8 +39,8 @@ def install() -> None:
 
 @functools.cache
 def spread() -> None:
-    """From here on tensors that are spread over processes (`DTensor`) are attended to where they lie: a process has
-    some of the samples, some of the heads, or all. (PyTorch says so of CUDA's operators, not of the CPU's.)"""
+    """Let tensors that are sharded over processes (`DTensor`) be attended to where they lie: a process has some of the
+    samples, some of the heads, or all. (PyTorch says so of CUDA's operators, not of the CPU's.)"""
     from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.distributed.tensor.experimental import register_sharding
 
@@ -88,15 +88,15 @@ def attention(
 
 
 class _Conditions(NamedTuple):
-    """What the CPU's choice of its one kernel depends on by version."""
+    """The conditions of the CPU's choice of its one kernel that depend on PyTorch's version."""
 
-    one_sample: bool  # taken without its axis; and one head of keys for all, which is not said to be shared (2.15)
-    masked_and_causal: bool  # taken; an error since 2.15
+    one_sample: bool  # is taken without a batch axis, as is one head of keys for all without `enable_gqa` (2.15)
+    masked_and_causal: bool  # is taken; an error since 2.15
 
 
 @functools.cache
 def _of_the_cpu() -> _Conditions:
-    """Those of the installed PyTorch, which tells."""
+    """Return the conditions of the installed PyTorch, found by trying."""
     with suspended(), _disable_current_modes(), torch.no_grad():  # a compiled function watches the CPU
         x, mask = torch.ones(1, 2, 1), torch.zeros(2, 2)
         one_sample = torch._fused_sdp_choice(x, x, x) == 1
@@ -108,12 +108,12 @@ def _of_the_cpu() -> _Conditions:
 
 
 def _free() -> bool:
-    """Nobody traces, watches or transforms: an operator without forward mode and rules of vmap will do."""
+    """Say whether nobody traces, watches or transforms: an operator without forward mode and rules of vmap will do."""
     return not ((_modes() and _is_watched()) or tracing() or forward_ad._current_level >= 0 or _transform() is not None)
 
 
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, shared: bool) -> bool:
-    """The CPU's conditions for its one kernel, and ours."""
+    """Say whether the CPU's conditions for its one kernel, and ours, are met."""
     if dropout or not _free():
         return False
     if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):
@@ -159,7 +159,7 @@ def _backward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """In parts, from queries and keys on, where the gradients are to be differentiated."""
+    """Compute in parts, from queries and keys on, where the gradients are to be differentiated."""
     if not torch.is_grad_enabled() and forward_ad._current_level < 0:
         with torch._C._AutoDispatchBelowAutograd():
             return _fused_backward(

@@ -84,7 +84,7 @@ def _found(xp: Any, x: Array, n: int, padding: int, align_corners: bool, lost: f
 def _taps(
     xp: Any, g: Array, n: int, mode: int, padding: int, align_corners: bool, lost: float | None = None
 ) -> list[Tap]:
-    """What the grid coordinates `g` (-1 ... 1) read along an axis of extent n, which of a volume has `lost`."""
+    """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `lost`: NaN's place in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
     x = xp.multiply(xp.add(g, 1), by) if align_corners else xp.subtract(xp.multiply(xp.add(g, 1), by), 0.5)
     if mode == CUBIC:

@@ -29,7 +29,7 @@ def reduced(xp: Any, x: Array, reduction: int) -> Array:
 
 
 def _alike(xp: Any, *arrays: Array | None) -> list[Any]:
-    """In the dtype that those have in common in which PyTorch computes with the floats among them."""
+    """Convert arrays to the common dtype of those in which PyTorch computes with the floats among them."""
     given = [xp.dtype_of(a) for a in arrays if a is not None]
     floats = [dtypes.accumulator(dtype) for dtype in given if dtypes.is_inexact(dtype)]
     dtype = np.result_type(*floats) if floats else given[0]

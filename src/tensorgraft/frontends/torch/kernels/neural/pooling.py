@@ -25,7 +25,7 @@ def each(values: Sequence[int], n: int) -> Ints:
 
 
 def output_extent(n: int, k: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """How many windows an axis has. With `ceil_mode` one may hang over the end, but none begins in the padding."""
+    """Return the number of windows; with `ceil_mode` one may hang over the end, but none begins in the padding."""
     span = n + 2 * padding - dilation * (k - 1) - 1
     out = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (out - 1) * stride >= n + padding:
@@ -209,7 +209,7 @@ def _fractional_max(d: int) -> Any:
 
 
 def _shifted(xp: Any, axis: int, starts: Array, j: int) -> Candidate:
-    """What the windows that begin at `starts` see at place `j`."""
+    """Return a function that takes the elements at place `j` of the windows that begin at `starts`."""
 
     def look(x: Array) -> Array:
         shape = list(xp.shape(x))

@@ -20,7 +20,7 @@ Array = Any
 
 
 class Taps(NamedTuple):
-    """What each of `out` new places reads: (taps, out) old places, (taps, out) weights."""
+    """The old places (taps, out) that each of `out` new places reads, and their weights (taps, out)."""
 
     places: np.ndarray
     weights: np.ndarray | None  # None: one tap, copied
@@ -29,7 +29,7 @@ class Taps(NamedTuple):
     )
 
     def matrix(self, n: int) -> np.ndarray:
-        """(out, n)."""
+        """Return the taps as a dense matrix (out, n)."""
         out = self.places.shape[1]
         dense = np.zeros((out, n), np.float64)
         weights = np.ones(self.places.shape) if self.weights is None else self.weights
@@ -42,14 +42,14 @@ Rule = Callable[[int, int, bool, float | None, Any], Taps]  # (old extent, new e
 
 
 def _scale(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Any:
-    """Old places a new place, in the precision in which PyTorch computes it."""
+    """Return the number of old places per new place, in the precision in which PyTorch computes it."""
     if align_corners:
         return real(n - 1) / real(out - 1) if out > 1 else real(0)
     return real(1.0 / scale) if scale is not None and scale > 0 else real(n) / real(max(out, 1))
 
 
 def _centres(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> np.ndarray:
-    """Where the middles of the new places are, counted from the middle of the first old one."""
+    """Return the centres of the new places, counted from the centre of the first old one."""
     at, by = np.arange(out).astype(real), _scale(n, out, align_corners, scale, real)
     return at * by if align_corners else (at + real(0.5)) * by - real(0.5)
 
@@ -145,7 +145,7 @@ def _tables(
 
 
 def _unscaled(rule: Rule, olds: Sequence[int], news: Sequence[int], n: int, m: int, back: bool) -> bool:
-    """Whether the CPU's kernel for these sizes leaves a scale out that does not fit the extents (3 * 1.3 is 3)."""
+    """Return whether the CPU's kernel for these sizes ignores a scale that does not fit the extents (3 * 1.3 is 3)."""
     if rule is _nearest:  # forwards, one of its kernels: that for small images
         return m in (n, 2 * n) and (back or (len(olds) == 2 and sum(news) <= 128))
     return (rule is _linear and n == m) or (rule is _cubic and back and list(olds) == list(news))
