@@ -1,6 +1,7 @@
 """A class's name means one thing in the package."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -31,3 +32,31 @@ def test_one_meaning_per_name():
 
 def test_exceptions_are_needed():
     assert {name for name, files in classes().items() if len(files) > 1} >= EXCEPTIONS.keys()
+
+
+def test_no_retired_name_is_left():
+    """Modules that `docs/glossary.md` says have another name now."""
+    glossary = (ROOT.parent.parent / "docs" / "glossary.md").read_text().partition("## Names that were retired")[2]
+    names = re.findall(r"^\| `(\S+)` \| `(\S+)` \|$", glossary, re.MULTILINE)
+    assert len(names) > 50
+    for before, now in names:
+        assert not (ROOT / before).exists() and not (ROOT / f"{before}.py").exists(), before
+        assert (ROOT / now).exists() or (ROOT / f"{now}.py").exists(), now
+
+
+_SUBORDINATE = (
+    *("what", "of", "where", "whether", "as", "how", "if", "when", "why", "which", "who", "whose", "that"),
+    *("because", "since", "while", "until", "unless", "though", "although"),
+)
+
+
+def test_docstrings_say_what_a_thing_is():
+    """A docstring that begins with a subordinate word says something about the thing before it says what it is."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                words = (ast.get_docstring(node) or "").split()
+                if words and words[0].strip("`,:;.").lower() in _SUBORDINATE:
+                    found.append(f"{path.relative_to(ROOT)}: {' '.join(words[:8])}")
+    assert not found, found

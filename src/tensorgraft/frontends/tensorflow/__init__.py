@@ -1,8 +1,8 @@
 """TensorFlow's programs: graphs of its raw operations, as plans of hub operations.
 
-`reading` makes of a `tf.function` a `FunctionGraph`, which knows nothing of TensorFlow; `planning` resolves its nodes
-to rules (`rule`, `rules`); `program` runs a plan as a function of arrays and of what the variables hold; `grafted` is
-what users get.
+`function_graphs` turns a `tf.function` into a `FunctionGraph` that knows nothing of TensorFlow; `planning` resolves its
+nodes to rules (`rule`, `rules`); `program` runs a plan as a function of arrays and of the variables' values; `grafted`
+is what users get.
 """
 
 from __future__ import annotations

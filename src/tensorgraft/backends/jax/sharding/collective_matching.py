@@ -3,7 +3,7 @@
 XLA exchanges what it is given. Where shapes differ, or collectives, that is a wrong result, a wait, or the end of a
 process. So the processes compare in words what they are about to call, by way of JAX's coordination service, the first
 time that one of them calls it: that takes some milliseconds. Later calls that look the same are compared where they
-have waited for some seconds (`overdue`), and with TORCH_DISTRIBUTED_DEBUG=DETAIL always.
+have waited for some seconds (`collective_timeout`), and with TORCH_DISTRIBUTED_DEBUG=DETAIL always.
 """
 
 from __future__ import annotations

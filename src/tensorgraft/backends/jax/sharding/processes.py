@@ -81,7 +81,7 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
 def _prepare() -> None:
     if asked := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
         jax.config.update("jax_num_cpu_devices", int(asked))
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # see `together`: programs of a process alone, too
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # see `global_programs`: programs of a process alone, too
 
 
 def _local_devices() -> list[int] | None:

@@ -38,7 +38,7 @@ _ASKING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 class OnlyTheHost(BaseException):
     """Raised where a function that has used nothing of the device so far does what a trace cannot. `Compiled` catches
-    it and leaves the function to PyTorch (`on_cpu`)."""
+    it and leaves the function to PyTorch (`cpu_functions`)."""
 
 
 def on_host(x: Any) -> bool:

@@ -1,8 +1,8 @@
 """Storage offsets of tensors as operands of plans: a plan serves given shapes and strides at any offset.
 
 The key of a call includes the offsets of its tensors, so that a call is found as fast as if there were a plan for each;
-the key of a plan includes only the form (`dynamic_offset`) of an offset. Offset 0, which most tensors have, is known to the
-plan, and so are offsets while a program is traced.
+the key of a plan includes only the form (`dynamic_offset`) of an offset. Offset 0, which most tensors have, is known to
+the plan, and so are offsets while a program is traced.
 """
 
 from __future__ import annotations

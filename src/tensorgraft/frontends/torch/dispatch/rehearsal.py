@@ -2,7 +2,7 @@
 
 On small tensors it answers in microseconds, and it is the judge; many meta functions are written in Python, take a
 hundred times as long, and now and then give other strides. On large tensors, whose work would be done twice, and where
-the kernel refuses the zeros, meta functions are asked (`outcome`).
+the kernel refuses the zeros, meta functions are asked (`meta_results`).
 """
 
 from __future__ import annotations
