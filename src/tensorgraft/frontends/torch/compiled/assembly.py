@@ -13,17 +13,13 @@ from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Change
-from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, Rebound, getter_of
+from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, getter_of
 from tensorgraft.frontends.torch.compiled.host import calling, on_host
-from tensorgraft.frontends.torch.compiled.optimizers import Stepped
-from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
-from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
-from tensorgraft.frontends.torch.core.attributes import Attributes, Reads
+from tensorgraft.frontends.torch.compiled.tracing import Tracing
+from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -39,24 +35,16 @@ Tensor = torch.Tensor
 def assemble(
     check: Check,
     held: list[Any],
-    capture: Capture,
+    tracing: Tracing,
     program: Any,
-    seen: dict[str, Any],
-    leaves: list[Any],
-    ours: list[tuple[int, Tensor]],
-    schedule: Schedule,
-    stepped: list[Stepped],
 ) -> Trace:
-    """Return what a capture and its program become: where inputs are found, what becomes of outputs, guards.
+    """Return what a traced run and its program become: where inputs are found, what becomes of outputs, guards.
 
-    `seen`: what the trace has found; `ours`: arguments on the device, by their places; `held`: objects that keys know
-    by identity; `check`: whether another trace is to be compared with it.
+    `held`: objects that keys know by identity; `check`: whether another trace is to be compared with it.
     """
-    argument_of: dict[int, int] = seen["cells"]
-    place = {id(t): i for i, t in ours}
+    capture, world, changes, schedule = tracing.capture, tracing.world, tracing.changes, tracing.schedule
+    place = {id(t): i for i, t in tracing.ours}
 
-    world, changes = capture.world, seen["changes"]
-    assert world is not None
     touched = {id(t.cell) for t in capture.touched}
     find_of: dict[int, Callable[[Sequence[Any]], Storage]] = {}  # storages in places that calls look into anew
     for leaf in capture.leaves.values():
@@ -66,15 +54,15 @@ def assemble(
             leaf.reset = False
         if not leaf.reset:
             find_of[id(cell_of(leaf.before))] = _gradient_of(getter_of(leaf.tensor, place))
-    slots: Rebound = seen["slots"]
+    slots = tracing.slots
     find_of |= slots.finds
 
     def source(cell: Storage) -> Source:
         """Return the source from which a later call takes what this storage was at the traced one."""
         if isinstance(cell, QuantizedPart):
-            i = argument_of.get(id(cell.owner))
+            i = tracing.cells.get(id(cell.owner))
             return Source(cell) if i is None else Source(find=_part_of(i, cell))
-        i, find = argument_of.get(id(cell)), find_of.get(id(cell))
+        i, find = tracing.cells.get(id(cell)), find_of.get(id(cell))
         if i is not None:
             return Source(argument=i)
         return Source(cell) if find is None else Source(find=find)
@@ -82,9 +70,9 @@ def assemble(
     sources: dict[int, Source] = {id(t.stand_in): source(t.cell) for t in capture.touched}
     positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
     fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
-    donated = [positions[id(t.stand_in)] for t in seen["written"] if id(t.stand_in) in positions]
+    donated = [positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in positions]
 
-    survivors: list[Storage] = seen["survivors"]
+    survivors = tracing.survivors
     number: dict[int, int] = {}  # where the arrays of each begin
     outputs = 0
     for c in survivors:
@@ -92,10 +80,10 @@ def assemble(
         outputs += count(kind_of(c))
     claimed: set[int] = set()
     results = []
-    for o, identical, look in itertools.zip_longest(seen["flat"], seen["identical"], seen["looks"]):
+    for o, identical, look in itertools.zip_longest(tracing.flat, tracing.identical, tracing.looks):
         if identical is not None:
             results.append(Result(argument=identical))
-        elif (first := seen["again"][len(results)]) != len(results):
+        elif (first := tracing.again[len(results)]) != len(results):
             results.append(Result(again=first))
         elif look is not None:
             results.append(Result(look=look))
@@ -104,18 +92,18 @@ def assemble(
             if id(cell) in number:
                 claimed.add(number[id(cell)])
                 results.append(Result(survivor=number[id(cell)], metadata=Metadata.whole(o)))
-            elif id(cell) in argument_of:
-                results.append(Result(argument=argument_of[id(cell)], metadata=Metadata.whole(o)))
+            elif id(cell) in tracing.cells:
+                results.append(Result(argument=tracing.cells[id(cell)], metadata=Metadata.whole(o)))
             else:
                 results.append(Result(value=o))
         elif on_host(o):
-            results.append(Result(host=seen["host"].result(o)))
+            results.append(Result(host=tracing.host.result(o)))
         else:
             results.append(Result(value=o))
 
     before: list[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]] = []
     gradients = []
-    for leaf, after in seen["slopes"]:
+    for leaf, after in tracing.slopes:
         get_leaf = getter_of(leaf.tensor, place)
         if not leaf.reset:
             before.append((get_leaf, leaf.before))
@@ -128,8 +116,7 @@ def assemble(
                 gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=leaf.reset))
             else:  # a tensor from outside
                 gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, place)))
-    reads: Reads = seen["reads"]
-    surroundings: Surroundings = seen["surroundings"]
+    reads, surroundings = tracing.reads, tracing.surroundings
     methods = reads.functions(capture.modules.values())
     for optimizer in capture.groups_read.values():
         if schedule.before or schedule.after:
@@ -144,19 +131,19 @@ def assemble(
     guards = Guards(
         modules,
         Attributes(reads, changes, written, slots.slot),
-        stepped,
+        tracing.stepped,
         before,
-        seen["host"].guards,
+        tracing.host.guards,
         surroundings,
-        Captured(world, leaves, touched, slots, bool(seen["written"]), modules.tensors),
+        Captured(world, tracing.leaves, touched, slots, bool(tracing.written), modules.tensors),
     )
 
-    tape: Tape | None = seen["tape"]
-    outside = [t for t, _ in seen["versions"] if id(t) not in slots.tensors]
+    tape = tracing.tape
+    outside = [t for t, _ in tracing.versions if id(t) not in slots.tensors]
     # what operators write that autograd takes for a constant (running statistics) it does not count
-    bumped = [t for t, before in seen["versions"] if t._version != before and id(t) not in slots.tensors]
-    written_cells, known = {id(t.cell) for t in seen["written"]}, {id(t) for t, _ in seen["versions"]}
-    stepped_on = {id(p): p for s in stepped for group in s.optimizer.param_groups for p in group["params"]}
+    bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
+    written_cells, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
+    stepped_on = {id(p): p for s in tracing.stepped for group in s.optimizer.param_groups for p in group["params"]}
     bumped += [
         p
         for key, p in stepped_on.items()
@@ -165,8 +152,8 @@ def assemble(
     if tape is not None:
         saved = [t for t in outside if id(cell_of(t)) in tape.saved_cells]
         tape.watched = [getter_of(t, place) for t in saved]
-        inside = {a: k for a, k in positions.items() if a in seen["usable"]}
-        tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
+        inside = {a: k for a, k in positions.items() if a in tracing.usable}
+        tape.locate(inside, tracing.outputs, {a: _array_of(sources, fed, a) for a in tracing.usable})
     # drop this frame's hold on what only results and gradients refer to
     kept = [
         (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
@@ -183,34 +170,34 @@ def assemble(
     record = None
     if check != "never":
         constants = [a for a in program.captured if id(a) not in sources and id(a) not in fed]
-        record = Record(capture.backend, program, constants, _rest(results, gradients, changes, seen["template"]))
+        record = Record(capture.backend, program, constants, _rest(results, gradients, changes, tracing.template))
     return Trace(
         record=record,
         backend=capture.backend,
-        run=policy.counting(program.compile(donated), seen["notes"]),
+        run=policy.counting(program.compile(donated), tracing.notes),
         inputs=inputs,
         donated=donated,
         versions=([t for t in bumped if id(t) not in place], [place[id(t)] for t in bumped if id(t) in place]),
-        written=Storages([source(t.cell) for t in seen["written"]], _cell_of),
+        written=Storages([source(t.cell) for t in tracing.written], _cell_of),
         kept=kept,
         results=results,
-        moved=seen["moved"],
-        required=seen["required"],
-        structure=seen["structure"],
+        moved=tracing.moved,
+        required=tracing.required,
+        structure=tracing.structure,
         gradients=gradients,
         draws=capture.advances(),
         schedule=schedule,
         guards=guards,
         held=held,
-        grad_mode=None if seen["grad_mode"] is torch.is_grad_enabled() else seen["grad_mode"],
-        template=seen["template"],
-        finds=[] if seen["template"] is None else [world.finds.get(id(x)) for x in seen["template"].old],
+        grad_mode=None if tracing.grad_mode is torch.is_grad_enabled() else tracing.grad_mode,
+        template=tracing.template,
+        finds=[] if tracing.template is None else [world.finds.get(id(x)) for x in tracing.template.old],
         changes=changes,
-        said=seen["said"],
+        said=tracing.said,
         tape=tape,
-        roots=seen["roots"],
-        classes=seen["classes"],
-        attributes=seen["attributes"],
+        roots=tracing.roots,
+        classes=tracing.classes,
+        attributes=tracing.attributes,
         ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
     )
 

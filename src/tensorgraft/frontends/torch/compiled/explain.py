@@ -19,12 +19,12 @@ from tensorgraft.compiled.captured_objects import Named, arguments, objects_behi
 from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.device_inference import home_of
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.jit import Compiled
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.compiled.trace import Trace
+from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import OwnMode
@@ -136,13 +136,13 @@ class _Probe(Compiled):
         left = [one.leaf(leaves) for one in traced.gradients if one.survivor is not None]
         self.gradients = sum(_on_one_device(cell_of(t), _bytes(backend, cell_of(t).array)) for t in left)
 
-    def _assemble(self, capture: Capture, program: Any, seen: dict[str, Any], *rest: Any) -> Trace:
+    def _assemble(self, tracing: Tracing, program: Any) -> Trace:
+        capture, tape = tracing.capture, tracing.tape
         self.capture, self.program, self.born = capture, program, capture.born
-        tape = seen["tape"]
         arrays = [] if tape is None else tape.arrays
         self.kept = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
-        self.written = {id(t.stand_in) for t in seen["written"]}
-        return super()._assemble(capture, program, seen, *rest)
+        self.written = {id(t.stand_in) for t in tracing.written}
+        return super()._assemble(tracing, program)
 
 
 def _bytes(backend: Backend, array: Any) -> int:

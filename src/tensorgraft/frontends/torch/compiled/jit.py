@@ -6,12 +6,10 @@ took for granted no longer holds (a module's mode, an optimizer's betas, a param
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
-import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,56 +18,37 @@ import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
-from tensorgraft.compiled.captured_objects import is_plain_tensor, roots
+from tensorgraft.compiled.captured_objects import is_plain_tensor
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
-from tensorgraft.compiled.objects import Template, behind, noting_new
-from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Reachable
-from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import (
     RunsUncompiled,
     Uncompiled,
-    called,
     raised_by_the_function,
     warn_uncompiled,
     when_traced,
 )
-from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.assembly import assemble
-from tensorgraft.frontends.torch.compiled.capture import Capture, active
+from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.cpu_functions import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.device_inference import has_lazy_modules, home_of
 from tensorgraft.frontends.torch.compiled.guards import (
-    Rebound,
     attributes_key,
     leaf_key,
     modes,
 )
-from tensorgraft.frontends.torch.compiled.host import Argument, OnlyTheHost, on_host, raw_gradient
-from tensorgraft.frontends.torch.compiled.indexing import traced_calls
-from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
-from tensorgraft.frontends.torch.compiled.replay import usable
+from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.retraces import History
-from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import is_leaf, looks, record
 from tensorgraft.frontends.torch.compiled.trace import Trace
-from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, watching
-from tensorgraft.frontends.torch.core import settings, state
-from tensorgraft.frontends.torch.core.attributes import Reads, noting
-from tensorgraft.frontends.torch.core.codes import apart
+from tensorgraft.frontends.torch.compiled.tracing import Tracing
+from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import (
-    Boxed,
     Structure,
-    call_of,
-    containers,
     flatten_call,
-    flatten_results,
 )
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
@@ -118,10 +97,6 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
                 cells.append(cell_of(t))
     if len(cells) > 1:
         keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
-
-
-def _has_version(t: Any) -> bool:
-    return isinstance(t, Tensor) and t.device.type == TYPE and t.layout is torch.strided and not t.is_inference()
 
 
 class Compiled(TracedFunction):
@@ -318,141 +293,13 @@ class Compiled(TracedFunction):
         start = time.perf_counter()
         capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
         values.undo = capture.undo
-        schedule = Schedule()
-        stepped: list[Stepped] = []
-        call = call_of(leaves)
-        capture.world = world = Reachable([("", self.fn)], call)
-        if world.once is not None:
-            raise RunsUncompiled(f"reads {world.once}, which may be something else each time")
-        if (made := next(filter(_is_composite, leaves), None)) is not None:
-            raise RunsUncompiled(f"takes a {type(made).__name__}, a tensor that is made of others")
-        ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
-        for i, t in enumerate(leaves):
-            if on_host(t):
-                capture.fed_tensors[id(t)] = (t, Argument(i))
-        handed = list(leaves)
-        cells = {id(cell_of(t)): i for i, t in reversed(ours)}
-        cut: dict[int, int] = {}  # arguments without the history that they came with
-        for k, (i, t) in enumerate(ours):
-            if t.requires_grad and not is_leaf(t):  # its history is not the function's: autograd goes on there later
-                handed[i] = t.detach().requires_grad_()
-                handed[i].__dict__ = t.__dict__
-                ours[k] = (i, handed[i])
-                cut[id(handed[i])] = i
-        capture.cut.update(cut)
-        # leaves, whose `requires_grad` a call may set
-        settable = [(i, t, t.requires_grad) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t is handed[i]]
-        args, kwargs = world.substituted(call, {id(leaves[i]): handed[i] for i in cut.values()})
-        outside = {id(t): t for t in (*(t for _, t in ours), *world.seen.values()) if _has_version(t)}
-        versions = [(t, t._version) for t in outside.values()]
-        surroundings = Surroundings("torch")
-        for name, value in roots(self.fn):
-            surroundings.add(name, value)
-        for leaf in leaves:
-            if not isinstance(leaf, Boxed | np.ndarray):
-                surroundings.add("an argument", leaf)
-            for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
-                surroundings.add(f"an argument.{name}", value)
-        surroundings.watch(world)
-        keyed = {id(x) for leaf in leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
-        reads = Reads(surroundings, world, keyed)
-        reached = *self._reached.fixed, *leaves, *surroundings.new_objects(), *world.owners
-        owners = [v for v in reached if not isinstance(v, Tensor)]
-        seen: dict[str, Any] = {"reads": reads, "surroundings": surroundings, "cells": cells, "template": None}
-        seen["versions"] = versions
-
-        def traced() -> list[Array]:
-            with active(capture), settings.kept(), contextlib.ExitStack() as stack:
-                stack.enter_context(optimizers_traced(capture, schedule, stepped))
-                seen["host"] = capture.host = stack.enter_context(watching(capture, schedule))
-                stack.enter_context(scalers_traced())
-                stack.enter_context(traced_calls(capture))
-                first_node = torch.autograd._get_sequence_nr()
-                world.is_new = stack.enter_context(noting_new())
-                before, groups = modes(), Groups(world.seen.values())
-                capture.undos.append(groups.restore)
-                with noting(reads, *owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-                    seen["said"] = said = OutsideCalls()
-                    with said.watched(world.outside):
-                        out = called(self.fn, args, kwargs)
-                    said.settled()
-                    seen["grad_mode"] = torch.is_grad_enabled()
-                if capture.uncompiled is not None:
-                    raise RunsUncompiled(capture.uncompiled)
-                if capture.leaves_hooks():
-                    raise RunsUncompiled("registers a hook on a tensor from outside")
-                if modes() != before:
-                    raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
-                if groups.changed() and not (schedule.before or schedule.after):
-                    raise RunsUncompiled("changes the hyper-parameters of an optimizer")
-                seen["changes"] = changes = world.changes(reads.counted)
-                if world.drew():
-                    raise RunsUncompiled("draws random numbers of Python or NumPy")
-                if (name := world.remembered()) is not None:
-                    raise RunsUncompiled(f"calls {name}, under functools.lru_cache, with tensors")
-                flat, structure = flatten_results(out)
-                if (composite := next(filter(_is_composite, flat), None)) is not None:
-                    raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor that is made of others")
-                if any(isinstance(x, _LATER) for x in flat):
-                    raise RunsUncompiled("returns a generator, which computes when it is asked")
-
-                def is_old(x: Any) -> bool:
-                    return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
-
-                whole = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
-                if changes or not whole or any(id(x) in world.seen for x in containers(out)):
-                    made = (out, [change.new for change in changes])
-                    seen["template"] = template = Template(made, _is_tensor, is_old)
-                    flat, structure = list(template.arrays), None
-                    del made, template
-                capture.host.at_the_end(flat)
-                seen["structure"] = None if len(flat) == 1 and flat[0] is out else structure
-                arguments = [*ours, *((i, t) for i, t in enumerate(leaves) if on_host(t))]
-                seen["identical"] = [next((i for i, t in arguments if t is o), None) for o in flat]
-                seen["slots"] = slots = Rebound(world, changes, cells)
-                outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
-                seen["looks"] = looks(flat, ours, {**outside, **slots.tensors}, capture)
-                seen["roots"], seen["tape"] = record(flat, seen["identical"], seen["looks"], first_node, capture)
-                seen["classes"] = [*_classes(flat, seen, world)]
-                seen["attributes"] = [*_new_attributes(flat, seen["identical"], world)]
-                seen["again"] = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
-                flat = [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
-                del out
-                if seen["tape"] is None:
-                    capture.host.refuse_left(flat)
-                capture.forget_leaves()
-                moved = [(i, t) for i, t in ours if capture.looking_elsewhere(t)]
-                self._refuse_moved(capture, [t for _, t in ours], cut)
-                for _, t in moved:  # results, too, which the arguments look at after a call
-                    seen["again"].append(len(flat))
-                    seen["identical"].append(None)
-                    flat.append(t.detach())
-                seen["moved"] = [i for i, _ in moved]
-                seen["required"] = [
-                    (i, not before) for i, t, before in settable if is_leaf(t) and t.requires_grad is not before
-                ]
-                seen["flat"] = flat
-                for t in flat:
-                    if isinstance(t, Tensor) and t.device.type == TYPE:
-                        capture.touch([cell_of(t)])
-                capture.casts.clear()  # autocast's, which nothing after this call may use
-                seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
-                seen["survivors"] = capture.survivors()
-                arrays = [t.cell.array for t in seen["written"]] + [c.array for c in apart(seen["survivors"])]
-                tape = seen["tape"]
-                if tape is None:
-                    return arrays
-                tape.keep(capture, [*seen["survivors"], *(cell_of(t) for _, t in ours)])
-                seen["made"], seen["usable"] = arrays, usable(capture, seen["written"])
-                return arrays + tape.outputs(seen["usable"], arrays)
-
+        tracing = Tracing(self.fn, self._reached.fixed, capture, leaves)
         try:
             try:
-                with policy.noted() as notes:
-                    program = backend.trace(values.asking(traced))
-                seen["notes"] = notes
+                with policy.noted() as tracing.notes:
+                    program = backend.trace(values.asking(tracing.run))
             except RuntimeError as error:
-                if cut and "a leaf Variable that requires grad" in str(error):
+                if tracing.cut and "a leaf Variable that requires grad" in str(error):
                     raise RunsUncompiled("writes an argument in place that has a history (grad_fn)") from error
                 raise
             if values.missing:
@@ -460,81 +307,21 @@ class Compiled(TracedFunction):
                 capture.restore()
                 return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
             capture.loops.warn()
-            seen["slopes"] = [(leaf, raw_gradient(leaf.tensor)) for leaf in capture.leaves.values()]
-            capture.undo_gradients()
-            world.undo()
-            world.is_new = lambda value: False
-            trace = self._assemble(capture, program, seen, leaves, ours, schedule, stepped)
+            tracing.finish()
+            trace = self._assemble(tracing, program)
         except BaseException:
-            capture.undo()
-            surroundings.undo()
+            tracing.abandon()
             raise
         finally:
-            capture.restore()
-            for _, t, before in settable:
-                if is_leaf(t) and t.requires_grad is not before:
-                    t.requires_grad_(before)
+            tracing.restore()
         trace.undo, trace.close = capture.undo, capture.close
         self.report.traces += 1
         self.report.operations.append(program.size)
         self.report.trace_seconds += time.perf_counter() - start
         return trace, []
 
-    def _assemble(self, capture: Capture, *found: Any) -> Trace:
-        return assemble(self.check, self._reached.now(), capture, *found)
-
-    def _refuse_moved(self, capture: Capture, arguments: Sequence[Tensor], cut: dict[int, int]) -> None:
-        """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
-        every later call would not do. An argument is given it at each call, unless it has come with a history."""
-        if not capture.looks:
-            return
-        assert capture.world is not None
-        given = {id(t) for t in arguments if id(t) not in cut}
-        for t in (*capture.world.seen.values(), *arguments):
-            if isinstance(t, Tensor) and id(t) not in given and capture.looking_elsewhere(t):
-                raise refused(
-                    f"gives a tensor from outside, of shape {tuple(t.shape)} now, another geometry or storage (t_(),"
-                    " resize_(), out= of another size, .data = ...).",
-                    ("its values", "write them: t.copy_(new) in torch.no_grad()"),
-                    ("its shape", "return the new tensor, or pass the old one as an argument without history"),
-                )
-
-
-def _classes(flat: Sequence[Any], seen: dict[str, Any], world: Reachable) -> Iterator[tuple[int, type, bool]]:
-    """Yield the new results that are leaves of autograd, or of another class: (place, class, whether a leaf requires
-    gradients). Raises RunsUncompiled for those that have a gradient, or are in the history of another result."""
-    ends = set() if seen["tape"] is None else set(map(id, seen["tape"].leaves))
-    for i, (t, same, look) in enumerate(zip(flat, seen["identical"], seen["looks"], strict=True)):
-        if same is None and is_plain_tensor(t) and id(t) not in world.seen:
-            required = look is None and is_leaf(t) and t.requires_grad
-            if required and (t.grad is not None or id(t) in ends):
-                raise RunsUncompiled("returns or keeps a new leaf of autograd with what it has computed of it")
-            if required or type(t) is not Tensor:
-                yield i, type(t), required
-
-
-def _new_attributes(
-    flat: Sequence[Any], identical: Sequence[Any], world: Reachable
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the attributes that the function has given to new tensors among its results, by their places."""
-    for i, (x, same) in enumerate(zip(flat, identical, strict=True)):
-        if same is None and is_plain_tensor(x) and x.__dict__ and id(x) not in world.seen:
-            if not all(map(is_plain, x.__dict__.values())):
-                raise RunsUncompiled("returns a tensor with an attribute that is a tensor or another object")
-            yield i, dict(x.__dict__)
+    def _assemble(self, tracing: Tracing, program: Any) -> Trace:
+        return assemble(self.check, self._reached.now(), tracing, program)
 
 
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end
-
-
-_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-
-
-def _is_composite(x: Any) -> bool:
-    """Say whether it is a tensor of a program's class that is made of other tensors."""
-    ours = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
-    return ours and not is_plain_tensor(x)
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)

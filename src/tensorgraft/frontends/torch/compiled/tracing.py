@@ -1,0 +1,298 @@
+"""The run of a function on stand-ins by which `tg.jit` traces it, and all that is found out about it on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from tensorgraft.compiled.captured_objects import Call, is_plain_tensor, roots
+from tensorgraft.compiled.objects import Template, behind, noting_new
+from tensorgraft.compiled.outside_calls import OutsideCalls
+from tensorgraft.compiled.side_effects import Change, Reachable
+from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.uncompiled import RunsUncompiled, called
+from tensorgraft.compiled.values import is_plain
+from tensorgraft.frontends.torch.compiled.capture import Capture, active
+from tensorgraft.frontends.torch.compiled.guards import Rebound, modes
+from tensorgraft.frontends.torch.compiled.host import Argument, HostWatch, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.indexing import traced_calls
+from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
+from tensorgraft.frontends.torch.compiled.replay import usable
+from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
+from tensorgraft.frontends.torch.compiled.tape import Tape, is_leaf, looks, record
+from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, watching
+from tensorgraft.frontends.torch.core import settings
+from tensorgraft.frontends.torch.core.attributes import Reads, noting
+from tensorgraft.frontends.torch.core.codes import apart
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
+from tensorgraft.storage import Storage
+
+Array = Any
+Tensor = torch.Tensor
+
+
+class Tracing:
+    """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
+
+    host: HostWatch
+    said: OutsideCalls
+    grad_mode: bool  # that the function leaves
+    changes: list[Change]  # of objects from outside
+    template: Template | None = None  # where results are objects, or something is changed
+    structure: Structure | None  # of the results; None for one alone
+    flat: list[Any]  # the results, then what arguments look at from now on; without history
+    identical: list[int | None]  # for each result the argument that it is
+    again: list[int]  # for each result the first one that is the same object
+    looks: list[Any]  # for each result how it is made of a tensor from outside that it looks at
+    classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
+    attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
+    roots: list[int]  # the results that a backward pass outside may begin at
+    tape: Tape | None
+    slots: Rebound
+    moved: list[int]  # arguments with another geometry or storage after the call
+    required: list[tuple[int, bool]]  # arguments whose `requires_grad` the call sets
+    written: list[Any]  # storages that the call writes
+    survivors: list[Storage]  # new storages that something holds on to
+    outputs: list[Array]  # arrays of written and surviving storages
+    usable: set[int]  # arrays that a backward pass outside may take as they are
+    notes: Any  # products that a precision policy has counted
+    slopes: list[tuple[Any, Tensor | None]]  # leaves, and the gradients that they have after the call
+
+    def __init__(self, fn: Callable[..., Any], fixed: Sequence[Any], capture: Capture, leaves: list[Any]) -> None:
+        """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
+        self._fn, self.capture, self.leaves = fn, capture, leaves
+        self.schedule = Schedule()
+        self.stepped: list[Stepped] = []
+        call = call_of(leaves)
+        capture.world = self.world = Reachable([("", fn)], call)
+        if self.world.once is not None:
+            raise RunsUncompiled(f"reads {self.world.once}, which may be something else each time")
+        if (made := next(filter(_is_composite, leaves), None)) is not None:
+            raise RunsUncompiled(f"takes a {type(made).__name__}, a tensor that is made of others")
+        self.ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
+        self.cells = {id(cell_of(t)): i for i, t in reversed(self.ours)}  # storages of arguments
+        for i, t in enumerate(leaves):
+            if on_host(t):
+                capture.fed_tensors[id(t)] = (t, Argument(i))
+        self._cut_histories(call)
+        outside = {id(t): t for t in (*(t for _, t in self.ours), *self.world.seen.values()) if _has_version(t)}
+        self.versions = [(t, t._version) for t in outside.values()]
+        self._look_around(fixed)
+
+    def _cut_histories(self, call: Call) -> None:
+        """Give the function arguments without the history that they came with, which is not the function's: autograd
+        goes on there later."""
+        handed = list(self.leaves)
+        self.cut: dict[int, int] = {}
+        for k, (i, t) in enumerate(self.ours):
+            if t.requires_grad and not is_leaf(t):
+                handed[i] = t.detach().requires_grad_()
+                handed[i].__dict__ = t.__dict__
+                self.ours[k] = (i, handed[i])
+                self.cut[id(handed[i])] = i
+        self.capture.cut.update(self.cut)
+        # leaves, whose `requires_grad` a call may set
+        self._settable = [
+            (i, t, t.requires_grad) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is handed[i]
+        ]
+        replaced = {id(self.leaves[i]): handed[i] for i in self.cut.values()}
+        self._args, self._kwargs = self.world.substituted(call, replaced)
+
+    def _look_around(self, fixed: Sequence[Any]) -> None:
+        self.surroundings = Surroundings("torch")
+        for name, value in roots(self._fn):
+            self.surroundings.add(name, value)
+        for leaf in self.leaves:
+            if not isinstance(leaf, Boxed | np.ndarray):
+                self.surroundings.add("an argument", leaf)
+            for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
+                self.surroundings.add(f"an argument.{name}", value)
+        self.surroundings.watch(self.world)
+        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
+        self.reads = Reads(self.surroundings, self.world, keyed)
+        reached = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
+        self._owners = [v for v in reached if not isinstance(v, Tensor)]
+
+    # ---- the run -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> list[Array]:
+        """Run the function on stand-ins. Returns the arrays of what it wrote and of what outlives it."""
+        capture = self.capture
+        with active(capture), settings.kept(), contextlib.ExitStack() as stack:
+            stack.enter_context(optimizers_traced(capture, self.schedule, self.stepped))
+            self.host = capture.host = stack.enter_context(watching(capture, self.schedule))
+            stack.enter_context(scalers_traced())
+            stack.enter_context(traced_calls(capture))
+            first_node = torch.autograd._get_sequence_nr()
+            self.world.is_new = stack.enter_context(noting_new())
+            out = self._call()
+            flat = self._take(out, first_node)
+            del out
+            return self._end(flat)
+
+    def _call(self) -> Any:
+        """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
+        before, groups = modes(), Groups(self.world.seen.values())
+        self.capture.undos.append(groups.restore)
+        with noting(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
+            self.said = OutsideCalls()
+            with self.said.watched(self.world.outside):
+                out = called(self._fn, self._args, self._kwargs)
+            self.said.settled()
+            self.grad_mode = torch.is_grad_enabled()
+        if self.capture.uncompiled is not None:
+            raise RunsUncompiled(self.capture.uncompiled)
+        if self.capture.leaves_hooks():
+            raise RunsUncompiled("registers a hook on a tensor from outside")
+        if modes() != before:
+            raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
+        if groups.changed() and not (self.schedule.before or self.schedule.after):
+            raise RunsUncompiled("changes the hyper-parameters of an optimizer")
+        self.changes = self.world.changes(self.reads.counted)
+        if self.world.drew():
+            raise RunsUncompiled("draws random numbers of Python or NumPy")
+        if (name := self.world.remembered()) is not None:
+            raise RunsUncompiled(f"calls {name}, under functools.lru_cache, with tensors")
+        return out
+
+    def _take(self, out: Any, first_node: int) -> list[Any]:
+        """Return the results as leaves without history. `first_node`: of autograd's nodes, the first that the function
+        may have made."""
+        capture, world = self.capture, self.world
+        flat, structure = flatten_results(out)
+        if (composite := next(filter(_is_composite, flat), None)) is not None:
+            raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor that is made of others")
+        if any(isinstance(x, _LATER) for x in flat):
+            raise RunsUncompiled("returns a generator, which computes when it is asked")
+
+        def is_old(x: Any) -> bool:
+            return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
+
+        whole = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
+        if self.changes or not whole or any(id(x) in world.seen for x in containers(out)):
+            self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
+            flat, structure = list(self.template.arrays), None
+        self.host.at_the_end(flat)
+        self.structure = None if len(flat) == 1 and flat[0] is out else structure
+        arguments = [*self.ours, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
+        self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
+        self.slots = Rebound(world, self.changes, self.cells)
+        outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
+        self.looks = looks(flat, self.ours, {**outside, **self.slots.tensors}, capture)
+        self.roots, self.tape = record(flat, self.identical, self.looks, first_node, capture)
+        self.classes = [*self._classes(flat)]
+        self.attributes = [*self._new_attributes(flat)]
+        self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
+
+    def _end(self, flat: list[Any]) -> list[Array]:
+        """Take what the storages are in the end, as nothing but the results holds on to what the function made."""
+        capture = self.capture
+        if self.tape is None:
+            self.host.refuse_left(flat)
+        capture.forget_leaves()
+        moved = [(i, t) for i, t in self.ours if capture.looking_elsewhere(t)]
+        self._refuse_moved()
+        for _, t in moved:  # results, too, which the arguments look at after a call
+            self.again.append(len(flat))
+            self.identical.append(None)
+            flat.append(t.detach())
+        self.moved = [i for i, _ in moved]
+        self.required = [
+            (i, not before) for i, t, before in self._settable if is_leaf(t) and t.requires_grad is not before
+        ]
+        self.flat = flat
+        for t in flat:
+            if isinstance(t, Tensor) and t.device.type == TYPE:
+                capture.touch([cell_of(t)])
+        capture.casts.clear()  # autocast's, which nothing after this call may use
+        self.written = [t for t in capture.touched if t.cell.array is not t.stand_in]
+        self.survivors = capture.survivors()
+        arrays = [t.cell.array for t in self.written] + [c.array for c in apart(self.survivors)]
+        if self.tape is None:
+            return arrays
+        self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.ours)])
+        self.outputs, self.usable = arrays, usable(capture, self.written)
+        return arrays + self.tape.outputs(self.usable, arrays)
+
+    def _classes(self, flat: Sequence[Any]) -> Iterator[tuple[int, type, bool]]:
+        """Yield the new results that are leaves of autograd, or of another class. Raises RunsUncompiled for those that
+        have a gradient, or are in the history of another result."""
+        ends = set() if self.tape is None else set(map(id, self.tape.leaves))
+        for i, (t, same, look) in enumerate(zip(flat, self.identical, self.looks, strict=True)):
+            if same is None and is_plain_tensor(t) and id(t) not in self.world.seen:
+                required = look is None and is_leaf(t) and t.requires_grad
+                if required and (t.grad is not None or id(t) in ends):
+                    raise RunsUncompiled("returns or keeps a new leaf of autograd with what it has computed of it")
+                if required or type(t) is not Tensor:
+                    yield i, type(t), required
+
+    def _new_attributes(self, flat: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the attributes that the function has given to new tensors among its results, by their places."""
+        for i, (x, same) in enumerate(zip(flat, self.identical, strict=True)):
+            if same is None and is_plain_tensor(x) and x.__dict__ and id(x) not in self.world.seen:
+                if not all(map(is_plain, x.__dict__.values())):
+                    raise RunsUncompiled("returns a tensor with an attribute that is a tensor or another object")
+                yield i, dict(x.__dict__)
+
+    def _refuse_moved(self) -> None:
+        """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
+        every later call would not do. An argument is given it at each call, unless it has come with a history."""
+        if not self.capture.looks:
+            return
+        arguments = [t for _, t in self.ours]
+        given = {id(t) for t in arguments if id(t) not in self.cut}
+        for t in (*self.world.seen.values(), *arguments):
+            if isinstance(t, Tensor) and id(t) not in given and self.capture.looking_elsewhere(t):
+                raise refused(
+                    f"gives a tensor from outside, of shape {tuple(t.shape)} now, another geometry or storage (t_(),"
+                    " resize_(), out= of another size, .data = ...).",
+                    ("its values", "write them: t.copy_(new) in torch.no_grad()"),
+                    ("its shape", "return the new tensor, or pass the old one as an argument without history"),
+                )
+
+    # ---- after it ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Note the gradients that the function leaves, and undo what it has changed."""
+        self.slopes = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
+        self.capture.undo_gradients()
+        self.world.undo()
+        self.world.is_new = lambda value: False
+
+    def abandon(self) -> None:
+        """Undo everything, as if the function had not been called."""
+        self.capture.undo()
+        self.surroundings.undo()
+
+    def restore(self) -> None:
+        """Give the storages their arrays, and arguments their `requires_grad`, as they were."""
+        self.capture.restore()
+        for _, t, before in self._settable:
+            if is_leaf(t) and t.requires_grad is not before:
+                t.requires_grad_(before)
+
+
+_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+def _has_version(t: Any) -> bool:
+    return isinstance(t, Tensor) and t.device.type == TYPE and t.layout is torch.strided and not t.is_inference()
+
+
+def _is_composite(x: Any) -> bool:
+    """Say whether it is a tensor of a program's class that is made of other tensors."""
+    ours = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
+    return ours and not is_plain_tensor(x)
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
