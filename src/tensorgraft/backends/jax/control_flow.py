@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import optree
 from jax import lax
-from jax._src import core
 
+from tensorgraft.backends.jax.tracing import is_tracing
 from tensorgraft.hub import Backend
 
 Array = Any
@@ -43,7 +43,7 @@ class JaxControlFlow:
         self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
     ) -> list[Array]:
         """In a trace what gives nothing is called in the order of the program, what gives arrays for its results."""
-        if core.trace_state_clean() and not any(isinstance(x, jax.core.Tracer) for x in operands):
+        if not is_tracing() and not any(isinstance(x, jax.core.Tracer) for x in operands):
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
         dtypes = [np.dtype(x.dtype) for x in operands]
         words = [_words(lax.stop_gradient(x)) for x in operands]
