@@ -17,20 +17,12 @@ NAMES = Names(
             """,
             """
             jax._src.array: ArrayImpl
-            jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex reset_cache
-            jax._src.config: default_matmul_precision
-            jax._src.config.default_matmul_precision: value
-            jax._src.core: EvalTrace eval_trace top_axis_env
-              trace_state_clean
+            jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex
             jax._src.core.Primitive: bind
-            jax._src.core.trace_ctx: axis_env is_top_level trace
-            jax._src.dispatch: needs_check_special
             jax._src.interpreters.pxla: ExecuteReplicated
-            jax._src.lru_cache: LRUCache
-            jax._src.lib._jax: batched_block_until_ready batched_device_put
-              buffer_to_dlpack_managed_tensor
+            jax._src.lib._jax: batched_block_until_ready batched_device_put buffer_to_dlpack_managed_tensor
             jax._src.xla_bridge: _at_fork_handler_installed _backends
-            jax.interpreters.ad: Zero instantiate_zeros primitive_jvps primitive_transposes
+            jax.interpreters.ad: Zero primitive_jvps primitive_transposes
             jax.interpreters.batching: primitive_batchers
             jax.interpreters.mlir: lower_fun register_lowering
             jax.interpreters.partial_eval: DynamicJaxprTracer
@@ -48,13 +40,10 @@ NAMES = Names(
             jax._src.array: ArrayImpl
             jax._src.clusters.ClusterEnv: _cluster_types
             jax._src.compiler: backend_compile_and_load
-            jax._src.core: extend_axis_env_nd trace_state_clean
-            jax._src.core.trace_ctx: trace
+            jax._src.core: extend_axis_env_nd
             jax._src.distributed.global_state: client num_processes process_id service
-            jax._src.interpreters.mlir: make_ir_context
             jax._src.lib.xla_client: DeviceList
-            jax._src.xla_bridge: backends_are_initialized
-            jax.sharding.Sharding: _device_assignment
+            jax._src.xla_bridge: _backends
             """,
         ),
         Feature(
@@ -66,8 +55,6 @@ NAMES = Names(
             """
             jax._src.array: ArrayImpl
             jax._src.config: trace_context
-            jax._src.core: eval_trace set_current_trace
-            jax._src.core.trace_ctx: trace
             jax._src.interpreters.mlir: _lowerings _platform_specific_lowerings
             jax.interpreters.partial_eval: dce_jaxpr
             ~jax.dtypes.prng_key: _impl
@@ -91,7 +78,6 @@ NAMES = Names(
             frontends.jax.codegen
             """,
             """
-            jax._src.source_info_util: user_frame
             jax.interpreters.partial_eval: dce_jaxpr
             """,
         ),
@@ -102,8 +88,7 @@ NAMES = Names(
             cli.drift.jax
             """,
             """
-            jax._src.interpreters.mlir: _lowerings
-            jax._src.interpreters.mlir._platform_specific_lowerings: values
+            jax._src.interpreters.mlir: _lowerings _platform_specific_lowerings
             """,
         ),
         Feature(

@@ -18,30 +18,17 @@ NAMES = Names(
             """
             tensorflow.python.eager.context: context
             tensorflow.python.eager.execute: execute
-            tensorflow.python.eager.graph_only_ops: graph_placeholder
             tensorflow.python.eager.polymorphic_function.attributes: XLA_COMPILE
             tensorflow.python.eager.polymorphic_function.concrete_function.ConcreteFunction: _call_flat
               from_func_graph
             tensorflow.python.eager.record: could_possibly_record stop_recording
             tensorflow.python.framework.auto_control_deps: AutomaticControlDependencies
             tensorflow.python.framework.func_graph: FuncGraph
-            tensorflow.python.framework.ops: get_default_graph
             tensorflow.python.framework.ops.EagerTensor: _shape_tuple
             tensorflow.python.ops.gradients_util: PossibleTapeGradientTypes
             ~tensorflow.Module: _track_variable
             ~tensorflow.Tensor: _datatype_enum
-            ~tensorflow.python.framework.func_graph.FuncGraph: _create_placeholder_helper
-              _function_captures
-            """,
-        ),
-        Feature(
-            "exported programs",
-            "programs of JAX within TensorFlow",
-            """
-            backends.tensorflow.exported
-            """,
-            """
-            tensorflow.compiler.tf2xla.python.xla: call_module call_module_disable_check_platform
+            ~tensorflow.python.framework.func_graph.FuncGraph: _create_placeholder_helper _function_captures
             """,
         ),
         Feature(
@@ -55,25 +42,12 @@ NAMES = Names(
             tensorflow.python.autograph.core.ag_ctx.Status: ENABLED
             tensorflow.python.eager.context: context eager_mode
             tensorflow.python.eager.execute: execute
-            tensorflow.python.eager.polymorphic_function.polymorphic_function.Function: __call__
             tensorflow.python.framework.function_def_to_graph: function_def_to_graph
             tensorflow.python.framework.ops.EagerTensor: _shape_tuple
             tensorflow.python.framework.ops.gradient_registry: lookup
             tensorflow.python.pywrap_tfe: TFE_FromDlpackCapsule TFE_ToDlpackCapsule
             ~tensorflow.Tensor: _handle_data
-            ~tensorflow.python.eager.polymorphic_function.concrete_function.ConcreteFunction:
-              _inference_function
             ~tensorflow.python.eager.polymorphic_function.polymorphic_function.Function: _autograph
-            """,
-        ),
-        Feature(
-            "drift",
-            "`tensorgraft doctor --drift`",
-            """
-            cli.drift.tensorflow
-            """,
-            """
-            tensorflow.python.framework: op_def_registry
             """,
         ),
         Feature(
@@ -94,12 +68,7 @@ NAMES = Names(
             frontends.tensorflow.version1
             """,
             """
-            tensorflow.Graph: _create_op_internal
-            tensorflow.core.framework.variable_pb2.VariableDef: FromString
-            tensorflow.python.framework: op_def_registry
             tensorflow.python.framework.function_def_to_graph: function_def_to_graph_def
-            tensorflow.python.framework.ops: get_default_graph
-            tensorflow.python.saved_model.loader_impl: SavedModelLoader parse_saved_model
             """,
             imports=True,
         ),

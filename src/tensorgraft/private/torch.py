@@ -41,33 +41,31 @@ NAMES = Names(
             frontends.torch
             """,
             """
-            torch: _add_batch_dim _debug_has_internal_overlap _functionalize_unsafe_set _fused_sdp_choice
-              _remove_batch_dim _safe_softmax
+            torch: _add_batch_dim _functionalize_unsafe_set _fused_sdp_choice _remove_batch_dim _safe_softmax
             torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks _use_count
-            torch.UntypedStorage: _byteswap _cdata _set_from_file _write_file
-            torch._C: _AutoDispatchBelowAutograd _DisableAutocast _DisableFuncTorch _ExcludeDispatchKeyGuard
-              _construct_storage_from_data_pointer _current_autograd_node _from_dlpack _to_dlpack
-              _dispatch_has_computed_kernel_for_dispatch_key _get_dispatch_stack_at _get_function_stack_at
-              _get_tracing_state _has_storage _is_any_autocast_enabled _is_torch_function_mode_enabled _is_tracing
-              _jit_get_all_schemas _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg
-              _set_throw_on_mutable_data_ptr _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
+            torch.UntypedStorage: _cdata _set_from_file _write_file
+            torch._C: _ExcludeDispatchKeyGuard _construct_storage_from_data_pointer _current_autograd_node
+              _from_dlpack _to_dlpack _dispatch_has_computed_kernel_for_dispatch_key _get_dispatch_stack_at
+              _get_function_stack_at _get_tracing_state _has_storage _is_any_autocast_enabled _jit_get_all_schemas
+              _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg _set_throw_on_mutable_data_ptr
+              _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
             torch._C._acc: create_empty_tensor
             torch._C._autograd: SavedTensor
             torch._C._functorch: get_unwrapped is_functorch_wrapped_tensor peek_interpreter_stack
             torch._decomp: core_aten_decompositions decomposition_table
-            torch._guards: detect_fake_mode
             torch._prims_common: ELEMENTWISE_TYPE_PROMOTION_KIND elementwise_dtypes suggest_memory_format
             torch._prims_common.wrappers: _maybe_resize_out
+            torch._subclasses.fake_tensor: FakeTensorMode
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
             torch.ops.aten: _convolution _ctc_loss _fused_rms_norm_backward _linalg_check_errors _neg_view
               _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
-              _thnn_fused_gru_cell _unsafe_view _thnn_fused_lstm_cell copy_
+              _thnn_fused_gru_cell _unsafe_view _thnn_fused_lstm_cell
             torch.utils: _cxx_pytree
             torch.distributions.Distribution: _validate_args
             torch.utils._device: CURRENT_DEVICE DeviceContext _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode _disable_current_modes
-            torch.utils._pytree: SUPPORTED_NODES _get_node_type tree_flatten tree_flatten_with_path
+            torch.utils._pytree: SUPPORTED_NODES tree_flatten tree_flatten_with_path
             torch.utils.checkpoint: _CheckpointFrame
             ~torch.Tensor: _is_param
             ~torch.TypedStorage: _untyped_storage
@@ -137,7 +135,6 @@ NAMES = Names(
             """,
             """
             torch._inductor.compile_fx: compile_fx
-            torch._inductor.config: patch
             torch._subclasses.fake_tensor: FakeTensorMode
             """,
         ),
@@ -151,7 +148,7 @@ NAMES = Names(
             frontends.torch.compiled.selections frontends.torch.compiled.module
             """,
             """
-            torch.Tensor: _backward_hooks _make_subclass
+            torch.Tensor: _backward_hooks
             torch._C: _is_any_autocast_enabled _len_torch_dispatch_stack
             torch._dynamo.eval_frame.OptimizedModule: _call_lazy_check
             torch.utils._pytree: tree_flatten_with_path
@@ -188,10 +185,9 @@ NAMES = Names(
             frontends.torch.graph frontends.jax.interop
             """,
             """
-            torch._C: _DisableAutocast _get_tracing_state _set_tracing_state _from_dlpack
+            torch._C: _get_tracing_state _set_tracing_state _from_dlpack
             torch._higher_order_ops.associative_scan: generic_associative_scan
             torch.autograd: _get_sequence_nr
-            torch.nn.utils.stateless: _reparametrize_module
             torch.utils._pytree: SUPPORTED_NODES register_constant tree_flatten
             torch.ops.aten: _neg_view
             """,
@@ -228,7 +224,7 @@ NAMES = Names(
             frontends.torch.device.sparse frontends.torch.device.sparse_kernels
             """,
             """
-            torch.Tensor: _indices _nnz
+            torch.Tensor: _indices
             torch.ops.aten: _sparse_coo_tensor_with_dims_and_tensors
             """,
         ),
@@ -265,7 +261,7 @@ NAMES = Names(
             frontends.torch.device.accelerator frontends.torch.device.cuda_legacy
             """,
             """
-            torch: _GLOBAL_DEVICE_CONTEXT _utils
+            torch: _utils
             torch.utils._device: DeviceContext _device_constructors
             """,
         ),
@@ -278,16 +274,6 @@ NAMES = Names(
             """,
             """
             torch.ops.aten: _weight_int4pack_mm_for_cpu
-            """,
-        ),
-        Feature(
-            "quantised models",
-            "`tg.quantize` of modules",
-            """
-            frontends.torch.quantized.models
-            """,
-            """
-
             """,
         ),
         Feature(
@@ -310,6 +296,7 @@ NAMES = Names(
             """,
             """
             torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensorMode
+            torch.utils._pytree: tree_flatten
             """,
         ),
     ),

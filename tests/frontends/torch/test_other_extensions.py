@@ -71,6 +71,51 @@ def test_the_place_is_theirs(installed):
     assert error.startswith("tensorgraft has no device here:") and "'other' of another package" in error
 
 
+WITHOUT_IT = """
+import numpy as np
+import torch
+import tensorgraft as tg
+
+net, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+ways = {
+    "device": lambda: tg.device("jax"),
+    "graft": lambda: tg.graft(net, onto="jax"),
+    "graft onto numpy": lambda: tg.graft(net, onto="numpy"),
+    "source": lambda: tg.source(net, x, onto="numpy"),
+    "jit": lambda: tg.jit(net)(x),
+    "explain": lambda: tg.explain(net, x),
+    "compile": lambda: torch.compile(net, backend="tensorgraft")(x),
+    "operators": lambda: tg.torch.operators(),
+}
+for name, way in [*ways.items(), *ways.items()]:  # the second time as the first
+    try:
+        way()
+    except RuntimeError as error:
+        print(f"{name}: {error}")
+
+import jax.numpy as jnp
+
+print(tg.graft(jnp.square, onto="torch")(torch.tensor(3.0)).item(), tg.graft(jnp.square, onto="numpy")(np.array(3.0)))
+print(tg.source(jnp.square, jnp.ones(2), onto="torch").text.splitlines()[-1].strip())
+print(tg.transforms.filter_eval_shape(net, tg.transforms.ShapeDtype((3, 2), np.dtype("float32"))).shape)
+"""
+
+
+def test_programs_of_pytorch_are_refused_in_one_sentence_and_others_work(installed):
+    *refused, values, source, shape = installed(WITHOUT_IT, TAKES)
+    ways = ["device", "graft", "graft onto numpy", "source", "jit", "explain", "compile", "operators"]
+    assert [line.partition(": ")[0] for line in refused] == ways + ways
+    (sentence,) = {line.partition(": ")[2] for line in refused}
+    assert "(PrivateUse1) is 'other' of another package" in sentence
+    assert "`tensorgraft run --on jax program.py`" in sentence and "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in sentence
+    assert (values, source, shape) == ("9.0 9.0", "return torch.square(x)", "(3, 2)")
+
+
+def test_without_their_package_the_device_is_there(installed):
+    lines = installed(PROGRAM, TAKES, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert lines[2] == "2.0"
+
+
 UNNAMED = """global kernels
     kernels = torch.library.Library("aten", "IMPL")
     kernels.impl("empty.memory_format", lambda *args, **kwargs: None, "PrivateUse1")

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
-from jax._src import core  # jax.core no longer tells whether a trace is under way
 from jax._src.array import ArrayImpl
 from jax._src.lib import _jax
 from jax.core import ShapedArray
@@ -142,7 +141,7 @@ class JaxBackend(
         return global_programs.gathered(x)
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
-        if isinstance(x, Tracer) or not core.trace_state_clean():  # in a trace, what has a value now will have others
+        if isinstance(x, Tracer) or is_tracing():  # in a trace, what has a value now will have others
             told(fn, ordered=False)(lax.stop_gradient(x))
         else:
             fn(self.to_numpy(x))

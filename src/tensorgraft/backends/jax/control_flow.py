@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import optree
 from jax import lax
-from jax._src import core
 
+from tensorgraft.backends.jax.tracing import is_tracing
 from tensorgraft.hub import Backend
 
 Array = Any
@@ -44,7 +44,7 @@ class JaxControlFlow:
     ) -> list[Array]:
         """Call the host; in a trace, in the order of the program if there are no results, else for the sake of
         these."""
-        if core.trace_state_clean() and not any(isinstance(x, jax.core.Tracer) for x in operands):
+        if not is_tracing() and not any(isinstance(x, jax.core.Tracer) for x in operands):
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
         dtypes = [np.dtype(x.dtype) for x in operands]
         words = [_words(lax.stop_gradient(x)) for x in operands]

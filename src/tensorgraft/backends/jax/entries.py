@@ -13,21 +13,22 @@ import zlib
 from pathlib import Path
 
 from jax._src import compilation_cache
-from jax._src.lru_cache import LRUCache
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 _MARK = b"tensorgraft"
 _END = len(_MARK) + 4
 
 
-class Entries(LRUCache):
-    """JAX's cache, with a mark and a checksum of name and content at the end of each file, which is written beside and
-    renamed."""
+class Entries:
+    """A cache for JAX, with a mark and a checksum of name and content at the end of each file, which is written beside
+    and renamed."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, max_size=-1)
+        self.path = self._path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
 
     def _file(self, key: str) -> Path:
-        return Path(self.path) / f"{key}-cache"  # which another library may have made
+        return self.path / f"{key}-cache"  # which another library may have made
 
     def get(self, key: str) -> bytes | None:
         """None for what is not there, and for what is no whole file, which is deleted."""
@@ -63,7 +64,7 @@ def _checksum(key: str, value: bytes) -> bytes:
 
 def use(path: str) -> None:
     """Let JAX keep programs there, in such files, from now on."""
-    compilation_cache.reset_cache()
+    reset_cache()
     entries = Entries(path)
     with compilation_cache._cache_initialized_mutex:
         compilation_cache._cache, compilation_cache._cache_initialized = entries, True

@@ -14,10 +14,8 @@ from operator import attrgetter
 from typing import Any
 
 import jax
+from jax import config
 from jax._src.array import ArrayImpl
-from jax._src.config import default_matmul_precision
-from jax._src.core import eval_trace, top_axis_env, trace_ctx
-from jax._src.dispatch import needs_check_special
 from jax._src.interpreters.pxla import ExecuteReplicated
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
@@ -25,6 +23,7 @@ from jax.sharding import SingleDeviceSharding
 from tensorgraft import warning_filters
 from tensorgraft.backends.jax.program_cache import KeptProgram, NotSmall
 from tensorgraft.backends.jax.sharding import processes
+from tensorgraft.backends.jax.tracing import is_tracing
 
 Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
@@ -83,7 +82,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         wanted = None if len(read) == len(args) else read
         handlers, execute = program.out_handler.handlers, program.xla_executable.execute_sharded
         looks = _avals if processes.count() == 1 else _and_where
-        precision = default_matmul_precision.value
+        precision = config.jax_default_matmul_precision
         avals = list(map(looks, args))
 
     def call(*args: Any) -> Any:
@@ -91,14 +90,14 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         if avals is None:
             if calls <= _OFTEN:
                 calls += 1
-                if calls > _OFTEN and trace_ctx.is_top_level():
+                if calls > _OFTEN and not is_tracing():
                     settle(args)
             return run(*args)
         try:
             # inside of a trace a call is a part of it, whatever its arguments are
             here = list(map(looks, args))
-            top = trace_ctx.trace is eval_trace and trace_ctx.axis_env is top_axis_env
-            if top and here == avals and precision == default_matmul_precision.value and not needs_check_special():
+            same = here == avals and precision == config.jax_default_matmul_precision
+            if same and not is_tracing() and not config.jax_debug_nans and not config.jax_debug_infs:
                 kept.used = True
                 avals = here  # what one call gives and the next one takes has these very objects, compared at once
                 outputs = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)

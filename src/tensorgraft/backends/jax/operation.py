@@ -10,24 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend import core
 
 from tensorgraft.backends.jax.program_cache import INLINE, KeptProgram
+from tensorgraft.backends.jax.tracing import is_tracing
 
 Array = Any
 Tracer = jax.core.Tracer
-get_opaque_trace_state: Any = (
-    getattr(core, "get_opaque_trace_state", None) or jax.core.get_opaque_trace_state
-)  # JAX 0.9
-
-
-with jax.core.eval_context():  # whoever imports this may be tracing
-    _at_rest = get_opaque_trace_state()
-
-
-def is_tracing() -> bool:
-    """A program is being traced, whose constants are no tracers."""
-    return get_opaque_trace_state() != _at_rest
 
 
 def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..., Any]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax._src import core
 from jax.extend.core import Literal
 from jax.sharding import SingleDeviceSharding
 
@@ -18,6 +17,7 @@ from tensorgraft.backends.jax.sharding import global_programs
 from tensorgraft.backends.jax.sharding.abstract_devices import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.sharding.common_subexpressions import is_spread, merged
 from tensorgraft.backends.jax.sharding.traced_collectives import met
+from tensorgraft.backends.jax.tracing import current_trace
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.importing import uncollected
 
@@ -47,7 +47,7 @@ class JaxProgram:
         inputs = AbstractInputs()
 
         def traced() -> tuple[Array, ...]:
-            trace = core.trace_ctx.trace
+            trace = current_trace()
             try:
                 with inputs.taken():
                     return tuple(fn())

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax._src import core
 
 from tensorgraft.backends.jax import effort
 from tensorgraft.backends.jax.sharding import global_programs
 from tensorgraft.backends.jax.sharding.meshes import on_several_meshes
+from tensorgraft.backends.jax.tracing import EAGER, current_trace, is_tracing
 
 # in other traces a program is its operations. Since JAX 0.11 `True` means that XLA sees none of the call
 INLINE: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
@@ -88,7 +88,7 @@ class KeptProgram:
 
         def first(*args: Any, **kwargs: Any) -> Any:
             program = this()
-            if program is None or not core.trace_state_clean():  # a program in a trace has no options of its own
+            if program is None or is_tracing():  # a program in a trace has no options of its own
                 return full(*args, **kwargs)
             program._small = False
             program._small = effort.least(full.trace(*args, **kwargs).jaxpr.jaxpr)
@@ -109,7 +109,7 @@ class KeptProgram:
         if (apart := on_several_meshes(error, args)) is not None:
             raise apart from None
         full = self._full
-        if not self._small or full is None or (core.trace_state_clean() and not isinstance(error, NotSmall)):
+        if not self._small or full is None or (not is_tracing() and not isinstance(error, NotSmall)):
             raise error
         self._small = False
         self.jitted = full
@@ -180,7 +180,7 @@ count = _shelf.count  # compiled programs that are kept
 def _compiling() -> bool:
     """A function is being traced for itself, and not as a part of another (nor run as it is, which `jax_debug_nans`
     does to find the operation)."""
-    return isinstance(getattr(core.trace_ctx.trace, "parent_trace", None), core.EvalTrace)
+    return getattr(current_trace(), "parent_trace", None) is EAGER
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:

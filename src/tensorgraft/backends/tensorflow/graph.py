@@ -11,13 +11,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tensorflow.python.eager import context, execute, graph_only_ops, record
+from tensorflow.python.eager import context, execute, record
 from tensorflow.python.eager.polymorphic_function import attributes, concrete_function
-from tensorflow.python.framework import func_graph, ops
+from tensorflow.python.framework import func_graph
 from tensorflow.python.framework.auto_control_deps import AutomaticControlDependencies
 from tensorflow.python.ops import gradients_util
 
-from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
+from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
 
 Array = Any
 
@@ -39,7 +39,7 @@ class ClosedGraph(func_graph.FuncGraph):
 
     def argument(self, dtype: Any, shape: tuple[int, ...]) -> Array:
         with self.as_default():
-            placeholder = graph_only_ops.graph_placeholder(dtype, shape)
+            placeholder = raw.Placeholder(dtype=dtype, shape=shape)
         self.inputs.append(placeholder)
         return placeholder
 
@@ -66,7 +66,7 @@ def _root(graph: Any) -> ClosedGraph | None:
 
 def mark_effect() -> None:
     """Mark the graph that is being traced as having an operation whose results nobody reads."""
-    root = _root(ops.get_default_graph())
+    root = _root(tf.compat.v1.get_default_graph())
     if root is not None:
         root.calls_host = True
 
@@ -75,7 +75,7 @@ def lift_captures() -> None:
     """Lift captures at the beginning of a branch or a loop body: arrays from outside go through the graph that is being
     traced, as in its own operations. (The graphs of `tf.cond` and `tf.while_loop` would make constants of small
     ones.)"""
-    inner = ops.get_default_graph()
+    inner = tf.compat.v1.get_default_graph()
     root = _root(inner)
     if root is None or root is inner or getattr(inner, "tensorgraft_lifts", False):
         return
@@ -94,7 +94,7 @@ def lift_captures() -> None:
 def constants_inside() -> Iterator[None]:
     """Inside, in the graph of a `tf.function`, arrays from outside become constants of the graph, not captures,
     whatever their size. SavedModel knows no captures of gradient functions."""
-    graph = ops.get_default_graph()
+    graph = tf.compat.v1.get_default_graph()
     if tf.executing_eagerly() or isinstance(_root(graph), ClosedGraph):
         yield
         return

@@ -107,13 +107,16 @@ class TorchProgram:
 def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Sequence[Tensor]]:
     if compiler() == "none" or not any(node.op == "call_function" for node in module.graph.nodes):
         return module.forward  # hooks that the program has put on all modules are not for this one
-    import torch._inductor.config
     from torch._inductor.compile_fx import compile_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     # shapes are constants; loops count in symbols, which a mode without an environment has not
     mode = FakeTensorMode(shape_env=ShapeEnv())
     # what is narrower than float32 is rounded where the program rounds it, as kernels do that run one by one
-    with warning_filters.remembered(), torch._inductor.config.patch(emulate_precision_casts=True):
-        compiled: Any = compile_fx(module, [mode.from_tensor(x, static_shapes=True) for x in inputs])
+    with warning_filters.remembered():
+        compiled: Any = compile_fx(
+            module,
+            [mode.from_tensor(x, static_shapes=True) for x in inputs],
+            config_patches={"emulate_precision_casts": True},
+        )
     return compiled

@@ -13,8 +13,8 @@ from tensorgraft.cli.drift import Kinds, hashed
 
 def kinds() -> Kinds:
     rules: dict[Any, Any] = dict(mlir._lowerings)
-    for platform in mlir._platform_specific_lowerings.values():
-        rules = {**platform, **rules}
+    for name in [*mlir._platform_specific_lowerings]:
+        rules = {**mlir._platform_specific_lowerings[name], **rules}
     return {"primitives": {str(primitive): hashed(_parameters(rule)) for primitive, rule in rules.items()}}
 
 

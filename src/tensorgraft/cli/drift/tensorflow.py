@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
 from tensorgraft.cli.drift import Kinds, hashed
 
 
 def kinds() -> Kinds:
-    found = {}
+    found, graph = {}, tf.Graph()
     for name in dir(tf.raw_ops):
-        definition = op_def_registry.get(name)
-        if definition is not None:
-            found[name] = hashed(_said(definition))
+        with contextlib.suppress(tf.errors.NotFoundError):
+            found[name] = hashed(_said(graph.op_def_for_type(name)))
     return {"raw operations": found}
 
 

@@ -6,7 +6,8 @@ constants itself, and whose attribute `jaxpr` is that jaxpr.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import numpy as np
 from jax.extend import core
 
 jaxprs_in_params: Any = getattr(core, "jaxprs_in_params", None) or jax.core.jaxprs_in_params  # JAX 0.9
+find_top_trace: Any = getattr(core, "find_top_trace", None) or jax.core.find_top_trace  # JAX 0.9
 DIGAMMA_OF_ZERO = -np.inf if jax.__version_info__ >= (0, 11) else np.nan
 # Primitives that call a jaxpr; derivatives of their own have done their work when JAX differentiates.
 CALLS = frozenset(
@@ -24,6 +26,22 @@ CALLS = frozenset(
     }
 )
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")  # the parameter: releases differ for one primitive
+
+
+@contextlib.contextmanager
+def _current(trace: Any) -> Iterator[None]:
+    context: Any = jax.core.trace_ctx  # type: ignore[attr-defined]
+    before = context.trace
+    context.set_trace(trace)
+    try:
+        yield
+    finally:
+        context.set_trace(before)
+
+
+set_current_trace: Any = getattr(core, "set_current_trace", _current)  # JAX 0.9 lacks it
+with jax.core.eval_context():
+    EAGER: Any = find_top_trace(())  # the trace that computes at once
 
 
 def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> core.ClosedJaxpr:

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array, core
+from jax._src import array
 from jax.core import Trace, Tracer
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
@@ -49,12 +49,12 @@ def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> ClosedJaxpr:
 
 def early() -> Any:
     """The context in which what is called computes what does not depend on the arrays of the trace around it."""
-    return core.set_current_trace(_Early(core.trace_ctx.trace))
+    return releases.set_current_trace(_Early(releases.find_top_trace(())))
 
 
 def recording() -> Any:
     """The trace of JAX's own that records what is called now."""
-    trace = core.trace_ctx.trace
+    trace = releases.find_top_trace(())
     return trace.inner if isinstance(trace, _Early) else trace
 
 
@@ -71,7 +71,7 @@ class _Early(Trace):
         return getattr(self.inner, name)
 
     def stage_value(self, val: Any) -> Any:
-        trace = self.inner if isinstance(val, Tracer) else core.eval_trace
+        trace = self.inner if isinstance(val, Tracer) else releases.EAGER
         return trace.stage_value(val)  # which JAX 0.9 neither has nor asks for
 
     def process_primitive(self, primitive: Any, tracers: Any, params: Any, /) -> Any:
@@ -82,13 +82,13 @@ class _Early(Trace):
     def process_call(self, call_primitive: Any, f: Any, tracers: Any, params: Any, /) -> Any:
         if not _is_known(tracers):
             return self.inner.process_call(call_primitive, f, tracers, params)
-        with core.set_current_trace(self):
+        with releases.set_current_trace(self):
             return f.call_wrapped(*tracers)
 
     def process_custom_jvp_call(self, primitive: Any, fun: Any, jvp: Any, tracers: Any, /, **params: Any) -> Any:
         if not _is_known(tracers):
             return self.inner.process_custom_jvp_call(primitive, fun, jvp, tracers, **params)
-        with core.set_current_trace(self):
+        with releases.set_current_trace(self):
             return fun.call_wrapped(*tracers)
 
     def process_custom_vjp_call(
@@ -96,7 +96,7 @@ class _Early(Trace):
     ) -> Any:
         if not _is_known(tracers):
             return self.inner.process_custom_vjp_call(primitive, fun, fwd, bwd, tracers, **params)
-        with core.set_current_trace(self):
+        with releases.set_current_trace(self):
             return fun.call_wrapped(*tracers)
 
 
@@ -117,7 +117,7 @@ def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any])
     avals = tuple(map(jax.typeof, operands))
     plan = _plan_of(primitive, avals, params) if all(map(_is_near, operands)) else None
     if plan is None:
-        return primitive.bind_with_trace(core.eval_trace, operands, avals, params)
+        return primitive.bind_with_trace(releases.EAGER, operands, avals, params)
     program, results = plan
     host = registry.get("numpy")
     with jax.core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes are as they are

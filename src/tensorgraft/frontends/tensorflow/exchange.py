@@ -95,5 +95,5 @@ def assigning(dtypes: tuple[tf.DType, ...]) -> bytes:
         traced = tf.function(assign, autograph=False).get_concrete_function(
             handles, [tf.TensorSpec(None, dtype) for dtype in dtypes]
         )
-        known[dtypes] = traced, traced._inference_function.name
+        known[dtypes] = traced, traced.inference_fn.name
     return known[dtypes][1]

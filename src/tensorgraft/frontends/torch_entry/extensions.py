@@ -37,12 +37,10 @@ def require_the_place() -> None:
     name = holder()
     if name is not None:
         raise RuntimeError(
-            "tensorgraft has no device here: PyTorch has one device of an extension (PrivateUse1) in a process, and it"
-            f" is {name!r} of another package.\n"
-            "  this program:    tensorgraft run --on jax program.py, which takes the place for its process\n"
-            "  every program:   TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment; then `tensorgraft.device`\n"
-            "                   registers the device\n"
-            "  without it:      arrays, and functions of JAX and TensorFlow (tg.graft, tg.source), need no such device"
+            "tensorgraft has no device here, without which it neither runs nor traces programs of PyTorch: the only one"
+            f" that PyTorch has for extensions (PrivateUse1) is {name!r} of another package, unless the program is"
+            " started with `tensorgraft run --on jax program.py`, or with TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the"
+            " environment, by which PyTorch loads no such package."
         )
 
 

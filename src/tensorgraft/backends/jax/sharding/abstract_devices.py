@@ -21,12 +21,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core
 from jax.core import ShapedArray
 from jax.extend.core import Jaxpr, Primitive, Var
 from jax.sharding import NamedSharding
 
 from tensorgraft.backends.jax.sharding import simulated_compile
+from tensorgraft.backends.jax.tracing import current_trace
 
 Array = Any
 _MOST_SECONDS = 3600
@@ -54,7 +54,7 @@ class AbstractInputs:
     def taken(self) -> Iterator[None]:
         """Inside, in a trace, abstract arrays have stand-ins in it, also where a function in it is being traced."""
         before, _now.inputs = _now.inputs, self
-        self._trace = core.trace_ctx.trace
+        self._trace = current_trace()
         try:
             yield
         finally:

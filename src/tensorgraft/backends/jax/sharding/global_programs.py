@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core
 from jax._src.array import ArrayImpl
 from jax.extend import core as extend
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
@@ -21,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.sharding.agreement import agree
 from tensorgraft.backends.jax.sharding.gloo_output import without_connections
+from tensorgraft.backends.jax.tracing import is_tracing
 
 jaxprs_in_params: Any = getattr(extend, "jaxprs_in_params", None) or jax.core.jaxprs_in_params  # JAX 0.9
 
@@ -44,7 +44,7 @@ class _Program:
         self._ran: set[Any] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not core.trace_state_clean():
+        if is_tracing():
             return self._jitted(*args, **kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
         looks = (structure, *map(_look, leaves))
@@ -122,7 +122,7 @@ def mesh_of(leaves: Sequence[Any]) -> Mesh | None:
                 continue
             if isinstance(sharding, NamedSharding):
                 return sharding.mesh  # type: ignore[return-value]
-            return Mesh(np.array(sharding._device_assignment), ("devices",))
+            return Mesh(np.array([*sharding.devices_indices_map(x.shape)]), ("devices",))
     return None
 
 

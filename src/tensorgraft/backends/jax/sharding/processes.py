@@ -39,7 +39,7 @@ def join() -> None:
     """Join the other processes of the program, if there are any, before JAX makes its devices.
 
     Raises RuntimeError where the others do not come."""
-    started = xla_bridge.backends_are_initialized()
+    started = bool(xla_bridge._backends)
     if distributed.global_state.client is not None:  # the program has done it
         if not started:
             _prepare()

@@ -33,7 +33,6 @@ def main(program: str, result: str, count: str, *settings: str) -> None:
     import jax
     import numpy as np
     from jax._src import compiler
-    from jax._src.interpreters import mlir
     from jax._src.lib import xla_client
     from jax.extend import backend
     from jax.extend.mlir import ir
@@ -47,7 +46,7 @@ def main(program: str, result: str, count: str, *settings: str) -> None:
     options = backend.get_compile_options(1, n, np.arange(n).reshape(1, n), overrides, backend=client)
     options.executable_build_options.use_spmd_partitioning = True
     options.executable_build_options.use_shardy_partitioner = True
-    with mlir.make_ir_context():
+    with jax.jit(abs).lower(0.0).compiler_ir().context:  # it knows the dialects that JAX lowers to
         module = ir.Module.parse(Path(program).read_bytes())
         devices = xla_client.DeviceList(tuple(client.devices()))
         made = compiler.backend_compile_and_load(client, module, devices, options, [])

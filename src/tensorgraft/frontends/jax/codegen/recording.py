@@ -7,12 +7,13 @@ functions stay in them (`scope`), and each step knows the line that it comes fro
 from __future__ import annotations
 
 import contextlib
+import os
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax._src import source_info_util
 from jax.extend import core
 from jax.interpreters import partial_eval
 
@@ -236,6 +237,9 @@ def folded_numbers(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | No
         return [np.asarray(host.to_numpy(x)) for x in results]
 
 
+_LIBRARIES = (os.path.dirname(jax.__file__) + os.sep, sysconfig.get_path("stdlib"))
+
+
 def place_of(equation: Any) -> str:
     """The line of the user's program that an equation comes from."""
     traceback = equation.source_info.traceback
@@ -245,5 +249,5 @@ def place_of(equation: Any) -> str:
         file = frame.file_name
         if "/site-packages/" not in file and is_users(file):
             return f"{file.rpartition('/')[2]}:{frame.line_num}"
-    frame = source_info_util.user_frame(traceback)
-    return f"{frame.file_name.rpartition('/')[2]}:{frame.start_line}" if frame is not None else ""
+    outside = next((f for f in traceback.frames if not f.file_name.startswith(_LIBRARIES)), None)
+    return f"{outside.file_name.rpartition('/')[2]}:{outside.line_num}" if outside is not None else ""

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from tensorgraft.codegen.call_recorder import ProgramWatch, named_arguments
 from tensorgraft.codegen.frames import Called
 
+_Function: Any = type(tf.function(len))
 _OURS = f"{Path(__file__).parents[3]}/"
 _LIBRARIES = ("/tensorflow/", "/keras/", "/tf_keras/", "/numpy/", "/tensorgraft/", "/optree/")
 _OF_AUTOGRAPH = frozenset({"retval_", "do_return", "fscope", "itr", "ag__"})
@@ -94,7 +94,7 @@ class GraphWatch(ProgramWatch):
                     self._replace(stack, sys.modules[name].layers.Layer, paths)
             for cls in classes:
                 self._replace(stack, cls, paths)
-            own = Function.__call__
+            own = _Function.__call__
             watch = self
 
             def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -107,8 +107,8 @@ class GraphWatch(ProgramWatch):
                 with watch.call(noted):
                     return own(fresh, *args, **kwargs)
 
-            Function.__call__ = called
-            stack.callback(setattr, Function, "__call__", own)
+            _Function.__call__ = called
+            stack.callback(setattr, _Function, "__call__", own)
             yield
 
     def fresh(self, fn: Any) -> Any:
@@ -122,7 +122,7 @@ class GraphWatch(ProgramWatch):
         own = cls.__dict__.get("__call__")
         if own is None:
             return
-        plain = own.python_function if isinstance(own, Function) else own
+        plain = own.python_function if isinstance(own, tf.types.experimental.PolymorphicFunction) else own
         watch = self
 
         def noted(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -3,14 +3,14 @@ load, and frozen graphs."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import variable_pb2
-from tensorflow.python.saved_model import loader_impl
+from google.protobuf import descriptor_pool, message, message_factory, text_format
 
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations
 from tensorgraft.frontends.tensorflow.version1.raising import trace
@@ -138,24 +138,58 @@ def frozen_graph(path: str) -> SessionGraph:
 def saved_graph(directory: str, meta: Any) -> SessionGraph:
     """Return the graph of a SavedModel, that of the chosen meta graph."""
     tags = list(meta.meta_info_def.tags)
-    loader = loader_impl.SavedModelLoader(directory)
-    return SessionGraph(meta.graph_def, lambda session: loader.load(session, tags), _trained(meta))
+
+    def restore(session: Any) -> None:
+        logger = tf.get_logger()
+        level = logger.level
+        logger.setLevel(logging.ERROR)  # it warns that this is the way of TensorFlow 1
+        try:
+            v1.saved_model.load(session, tags, directory)
+        finally:
+            logger.setLevel(level)
+
+    return SessionGraph(meta.graph_def, restore, _trained(meta))
 
 
 def _trained(meta: Any) -> list[str]:
     """The names of variables that are trained: of a collection, or of objects."""
-    names = []
+    names, variable = [], _message("VariableDef")
     for data in meta.collection_def["trainable_variables"].bytes_list.value:
-        names.append(variable_pb2.VariableDef.FromString(data).variable_name.partition(":")[0])
+        names.append(variable.FromString(data).variable_name.partition(":")[0])
     for node in meta.object_graph_def.nodes:
         if node.WhichOneof("kind") == "variable" and node.variable.trainable:
             names.append(node.variable.name.partition(":")[0])
     return names
 
 
+def _message(name: str) -> Any:
+    """Return the class of one of TensorFlow's messages."""
+    return message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(f"tensorflow.{name}"))
+
+
+def _saved_model(directory: str) -> Any:
+    """Return what the file of a SavedModel says. Raises OSError where there is none, or it cannot be read."""
+    saved = _message("SavedModel")()
+    parsers = {
+        "saved_model.pb": saved.ParseFromString,
+        "saved_model.pbtxt": lambda content: text_format.Parse(content.decode(), saved),
+    }
+    for name, parse in parsers.items():
+        path = tf.io.gfile.join(directory, name)
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path, "rb") as file:
+                content = file.read()
+            try:
+                parse(content)
+            except (message.DecodeError, text_format.ParseError) as error:
+                raise OSError(f"Cannot parse file {path}: {error}.") from error
+            return saved
+    raise OSError(f"SavedModel file does not exist at: {directory}{os.path.sep}{{saved_model.pbtxt|saved_model.pb}}")
+
+
 def chosen_meta(directory: str) -> Any:
     """The meta graph for inference, or the only one. Raises ValueError where there is not one."""
-    metas = loader_impl.parse_saved_model(os.fspath(directory)).meta_graphs
+    metas = _saved_model(os.fspath(directory)).meta_graphs
     serving = [m for m in metas if "serve" in m.meta_info_def.tags]
     if len(metas) == 1 or len(serving) == 1:
         return (serving or metas)[0]

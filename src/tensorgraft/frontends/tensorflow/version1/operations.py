@@ -7,12 +7,12 @@ which go where the array's flow goes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry, ops
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
@@ -93,15 +93,27 @@ class SessionOperations:
             return special(self, node, operands)
         if node.op in _ARRAYS:
             return _ARRAYS[node.op](node, *operands)
-        definition = op_def_registry.get(node.op)
+        definition = _definition(node.op)
         if definition is not None and any(a.is_ref for a in definition.input_arg):
             return _by_reference(node, operands)
         if any(a.WhichOneof("value") == "func" or a.list.func for a in node.attr.values()):
             raise UnsupportedOperationError(f"{node.op} {node.name!r} of a TensorFlow graph calls a function")
-        graph: Any = ops.get_default_graph()
+        graph: Any = tf.compat.v1.get_default_graph()
         attributes = {k: a for k, a in node.attr.items() if k == _GRADIENT or not k.startswith("_")}
-        op = graph._create_op_internal(node.op, [value_of(x) for x in operands], name=node.name, attrs=attributes)
+        op = graph.create_op(node.op, [value_of(x) for x in operands], name=node.name, attrs=attributes)
         return op.outputs
+
+
+_registered = tf.Graph()
+
+
+@functools.cache
+def _definition(op: str) -> Any:
+    """Return the definition of an operation that TensorFlow knows; None where that is a function, or nothing."""
+    try:
+        return _registered.op_def_for_type(op)
+    except tf.errors.NotFoundError:
+        return None
 
 
 _GRADIENT = "_gradient_op_type"  # a custom one, without which there is to be none
@@ -112,7 +124,7 @@ _GRADIENT = "_gradient_op_type"  # a custom one, without which there is to be no
 
 def _variable(self: SessionOperations, node: Any, operands: list[Any]) -> list[Any]:
     variable = self.holder.variable(node)
-    graph: Any = ops.get_default_graph()
+    graph: Any = tf.compat.v1.get_default_graph()
     graph.watch_variable(variable)  # or it would be known by its handle alone
     return [variable.handle if node.op == "VarHandleOp" else Reference(variable)]
 
@@ -151,22 +163,22 @@ def on_resources(op: str) -> str:
 
 def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
     """The operation on resources of this name; what it gives by reference is the variable."""
-    old = op_def_registry.get(node.op)
+    old: Any = _definition(node.op)
     name = on_resources(node.op)
-    new = op_def_registry.get(name)
+    new = _definition(name)
     if new is None:
         raise UnsupportedOperationError(
             f"{node.op} {node.name!r} of a TensorFlow 1 graph writes by reference, and there is no such operation on"
             " resources: leave this part to TensorFlow"
         )
-    graph: Any = ops.get_default_graph()
+    graph: Any = tf.compat.v1.get_default_graph()
     inputs = [x.variable.handle if a.is_ref and isinstance(x, Reference) else value_of(x)
               for a, x in zip(old.input_arg, operands, strict=True)]  # fmt: skip
     own = {a.name for a in new.attr}
     attributes = {k: a for k, a in node.attr.items() if k in own}
     if "dtype" in own and "dtype" not in attributes:
         attributes["dtype"] = node.attr["T"]
-    op = graph._create_op_internal(name, inputs, name=node.name, attrs=attributes)
+    op = graph.create_op(name, inputs, name=node.name, attrs=attributes)
     if not any(a.is_ref for a in old.output_arg):
         return list(op.outputs)
     return [x for x in operands if isinstance(x, Reference)][:1]

@@ -127,7 +127,7 @@ def selected(x: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelectio
 
 
 def _new(whole: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
-    new = torch.Tensor._make_subclass(MaskedSelection, torch.empty(0, device="meta"))
+    new = torch.empty(0, device="meta").as_subclass(MaskedSelection)
     new.whole, new.mask, new.version, new.error = whole, mask, _version(mask), error
     return new
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,9 +18,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorgraft.frontends.torch.core import state
 
-# A function mode is on, and not suspended. `torch.jit.trace` is looking.
-function_mode = torch._C._is_torch_function_mode_enabled
-tracing = torch._C._is_tracing
+# How many function modes are on; what `torch.jit.trace` notes, None where it does not look.
+function_mode = torch._C._len_torch_function_stack
+tracing = torch._C._get_tracing_state
+
+
+def _excluding(*keys: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Return the context in which operators are called below these keys of the dispatcher."""
+    found = (torch.DispatchKeySet(getattr(torch.DispatchKey, key)) for key in keys)
+    return functools.partial(torch._C._ExcludeDispatchKeyGuard, functools.reduce(operator.or_, found))
+
+
+without_autocast = _excluding(*(key for key in torch.DispatchKey.__members__ if key.startswith("Autocast")))
+below_autograd = _excluding("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")
+below_transforms = _excluding("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode")
+
+
+def function_modes() -> list[Any]:
+    """Return the function modes that are on, the first one first."""
+    return [torch._C._get_function_stack_at(i) for i in range(function_mode())]
 
 
 class OwnMode(TorchDispatchMode):
@@ -35,7 +52,7 @@ class OwnMode(TorchDispatchMode):
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """Inside, function modes of the program and the trace of `torch.jit.trace` are off."""
-    trace, set_trace = torch._C._get_tracing_state(), vars(torch._C)["_set_tracing_state"]
+    trace, set_trace = tracing(), vars(torch._C)["_set_tracing_state"]
     with torch.DisableTorchFunction():
         if trace is not None:
             set_trace(None)

@@ -31,7 +31,7 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
         leaves, structure = _pytree.tree_flatten(tree)
     else:
         for leaf in leaves:
-            if leaf.__class__ not in _ATOMS and _pytree._get_node_type(leaf) in _pytree.SUPPORTED_NODES:
+            if leaf.__class__ not in _ATOMS and leaf.__class__ in _pytree.SUPPORTED_NODES:
                 leaves, structure = _pytree.tree_flatten(tree)
                 break
     return leaves, structure if structure in _without_tensors else _by_identity(tree, leaves, structure)

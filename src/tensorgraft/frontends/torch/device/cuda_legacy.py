@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._device import DeviceContext
 
 from tensorgraft.frontends.torch.core import devices
+from tensorgraft.frontends.torch.core.modes import function_modes
 from tensorgraft.frontends.torch.device import sparse
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ def install(patches: Patches) -> None:
 def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
     """A default tensor type says a device where no default device has been set, or it has been set to None again."""
     original_device, original_type = torch.set_default_device, torch.set_default_tensor_type
-    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    context = next((mode for mode in function_modes() if isinstance(mode, DeviceContext)), None)
     asked = threading.local()  # PyTorch has a default device for each thread, and one default type
     asked.device = None if context is None else context.device
     on_cuda = False

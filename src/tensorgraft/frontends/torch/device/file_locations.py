@@ -18,6 +18,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, ClassVar
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch_entry.late_loading import ENTRY, RECORD
@@ -174,12 +175,13 @@ class _Marked:
         return getattr(self._module, name)
 
 
+def _tensors_are_fake() -> bool:
+    modes = [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+    return any(isinstance(mode, FakeTensorMode) for mode in modes)
+
+
 def _placed(location: str) -> str:
-    if (
-        location.startswith("cuda")
-        and torch._guards.detect_fake_mode(None) is not None
-        and not torch.cuda.is_available()
-    ):
+    if location.startswith("cuda") and _tensors_are_fake() and not torch.cuda.is_available():
         return "cpu"  # a fake tensor may say that it is on CUDA anywhere
     return Location(location)
 

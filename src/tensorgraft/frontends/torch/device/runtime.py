@@ -15,6 +15,7 @@ import torch
 from torch.utils._device import DeviceContext, _device_constructors
 
 from tensorgraft.frontends.torch.core import devices, pytrees
+from tensorgraft.frontends.torch.core.modes import function_modes
 from tensorgraft.frontends.torch.core.tensors import TO_NUMPY
 from tensorgraft.frontends.torch.device import module, scripted
 from tensorgraft.frontends.torch_entry import patches
@@ -132,8 +133,9 @@ def _resolved(device: Any) -> Any:
 def context(original: Callable[..., None]) -> Callable[..., None]:
     """A default device without an index is whatever device is the current one when a tensor is made. (No property:
     Dynamo reads the attribute.)"""
-    before = (torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack()))
-    _following.update(mode for mode in before if isinstance(mode, DeviceContext) and mode.device == _WITHOUT_INDEX)
+    _following.update(
+        mode for mode in function_modes() if isinstance(mode, DeviceContext) and mode.device == _WITHOUT_INDEX
+    )
 
     def __init__(self: DeviceContext, device: Any) -> None:
         original(self, device)

@@ -182,7 +182,7 @@ def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | None:
 @kernel("_sparse_mask_projection")
 def _sparse_mask_projection(x: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
     """The values of `x` where the mask has an element, 0 elsewhere; `accumulate_matches`: times how many it has."""
-    ones = torch.ones(mask._nnz(), dtype=torch.int64, device=x.device)
+    ones = torch.ones(mask._indices().shape[1], dtype=torch.int64, device=x.device)
     counts = _values_at(coo(mask._indices(), ones, _sparse_size(mask)).coalesce(), _keys(x))
     if not accumulate_matches:
         counts = counts.clamp(max=1)

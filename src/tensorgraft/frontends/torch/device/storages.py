@@ -264,7 +264,7 @@ def represent(self: UntypedStorage) -> str:
 @method("_byteswap")
 def byteswap(self: UntypedStorage, elem_size: int) -> None:
     host = cpu(self)
-    host._byteswap(elem_size)
+    host.byteswap({1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(elem_size, torch.int64))
     self.copy_(host)
 
 

@@ -22,6 +22,7 @@ from torch.library import Library
 from tensorgraft import warning_filters
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.modes import below_autograd
 from tensorgraft.frontends.torch_entry.device import raised
 from tensorgraft.interrupts import held_back
 
@@ -153,7 +154,7 @@ def _double_backward() -> None:
 
     def differentiable(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-            with torch._C._AutoDispatchBelowAutograd():
+            with below_autograd():
                 return fused(x, grad, weight, output_mask)
         return linear_backward(x, grad, weight, output_mask)
 

@@ -20,6 +20,7 @@ import torch
 
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
+from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.new_tensors import header, imported
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
@@ -224,7 +225,7 @@ class ColdOperator:
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
             if _autocast() and torch.is_autocast_enabled("cpu"):
-                with torch._C._DisableAutocast():
+                with without_autocast():
                     out = self._run(*lowered, **named)
             else:
                 out = self._run(*lowered, **named)

@@ -17,6 +17,7 @@ import torch
 
 from tensorgraft.frontends.torch.core import codes, schema, state
 from tensorgraft.frontends.torch.core.devices import recording_slot, slot_of_backend
+from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import map_nested
 from tensorgraft.frontends.torch.core.spec import Spec
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, from_array, to_array
@@ -67,7 +68,7 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
             return to_array(a) if isinstance(a, torch.Tensor) else a
 
         # the operator is below autocast, and so is what it is made of: its plan is used in and out of a region
-        with descending(), torch._C._DisableAutocast(), contextlib.nullcontext() if random else own_trace():
+        with descending(), without_autocast(), contextlib.nullcontext() if random else own_trace():
             tensors = map_nested(up, args)
             named = {name: map_nested(up, a) for name, a in kwargs.items()}
             if "device" in sig.names:

@@ -15,6 +15,7 @@ from tensorgraft.errors import FallbackError, FallbackWarning, TracedValueError
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
 from tensorgraft.interrupts import together
 
@@ -159,7 +160,7 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
         slot = slot_of(None)
         if "device" in schema.signature(op).names:
             host_kwargs["device"] = torch.device("cpu")
-    with torch._C._DisableAutocast():  # the CPU's own: the operator has been cast by the device's table
+    with without_autocast():  # the CPU's own: the operator has been cast by the device's table
         result = op(*host_args, **host_kwargs)
     bound = schema.signature(op).bind(args, kwargs)
     sent = {id(low): high for high, low in pairs.values()}

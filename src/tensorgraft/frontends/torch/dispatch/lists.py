@@ -18,7 +18,7 @@ from torch.autograd.graph import increment_version
 
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.operator import Operator
-from tensorgraft.frontends.torch.dispatch.overlap import meet
+from tensorgraft.frontends.torch.dispatch.overlap import meet, repeats
 
 _SINGLY = "CompositeExplicitAutograd"
 
@@ -54,11 +54,7 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
 
 def _plain(t: torch.Tensor) -> bool:
     """It takes any result of floats, and has no place twice: nothing that PyTorch would refuse for this one alone."""
-    return (
-        t.is_floating_point()
-        and torch._debug_has_internal_overlap(t) != 1
-        and (not t.is_inference() or torch.is_inference_mode_enabled())
-    )
+    return t.is_floating_point() and not repeats(t) and (not t.is_inference() or torch.is_inference_mode_enabled())
 
 
 def _alike(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warning_filters
-from tensorgraft.frontends.torch.core.modes import suspended
+from tensorgraft.frontends.torch.core.modes import suspended, without_autocast
 from tensorgraft.frontends.torch.core.nested import map_nested
 
 Tensor = torch.Tensor
@@ -30,13 +30,7 @@ def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bo
         return 0.0
 
     apart = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
-    with (
-        suspended(),
-        torch._C._DisableAutocast(),
-        apart,
-        warning_filters.remembered(),
-        warning_filters.heard() as texts,
-    ):
+    with suspended(), without_autocast(), apart, warning_filters.remembered(), warning_filters.heard() as texts:
         torch.zeros(1, dtype=torch.float32, device="cpu").apply_(call)
     return result[0], [text.partition(" (Triggered")[0] for text in texts]
 

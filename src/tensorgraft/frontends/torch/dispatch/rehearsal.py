@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warning_filters
+from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM
 
@@ -63,7 +64,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
                 refusals.append(refusal.with_traceback(None))
             return 0.0
 
-        with torch._C._DisableAutocast(), warning_filters.heard():
+        with without_autocast(), warning_filters.heard():
             _ONE.apply_(call)  # the binding whose end warnings wait for (`asking.heard`)
     except Exception:
         raise Unasked from None

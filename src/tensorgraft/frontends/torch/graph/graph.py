@@ -17,6 +17,7 @@ from torch.fx.node import map_aggregate
 
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.generator import seed_from
+from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.dispatch import fallback
 from tensorgraft.frontends.torch.graph.nodes import Untraceable, attribute_of, draws
@@ -133,7 +134,7 @@ class TorchGraph:
             if name is not None:
                 fallback.announce(name)
             args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)
-            with torch.no_grad(), torch._C._DisableAutocast():
+            with torch.no_grad(), without_autocast():
                 return [node.target(*args, **kwargs)]  # type: ignore[operator]
 
         return GraphStep(run, [self._at[n] for n in inputs], [self._at[node]], True)

@@ -20,6 +20,7 @@ from tensorgraft.frontends.torch.compiled.recurring import Counts
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of
 from tensorgraft.frontends.torch.graph.nodes import GraphCapture, attribute, call_node
 from tensorgraft.frontends.torch.graph.ports import Entrance, departure, entrance, view_of
@@ -78,7 +79,7 @@ class Piece:
     def _by_pytorch(self, values: Sequence[Any]) -> list[Any]:
         """A call for sizes that have not come back yet."""
         environment: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), without_autocast():
             for _, node in self.nodes:
                 args, kwargs = map_arg((node.args, node.kwargs), environment.__getitem__)
                 environment[node] = node.target(*args, **kwargs)  # type: ignore[operator]
@@ -132,7 +133,7 @@ class FxProgram:
         capture = GraphCapture(self.backend, arrays[-1] if piece.random else None)
         try:
             # autograd has done its part, and so has autocast: both are in the graph
-            with active(capture), torch.no_grad(), torch._C._DisableAutocast():
+            with active(capture), torch.no_grad(), without_autocast():
                 environment: dict[Node, Any] = {piece.inputs[i]: value for i, value in self.numbers.items()}
                 inputs: dict[Storage, int] = {}  # which input a storage is
                 for (i, port), array in zip(self.entrances.items(), arrays, strict=False):

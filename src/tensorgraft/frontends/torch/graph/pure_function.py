@@ -5,14 +5,14 @@ Its derivative is PyTorch's: the backward pass that autograd would run, with the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.func import functional_call
-from torch.nn.utils.stateless import _reparametrize_module
 
 from tensorgraft.compiled.objects import CopiedObjects, noting_new
 from tensorgraft.frontends.torch.compiled.capture import active
@@ -149,9 +149,11 @@ class PureSignature:
         capture = PureCapture(xp, None, self.owner.seeding)
         try:
             # what runs again in the backward pass (checkpoints) looks for the parameters in the module
-            with active(capture), _reparametrize_module(self.owner.module, run.state):
-                slot = slot_of_backend(xp)
-                gradients = run.tape.walk(capture, converted, [from_array(a, slot) for a in dy])
+            with active(capture):
+                seeds = [from_array(a, slot_of_backend(xp)) for a in dy]
+                walk = functools.partial(run.tape.walk, capture, converted, seeds)
+                state = {f"module.{name}": t for name, t in run.state.items()}
+                gradients = functional_call(_Around(self.owner.module), state, (walk,), tie_weights=False)
                 arrays = [None if g is None else to_array(g) for g in gradients[: len(run.ends)]]
         finally:
             capture.restore()
@@ -159,6 +161,17 @@ class PureSignature:
             if end is not None and gradient is not None:
                 pulled[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
         return pulled
+
+
+class _Around(torch.nn.Module):
+    """A module that calls what it is given, during which another one may have other parameters."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, call: Callable[[], Any]) -> Any:
+        return call()
 
 
 @dataclass

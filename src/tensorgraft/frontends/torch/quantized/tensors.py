@@ -12,6 +12,7 @@ import torch
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
+from tensorgraft.frontends.torch.core.modes import below_transforms
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, attach, cell_of, cpu_to_numpy, from_array, to_array
 from tensorgraft.frontends.torch.dispatch import transfer
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
@@ -67,10 +68,10 @@ def tensor_at(place: Place, array: Any) -> torch.Tensor:
 def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
     """The dense numbers of a tensor, of which a trace under way is told."""
     if t.device.type == "cpu":
-        with torch._C._DisableFuncTorch():
+        with below_transforms():
             return quantized_cpu.HOST, quantized_cpu.dense_of(t, name)
     state.touch(cell_of(t))
-    with policy.meant(), torch._C._DisableFuncTorch():
+    with policy.meant(), below_transforms():
         return slot_at(t.device.index), to_array(t.detach())
 
 

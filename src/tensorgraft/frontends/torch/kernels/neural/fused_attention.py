@@ -17,7 +17,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch.library import Library
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.frontends.torch.core.modes import OwnMode, suspended, tracing
+from tensorgraft.frontends.torch.core.modes import OwnMode, below_autograd, suspended, tracing
 
 Tensor = torch.Tensor
 
@@ -161,7 +161,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute in parts, from queries and keys on, where the gradients are to be differentiated."""
     if not torch.is_grad_enabled() and forward_ad._current_level < 0:
-        with torch._C._AutoDispatchBelowAutograd():
+        with below_autograd():
             return _fused_backward(
                 grad, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
             )
