@@ -135,7 +135,7 @@ def assemble(
             raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
         surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
     surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
-    written = {id(c.table.of) for c in changes if world.only_written(c.table)}
+    written = {id(c.table.of) for c in changes if world.only_written(c)}
     modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
     guards = Guards(
         modules,
@@ -159,8 +159,9 @@ def assemble(
         if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
     ]
     if tape is not None:
-        saved = [t for t in outside if id(cell_of(t)) in tape.saved_cells]
-        tape.watched = [getter_of(t, place) for t in saved]
+        # an argument with a history is here without it, too: each call has another one
+        given = [t for t in outside if id(t) in place or id(cell_of(t)) not in argument_of]
+        tape.watch([(t, getter_of(t, place)) for t in given], seen["flat"])
         inside = {a: k for a, k in positions.items() if a in seen["usable"]}
         tape.locate(inside, seen["made"], {a: _array_of(sources, fed, a) for a in seen["usable"]})
     # drop this frame's hold on what only results and gradients refer to
