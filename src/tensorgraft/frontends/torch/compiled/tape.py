@@ -74,8 +74,9 @@ class Saved:
             )
         if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._look:
             raise RuntimeError(
-                f"a tensor that a compiled function has saved for its backward pass, of shape {tuple(self._look[1])} and"
-                f" {self._look[0]}, has another shape, dtype or layout since: {tuple(t.shape)}, {t.dtype}"
+                "a tensor that a compiled function has saved for its backward pass, of shape"
+                f" {tuple(self._look[1])} and {self._look[0]}, has another shape, dtype or layout since:"
+                f" {tuple(t.shape)}, {t.dtype}"
             )
         for key, cell in zip(self._keys, codes.apart([cell_of(t)]), strict=True):
             residuals[key] = cell.array
@@ -648,8 +649,9 @@ def _used_up(roots: list[Tensor], before: Tape | None, error: RuntimeError) -> T
 
 
 def _intact(node: Any, name: str) -> list[tuple[Any, Tensor]]:
-    """The saved tensors of a node, as autograd holds them, and themselves; none for one in a checkpoint. Raises PyTorch's RuntimeError
-    where one was written since, or was freed."""
+    """Return the saved tensors of a node, as autograd holds them and themselves; none for one in a checkpoint. Raises
+    PyTorch's RuntimeError where one was written since, or was freed.
+    """
     raw = getattr(node, name)
     raw = list(raw) if isinstance(raw, list | tuple) else [raw]
     hooks = {saved.unpack_hook for saved in raw} - {None}
