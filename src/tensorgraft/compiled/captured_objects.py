@@ -334,7 +334,9 @@ def is_of_program(value: Any) -> bool:
     if not kind.__flags__ & 1 << 9 or callable(getattr(kind, "__torch_function__", None)):
         return False
     home = kind.__module__.partition(".")[0]
-    return home == "__main__" or not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
+    if home in ("__main__", "builtins"):  # the second is where `exec` has no module to name
+        return True
+    return not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
 
 
 def slots_of(kind: type) -> list[str]:

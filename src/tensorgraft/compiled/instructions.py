@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Iterator
 
 # Methods that change a container and tell nothing of it.
-_WRITES = frozenset({"append", "extend", "add", "appendleft", "extendleft"})
+WRITES = frozenset({"append", "extend", "add"})
 _COUNTING = ("+=", "-=")
 
 
@@ -69,7 +69,9 @@ def _uses_of(name: str, outer: types.CodeType) -> frozenset[str]:
         for k, one in enumerate(instructions):
             if one.argval != name and not (isinstance(one.argval, tuple) and name in one.argval):
                 continue
-            if one.opname.startswith("LOAD_") and one.opname not in ("LOAD_CONST", "LOAD_CLOSURE"):
+            if one.opname == "LOAD_CONST":
+                uses.add("read")  # `getattr(self, "losses")`
+            elif one.opname.startswith("LOAD_") and one.opname != "LOAD_CLOSURE":
                 uses.add("read" if isinstance(one.argval, tuple) else _use(instructions[k + 1 : k + 14]))
             elif one.opname.startswith(("STORE_", "DELETE_")) and one.opname not in ("STORE_FAST", "STORE_NAME"):
                 uses.add("read")  # the name is bound to something else, too
@@ -83,7 +85,7 @@ def _use(following: list[dis.Instruction]) -> str:
     if len(following) < 2:
         return "read"
     if names[0] in ("LOAD_METHOD", "LOAD_ATTR"):
-        return "written" if following[0].argval in _WRITES else "read"
+        return "written" if following[0].argval in WRITES else "read"
     if not names[0].startswith("LOAD_"):
         return "read"
     if names[1] == "STORE_SUBSCR":

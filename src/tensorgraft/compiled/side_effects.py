@@ -17,7 +17,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_, is_not
 from typing import Any
 from weakref import ReferenceType
@@ -36,7 +36,15 @@ from tensorgraft.compiled.captured_objects import (
     is_plain_tensor,
     slots_of,
 )
-from tensorgraft.compiled.instructions import codes_of, global_names, names_of, stored_attributes, stored_names, uses_of
+from tensorgraft.compiled.instructions import (
+    WRITES,
+    codes_of,
+    global_names,
+    names_of,
+    stored_attributes,
+    stored_names,
+    uses_of,
+)
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.values import is_scalar, same
@@ -44,7 +52,7 @@ from tensorgraft.compiled.values import is_scalar, same
 _MOST = 100_000  # objects
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
-_OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__"}
+_OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
 _REMEMBERS = type(functools.lru_cache(len))
 
@@ -72,6 +80,7 @@ class Table:
     before: Any  # a dict, a list or a set
     find: Find | None  # None: always `of`
     start: Any = None  # what the trace began with, where that is not `before`
+    names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
 
     def located(self, call: Call) -> Any:
         return self.of if self.find is None else self.find(call)
@@ -316,7 +325,8 @@ class Reachable:
         return names
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
-        self.tables[id(of)] = table = Table(name, of, entries_of(of), find)
+        names = {name} if id(of) in self.seen and id(of) not in self.tables else set()
+        self.tables[id(of)] = table = Table(name, of, entries_of(of), find, names=names)
         return table.before
 
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
@@ -324,7 +334,11 @@ class Reachable:
         seen = self.seen
         while queue and len(seen) < _MOST:
             name, value, find = queue.popleft()
-            if is_scalar(value) or id(value) in seen:
+            if is_scalar(value):
+                continue
+            if id(value) in seen:
+                if (table := self.tables.get(id(value))) is not None and table.names:
+                    table.names.add(name)
                 continue
             seen[id(value)] = value
             if find is not None:
@@ -493,7 +507,7 @@ class Reachable:
                 for key, value in zip(change.keys, change.new, strict=True):
                     if not counts and (id(change.table.of), key) not in counted:
                         continue
-                    if type(value) in (int, float) and type(before.get(key)) in (int, float):
+                    if type(value) is int and type(before.get(key)) is int:  # no difference of floats is exact
                         change.counts = {**(change.counts or {}), key: value - before[key]}
         return found
 
@@ -527,13 +541,24 @@ class Reachable:
             restore(table.of, table.before)
         _set_random_state(self._dice, self.generators)
 
-    def only_written(self, table: Table) -> bool:
-        """Say whether the function never reads a table that it changes."""
-        return self._uses(table) in ({"written"}, {"counted"})
+    def only_written(self, change: Change) -> bool:
+        """Say whether a change is the same whatever its table has held, which the function never reads."""
+        uses = self._uses(change.table)
+        if uses == {"counted"}:
+            return change.counts is not None and change.counts.keys() == set(change.keys)
+        return uses == {"written"} and change.order is None
 
     def _uses(self, table: Table) -> set[str]:
-        name = table.name.rpartition(".")[2]
-        return uses_of(name, self.codes) if name.isidentifier() else {"read"}
+        names = {name.rpartition(".")[2] for name in table.names}
+        if self.reads_vars or not _writes_blindly(table.of) or not all(map(str.isidentifier, names)):
+            return {"read"}
+        return {use for name in names for use in uses_of(name, self.codes)}
+
+
+def _writes_blindly(of: Any) -> bool:
+    """Say whether a container's methods that write are Python's own, which do not read it."""
+    methods = (getattr(of, name, None) for name in ("__setitem__", "__getitem__", *WRITES))
+    return all(is_bound_builtin(method) and method.__self__ is of for method in methods if method is not None)
 
 
 def restore(of: Any, before: Any) -> None:
@@ -566,8 +591,12 @@ def _change(table: Table) -> Change | None:
         return Change(table, new, [], dropped) if new or dropped else None
     if isinstance(before, list):
         n = len(before)
-        if len(now) >= n and all(map(is_, now, before)):
-            return Change(table, now[n:], [], []) if len(now) > n else None
+        if len(now) == n and all(map(is_, now, before)):
+            return None
+        full = len(now) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
+        left = next((before[k:] for k in range(n + 1 if full else 1) if _begins(now, before[k:])), None)
+        if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended anew
+            return Change(table, now[len(left) :], [], [])
         places = {id(v): k for k, v in reversed(list(enumerate(before)))}
         order = [k if k < n and before[k] is v else places.get(id(v)) for k, v in enumerate(now)]
         return Change(table, [v for v, k in zip(now, order, strict=True) if k is None], [], [], order)
@@ -579,6 +608,10 @@ def _change(table: Table) -> Change | None:
     in_order = [k for k in before if k in now] + [k for k in keys if k not in before]
     moved = list(now) if isinstance(table.of, dict) and in_order != list(now) else None
     return Change(table, [now[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
+
+
+def _begins(now: list[Any], left: list[Any]) -> bool:
+    return len(now) >= len(left) and all(map(is_, now, left))
 
 
 def functions_of(member: Any) -> list[types.FunctionType]:

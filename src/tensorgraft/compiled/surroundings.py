@@ -191,7 +191,7 @@ class Surroundings:
         left = []
         for held in self._containers:
             change = changed.get(_identity(held.of))
-            if change is None or not world.only_written(change.table):
+            if change is None or not world.only_written(change):
                 left.append(held)
                 if change is not None:
                     held.before = [slot(value) or value for value in held.before]

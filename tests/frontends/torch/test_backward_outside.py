@@ -227,10 +227,97 @@ def written_views(where, wrap):
     return seen
 
 
+def hooks_before_what_is_retained(where, wrap):
+    def fn(x):
+        h = x * 2
+        h.register_hook(lambda g: g * 3)
+        h.retain_grad()
+        return h, h.exp()
+
+    x, seen = leaf(where, 2), []
+    for part in (0, 1):
+        results = wrap(fn)(x)
+        seen.append(results[0].retains_grad)
+        for _ in range(2):
+            results[part].sum().backward(retain_graph=True)
+            seen += [results[0].grad.clone(), x.grad.clone()]
+    return seen
+
+
+def _raises(fn):
+    try:
+        fn()
+    except RuntimeError as error:
+        return "modified by an inplace operation" in str(error)
+    return None
+
+
+def what_is_saved_is_written(where, wrap):
+    """A result, a detached one, one that is put somewhere."""
+    kept = {}
+
+    def fn(x):
+        h = x.tanh()
+        kept["h"] = h.detach()
+        return h, h.detach(), h * h
+
+    run, x, seen = wrap(fn), leaf(where, 2), []
+    for write in (
+        lambda results: results[0].mul_(2),
+        lambda results: results[1].mul_(2),
+        lambda results: kept["h"].mul_(2),
+        lambda results: x.data.mul_(2),
+    ):
+        results = run(x)
+        with torch.no_grad():
+            write(results)
+        seen += [_raises(lambda results=results: results[2].sum().backward()), x.grad]
+    return seen
+
+
+def what_is_saved_is_written_unnoticed(where, wrap):
+    """By `.data`, for which autograd does not count versions: it goes on with what is there."""
+    w, x = leaf(where, 2, 2), leaf(where, 2)
+    run, seen = wrap(lambda x, y: ((x * y).exp(), x @ w, x.tanh())), []
+    for write in (
+        lambda results, y: w.data.mul_(2),
+        lambda results, y: x.data.mul_(2),
+        lambda results, y: results[0].data.mul_(2),
+        lambda results, y: setattr(w, "data", w.data * 3),
+        lambda results, y: setattr(x, "data", x.data * 3),
+        lambda results, y: y.data.mul_(2),
+    ):
+        y = torch.full((2,), 0.5).to(where).requires_grad_() * 2
+        w.grad = x.grad = None
+        results = run(x, y)
+        write(results, y)
+        sum(r.sum() for r in results).backward()
+        seen += [x.grad, w.grad]
+    return seen
+
+
+def what_is_saved_has_another_dtype(where, wrap):
+    net, w, x = nn.Linear(2, 2).to(where), leaf(where, 2, 2), leaf(where, 2, 2)
+    with torch.no_grad():
+        net.weight.fill_(0.5)
+    run = wrap(lambda x: (net(x), x @ w))
+    first, second = run(x)
+    net.double()
+    first.sum().backward()
+    w.data = w.data.double()
+    try:
+        second.sum().backward()
+    except RuntimeError:
+        return [x.grad]
+    return []
+
+
 PROGRAMS = [
     hooks_of_leaves, hooks_inside, hooks_of_arguments, other_strides, gradients_that_are_absent, weight_decay,
     tensors_from_outside, views_of_arguments_with_a_history, retained, kept_and_retained, some_inputs,
     one_argument_twice, batched, jacobians, second_derivatives_of_some_results, written_views,
+    hooks_before_what_is_retained, what_is_saved_is_written, what_is_saved_is_written_unnoticed,
+    what_is_saved_has_another_dtype,
 ]  # fmt: skip
 
 

@@ -286,3 +286,9 @@ def test_more_axes_than_pytorch_computes_with(operator):
     for device in ("cpu", tg.device("jax")):
         with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
             operator(torch.ones([1] * 65, device=device), dim=0)
+
+
+@pytest.mark.parametrize("draw", [torch.Tensor.uniform_, torch.Tensor.normal_, torch.rand_like, torch.bernoulli])
+def test_random_numbers_of_more_axes(draw):
+    with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
+        draw(torch.ones([1] * 65).to(tg.device("jax")))

@@ -78,3 +78,38 @@ def test_nan_times_false(backend, dtype):
     for fn in (lambda x, mask: x * mask, lambda x, mask: mask.to(x) * x):
         assert tg.jit(fn)(x, mask).isnan().tolist() == fn(x, mask).isnan().tolist() == [True, True, False]
     assert tg.jit(lambda x: x * (x == x))(x).isnan().tolist()[0]
+
+
+@pytest.mark.parametrize("backend", [name for name in tg.backends() if name != "numpy"])
+def test_zeta_of_infinite_orders(backend):
+    orders = torch.tensor([torch.inf, -torch.inf, torch.nan, 1.0, 3.0, 0.5])
+    points = torch.tensor([1.0, 2.0, 0.5, 0.0, -1.0, -0.5, -2.5, torch.inf, -torch.inf, torch.nan])
+    s, q = (t.flatten() for t in torch.meshgrid(orders, points, indexing="ij"))
+    device = tg.device(backend)
+    found = tg.jit(torch.special.zeta)(s.to(device), q.to(device)).cpu()
+    torch.testing.assert_close(found, torch.special.zeta(s, q), equal_nan=True)
+
+
+@pytest.mark.parametrize("by_frequency", [False, True])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max", "weighted"])
+def test_gradients_of_bags_are_rounded_as_on_the_cpu(mode, by_frequency):
+    """Row by row, and with the frequencies that the CPU's kernel takes."""
+    if by_frequency and mode == "max":
+        return
+    generator = torch.Generator().manual_seed(1)
+    table, dy, each = (torch.randn(n, generator=generator).bfloat16() for n in ((10, 64), (3, 64), (12,)))
+
+    def found(device, jit):
+        w = table.clone().to(device).requires_grad_()
+        weights = each.clone().to(device) if mode == "weighted" else None
+        indices = torch.tensor([1, 2, 4, 5, 4, 3, 2, 9, 1, 1, 1, 1]).to(device)
+
+        def bags(w):
+            kind = "sum" if mode == "weighted" else mode
+            options = {"per_sample_weights": weights, "scale_grad_by_freq": by_frequency}
+            return torch.nn.functional.embedding_bag(indices, w, indices.new_tensor([0, 4, 8]), mode=kind, **options)
+
+        jit(bags)(w).backward(dy.to(device))
+        return w.grad.cpu()
+
+    assert torch.equal(found(tg.device("jax"), tg.jit), found("cpu", lambda f: f))

@@ -240,6 +240,125 @@ def deque_that_is_popped(device, jit):
     return [f(queue), number(len(queue)), f(queue), number(len(queue))]
 
 
+def _over_and_over(device, jit, fn, of, change=lambda: None):
+    """What `of()` is after each of some calls, with a change by the program between the second and the third."""
+    run, seen = jit(fn), []
+    for i in range(4):
+        run(full(i, device))
+        seen += [number(len(of())), *(v if torch.is_tensor(v) else number(v) for v in of())]
+        if i == 1:
+            change()
+    return seen
+
+
+@case
+def deque_to_whose_front_is_added(device, jit):
+    global added
+    added = collections.deque([4.0])
+
+    def f(x):
+        added.appendleft(x)
+
+    return _over_and_over(device, jit, f, lambda: added, lambda: added.append(5.0))
+
+
+@case
+def deque_that_is_full(device, jit):
+    global added
+    added = collections.deque([4.0, 5.0], maxlen=2)
+
+    def f(x):
+        added.append(x)
+
+    return _over_and_over(device, jit, f, lambda: added, lambda: added.clear())
+
+
+@case
+def deque_that_becomes_full(device, jit):
+    global added
+    added = collections.deque([1.0, 2.0], maxlen=3)
+
+    def f(x):
+        added.append(1.0)
+        added.append(3.0)
+
+    return _over_and_over(device, jit, f, lambda: added, lambda: added.extend([7.0, 8.0, 9.0]))
+
+
+@case
+def list_by_two_names(device, jit):
+    global added, seen_too
+    seen_too = added = [4.0]
+
+    def f(x):
+        added.append(1.0)
+        return x + len(seen_too)
+
+    f = jit(f)
+    return [f(full(1, device)) for _ in range(3)]
+
+
+@case
+def list_by_the_name_of_an_attribute(device, jit):
+    box = types.SimpleNamespace(items=[1.0])
+
+    def f(x):
+        box.items.append(2.0)
+        return x + len(getattr(box, "items"))  # noqa: B009
+
+    f = jit(f)
+    return [f(full(1, device)) for _ in range(3)]
+
+
+class Newest(list):
+    def append(self, value):
+        super().append(value)
+        del self[:-1]
+
+
+class Smoothed(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, self.get(key, 0.0) * 0.5 + value)
+
+
+@case
+def containers_that_look_at_themselves(device, jit):
+    newest, smoothed = Newest(), Smoothed()
+
+    def f(x):
+        newest.append(x)
+        smoothed["x"] = x.sum()
+
+    return _over_and_over(device, jit, f, lambda: [*newest, *smoothed.values()])
+
+
+@case
+def counts_of_what_was_not_there(device, jit):
+    global counts
+    counts = collections.defaultdict(int)
+
+    def f(x):
+        counts["calls"] += 1
+
+    return _over_and_over(device, jit, f, counts.values, counts.clear)
+
+
+@case
+def counts_of_fractions(device, jit):
+    """Differences of floats are rounded."""
+    global counts
+    counts = {"time": 0.3}
+
+    def f(x):
+        counts["time"] += 0.1
+
+    def later():
+        counts["time"] = 1e9
+
+    _over_and_over(device, jit, f, counts.values, later)
+    return [torch.tensor([counts["time"] - 1e9], dtype=torch.float64)]
+
+
 @case
 def dictionary_argument(device, jit):
     def f(a):

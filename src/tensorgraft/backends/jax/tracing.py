@@ -1,4 +1,4 @@
-"""Whether a program of JAX is being traced, and by what."""
+"""The trace of JAX that is under way, if there is one."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def assemble(
         surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
     reads.look_up_absent()
     surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
-    written = {id(c.table.of) for c in changes if world.only_written(c.table)}
+    written = {id(c.table.of) for c in changes if world.only_written(c)}
     guards = Guards(
         modules,
         Attributes(reads, changes, written, slots.slot),
@@ -150,8 +150,9 @@ def assemble(
         if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
     ]
     if tape is not None:
-        saved = [t for t in outside if id(cell_of(t)) in tape.saved_cells]
-        tape.watched = [getter_of(t, place) for t in saved]
+        # an argument with a history is here without it, too: each call has another one
+        given = [t for t in outside if id(t) in place or id(cell_of(t)) not in tracing.cells]
+        tape.watch([(t, getter_of(t, place)) for t in given], tracing.flat)
         inside = {a: k for a, k in positions.items() if a in tracing.usable}
         tape.locate(inside, tracing.outputs, {a: _array_of(sources, fed, a) for a in tracing.usable})
     # drop this frame's hold on what only results and gradients refer to

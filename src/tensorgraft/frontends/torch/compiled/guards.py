@@ -202,7 +202,7 @@ class Rebound:
         self._tensors: dict[int, Tensor] = {}
         for change in changes:
             table = change.table
-            if isinstance(table.before, set) or world.only_written(table):
+            if isinstance(table.before, set) or world.only_written(change):
                 continue
             entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
             whole = not isinstance(table.before, dict)

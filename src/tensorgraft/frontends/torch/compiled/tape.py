@@ -55,6 +55,33 @@ class Residual:
         return torch.ops.aten._neg_view(t) if self.neg else t
 
 
+class Saved:
+    """A tensor outside, or an alias of it, whose memory the graph has saved: what is written into it without autograd's
+    notice (`.data`) a backward pass sees, and of anything else PyTorch's error tells."""
+
+    def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
+        self.t, self.version, self._keys = t, t._version, keys
+        self._look = t.dtype, t.size(), t.stride(), t.storage_offset()
+
+    def put(self, residuals: list[Array]) -> None:
+        """Put what is there now into the residuals. Raises RuntimeError."""
+        t = self.t
+        if t._version != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation:"
+                f" a tensor of shape {tuple(t.shape)} that a compiled function has saved is at version"
+                f" {t._version}; expected version {self.version} instead"
+            )
+        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._look:
+            raise RuntimeError(
+                "a tensor that a compiled function has saved for its backward pass, of shape"
+                f" {tuple(self._look[1])} and {self._look[0]}, has another shape, dtype or layout since:"
+                f" {tuple(t.shape)}, {t.dtype}"
+            )
+        for key, cell in zip(self._keys, codes.apart([cell_of(t)]), strict=True):
+            residuals[key] = cell.array
+
+
 class Tape:
     """The graph behind some results of a traced function, or of a backward pass."""
 
@@ -77,8 +104,10 @@ class Tape:
         self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
         self.hidden = False  # nodes have others in them, whose saved tensors nobody can reach
         self.retained: list[Tensor] = []  # whose gradients are kept (`retain_grad`)
-        self.saved_cells: set[int] = set()  # the storages of what is saved, by identity
-        self.watched: list[Callable[[Sequence[Any]], Tensor]] = []  # what is saved and comes from outside
+        self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of what is saved of them
+        self.originals: set[int] = set()  # tensors that are saved themselves, not views of them, by identity
+        self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
+        self._made: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
         self.saves = False  # nodes have saved something, which a backward pass releases
 
     # ---- forward --------------------------------------------------------------------------------------------------
@@ -99,8 +128,8 @@ class Tape:
             metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
             return Residual((self._key(fed),), metadata, False, False)
         state.touch(cell_of(t))
-        self.saved_cells.add(id(cell_of(t)))
         keys = tuple(self._key(cell.array) for cell in codes.apart([cell_of(t)]))
+        self.saved[id(cell_of(t))] = keys
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
     def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
@@ -128,6 +157,22 @@ class Tape:
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
         self._fed = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
+
+    def watch(
+        self, outside: Sequence[tuple[Tensor, Callable[[Sequence[Any]], Tensor]]], results: Sequence[Any]
+    ) -> None:
+        """Note which of these tensors have the memory of something that is saved: tensors from outside, with what finds
+        them at a call, and results."""
+        cells = [(id(cell_of(t)), id(t) in self.originals, find) for t, find in outside]
+        self._watched = [(find, self.saved[cell], original) for cell, original, find in cells if cell in self.saved]
+        ours = [(k, id(cell_of(t))) for k, t in enumerate(results) if isinstance(t, Tensor) and t.device.type == TYPE]
+        self._made = [(k, self.saved[cell]) for k, cell in ours if cell in self.saved]
+
+    def saved_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> list[Saved]:
+        """Return what a call has saved of tensors that the program can reach afterwards."""
+        watched = [(get(arguments), keys, original) for get, keys, original in self._watched]
+        held = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
+        return held + [Saved(results[k].detach(), keys) for k, keys in self._made]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
         """Return the residuals that the program has to give beside `arrays`: those that are none of its inputs."""
@@ -170,23 +215,18 @@ class Tape:
         residuals: Sequence[Array],
         results: Sequence[Tensor],
         ends: Sequence[Tensor],
-        saved: Sequence[Tensor] = (),
+        saved: Sequence[Saved] = (),
     ) -> tuple[Tensor, ...]:
-        """The results of a call with a history that ends in `ends`, whatever mode the call is in. `saved`: the tensors
-        from outside that may not be written until the backward pass."""
+        """The results of a call with a history that ends in `ends`, whatever mode the call is in."""
         if not torch.is_grad_enabled():
             with torch.enable_grad():
                 return self.attach(backend, residuals, results, ends, saved)
         slot = slot_of_backend(backend)
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
-        versions = [(t, t._version) for t in saved]
-        out = _Outside.apply(self, [from_array(a, slot) for a in arrays], versions, list(results), *ends)
+        out = _Outside.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
         if self.retained and out[0].grad_fn is not None:
             places = {id(t): o for t, o in zip(self.roots, out, strict=True)}
-            for one in self.retained:
-                if id(one) in places and not one._backward_hooks:
-                    places[id(one)].retain_grad()
-            out[0].grad_fn.retained = [weakref.ref(places.get(id(one), one)) for one in self.retained]
+            out[0].grad_fn.retained = [_retaining(one, places.get(id(one))) for one in self.retained]
         return out
 
     # ---- backward -------------------------------------------------------------------------------------------------
@@ -218,7 +258,12 @@ class Tape:
         return [None if a is None else from_array(a, slot) for a in slopes]
 
     def differentiable_gradients(
-        self, residuals: Sequence[Array], cotangents: Sequence[Tensor | None], backend: Backend, ends: Sequence[Tensor]
+        self,
+        residuals: Sequence[Array],
+        cotangents: Sequence[Tensor | None],
+        backend: Backend,
+        ends: Sequence[Tensor],
+        saved: Sequence[Saved] = (),
     ) -> list[Tensor | None]:
         """The same with a history, which ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
@@ -229,7 +274,7 @@ class Tape:
         if tape is not None:
             all_ends = [program.end(t, ends, _given(cotangents)) for t in tape.leaves]
             roots = program.roots
-            attached = tape.attach(backend, [*residuals, *more], [gradients[i] for i in roots], all_ends)  # type: ignore[misc]
+            attached = tape.attach(backend, [*residuals, *more], [gradients[i] for i in roots], all_ends, saved)  # type: ignore[misc]
             for i, t in zip(roots, attached, strict=True):
                 gradients[i] = t
         return gradients
@@ -321,11 +366,11 @@ class _Outside(torch.autograd.Function):
         ctx: Any,
         tape: Tape,
         residuals: list[Tensor],
-        versions: list[tuple[Tensor, int]],
+        held: Sequence[Saved],
         results: list[Tensor],
         *ends: Tensor,
     ) -> Any:
-        ctx.tape, ctx.retained, ctx.versions = tape, (), versions
+        ctx.tape, ctx.retained, ctx.held = tape, (), held
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
         ctx.saves = tape.saves or bool(residuals)
@@ -338,25 +383,36 @@ class _Outside(torch.autograd.Function):
         # what has saved nothing can be gone through again
         saved = ctx.saved_tensors if ctx.saves else ()
         residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
-        for t, version in ctx.versions:
-            if t._version != version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation:"
-                    f" a tensor of shape {tuple(t.shape)} that a compiled function has saved is at version"
-                    f" {t._version}; expected version {version} instead"
-                )
+        for one in ctx.held:
+            one.put(residuals)
         n = len(ctx.ends)
         if all(g is None for g in gradients):
             return (None,) * (4 + n)
         level = max(map(_level, _given(gradients)))
         if level < 0:
             slopes = _slopes(ctx, residuals, gradients)
-            for ref, slope in zip(ctx.retained, slopes[n:], strict=False):
+            for (ref, held), slope in zip(ctx.retained, slopes[n:], strict=False):
                 if slope is not None and (t := ref()) is not None:
-                    t.grad = slope.clone() if t.grad is None else t.grad + slope
+                    before = held.pop() if held else t.grad
+                    t.grad = slope.clone() if before is None else before + slope
         else:
             slopes = _batched_slopes(ctx, residuals, gradients, level)
         return None, None, None, None, *slopes[:n]
+
+
+def _retaining(one: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:
+    """Let the result that a traced tensor has become retain its gradient; return what retains it, and a list for the
+    gradient that this has before a backward pass.
+
+    Outside it retains what comes from there. Where hooks of the traced tensor come before, that does not count.
+    """
+    held: list[Tensor | None] = []
+    ref = weakref.ref(one if result is None else result)
+    if result is not None:
+        if one._backward_hooks:
+            result.register_hook(lambda _: held.append(this.grad) if (this := ref()) is not None else None)
+        result.retain_grad()
+    return ref, held
 
 
 def _slopes(
@@ -366,7 +422,7 @@ def _slopes(
     backend = cell_of(_given(gradients)[0]).backend
     if torch.is_grad_enabled():
         ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
-        return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends)
+        return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends, ctx.held)
     return ctx.tape.gradients(residuals, gradients, backend, batched)
 
 
@@ -540,6 +596,10 @@ def is_leaf(t: Tensor) -> bool:
         return False
 
 
+# what the CPU saves a view of, which goes on when `.data` is given something else
+_VIEWED = {("LinearBackward0", "_raw_saved_weight")}
+
+
 def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
     """The tape of some results; None where nothing is left to be differentiated."""
     tape = Tape(roots, before)
@@ -560,8 +620,10 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
             if name.startswith("_raw_saved_"):
                 try:
                     with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
-                        for saved in _intact(node, name):
+                        for saved, value in _intact(node, name):
                             saved.register_hooks(*tape.hooks())
+                            if (node.name(), name) not in _VIEWED:
+                                tape.originals.add(id(value))
                             tape.saves = True
                 except RuntimeError as error:
                     if "freed" in str(error):
@@ -586,9 +648,10 @@ def _used_up(roots: list[Tensor], before: Tape | None, error: RuntimeError) -> T
     return tape if tape.leaves else None
 
 
-def _intact(node: Any, name: str) -> list[Any]:
-    """The saved tensors of a node, as autograd holds them; none for one in a checkpoint. Raises PyTorch's RuntimeError
-    where one was written since, or was freed."""
+def _intact(node: Any, name: str) -> list[tuple[Any, Tensor]]:
+    """Return the saved tensors of a node, as autograd holds them and themselves; none for one in a checkpoint. Raises
+    PyTorch's RuntimeError where one was written since, or was freed.
+    """
     raw = getattr(node, name)
     raw = list(raw) if isinstance(raw, list | tuple) else [raw]
     hooks = {saved.unpack_hook for saved in raw} - {None}
@@ -601,7 +664,7 @@ def _intact(node: Any, name: str) -> list[Any]:
         )
     values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
     values = values if isinstance(values, list | tuple) else [values]
-    return [saved for saved, value in zip(raw, values, strict=True) if value is not None]
+    return [(saved, value) for saved, value in zip(raw, values, strict=True) if value is not None]
 
 
 def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:

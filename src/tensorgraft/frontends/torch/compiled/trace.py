@@ -257,7 +257,7 @@ class Trace:
         if self.tape is not None:
             residuals = self.tape.residuals(arrays, outputs, leaves)
             ends = [get(leaves) for get in self.ends]
-            saved = [get(leaves) for get in self.tape.watched]
+            saved = self.tape.saved_of(leaves, flat)
             attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends, saved)
             for i, tensor_with_history in zip(self.roots, attached, strict=True):
                 flat[i] = tensor_with_history

@@ -30,6 +30,7 @@ from tensorgraft.storage import Storage, array_set, contiguous_strides, host_vie
 Tensor = torch.Tensor
 
 _CPU = torch.device("cpu")
+_MOST_AXES = 64  # that NumPy's arrays have
 _import = torch._C._from_dlpack
 _now = state.now
 
@@ -47,7 +48,9 @@ def rows(t: Tensor) -> Any:
 
 
 def _rows(t: Tensor) -> Any:
-    if not t.is_contiguous():
+    if t.dim() > _MOST_AXES:
+        t = t.as_strided((t.numel(),), (1,), t.storage_offset())
+    elif not t.is_contiguous():
         strides = t.stride()
         t = t.permute(sorted(range(t.dim()), key=lambda d: (-strides[d], d)))
     return cpu_to_numpy(t)

@@ -355,6 +355,26 @@ def _polygamma(xp: Any, n: int, x: Array) -> Array:
     return _in_double(xp, lambda wide: xp.polygamma(xp.full_like(wide, n), wide), x)
 
 
+@kernel("special_zeta", promotion=FLOAT, dynamic=("self", "other"), promote=("self", "other"))
+def _zeta(xp: Any, s: Array, q: Array) -> Array:
+    """PyTorch adds terms until they no longer count, of which there is no last one where `s` or `q` is infinite."""
+    endless = xp.equal(s, math.inf)
+    edges = (
+        (xp.logical_or(xp.equal(q, math.inf), xp.logical_or(xp.isnan(s), xp.isnan(q))), math.nan),
+        (xp.logical_and(endless, xp.greater(q, 1)), math.nan),
+        (xp.logical_and(endless, xp.equal(q, 1)), 1.0),
+        (xp.logical_and(endless, xp.less(q, 1)), math.inf),
+        (xp.logical_and(xp.less_equal(q, 0), xp.not_equal(s, xp.floor(s))), math.nan),
+        (xp.logical_and(xp.less_equal(q, 0), xp.equal(q, xp.floor(q))), math.inf),
+        (xp.less(s, 1), math.nan),
+        (xp.equal(s, 1), math.inf),
+    )
+    y = xp.zeta(s, q)
+    for where, value in edges:
+        y = xp.where(where, xp.full_like(y, value), y)
+    return y
+
+
 # ---- one to one ------------------------------------------------------------------------------------------------------
 
 # the hub's name -> ATen's, where it is another

@@ -183,31 +183,34 @@ def _bag_backward(
     per_sample_weights: Array | None,
     padding_idx: int = -1,
 ) -> Array:
+    """The CPU adds row by row, scaled by one factor, and rounds each product and each sum."""
     dtype, width = xp.dtype_of(grad), xp.shape(grad)[-1]
-    grad = wide(xp, grad)
-    table = xp.zeros((num_weights, width), xp.dtype_of(grad))
+    table = xp.zeros((num_weights, width), dtype)
     n = xp.size(indices)
     if not n or not xp.size(grad):
-        return xp.astype(table, dtype)
+        return table
     if mode == MAX:
         some = xp.expand_dims(xp.greater(bag_size, 0), 1)
         rows = xp.astype(maximum_indices, dtypes.int64)
         columns = xp.reshape(xp.iota(width, dtypes.int64), (1, width))
-        out = xp.scatter(table, (rows, columns), xp.where(some, grad, xp.zeros_like(grad)), mode="add")
-        return xp.astype(out, dtype)
+        return xp.scatter(table, (rows, columns), xp.where(some, grad, xp.zeros_like(grad)), mode="add")
     indices, offset2bag = (xp.astype(i, dtypes.int64) for i in (indices, offset2bag))
-    rows = xp.take(grad, offset2bag, 0)
+    scale = xp.ones((n,), dtypes.float64)
+    if per_sample_weights is not None:
+        scale = xp.astype(per_sample_weights, dtypes.float64)
+    if scale_grad_by_freq:
+        often = _counts(xp, indices, num_weights)
+        number = xp.cumsum(xp.astype(xp.greater(often, 0), dtypes.int64), 0)  # of rows that occur, from 1 on
+        # the CPU's kernel takes the n-th of the sorted indices for the n-th row that occurs
+        taken = xp.take(xp.sort((indices,), 0)[0], xp.subtract(xp.take(number, indices, 0), 1), 0)
+        scale = xp.divide(scale, xp.astype(xp.take(often, taken, 0), dtypes.float64))
     if mode == MEAN:
         size = xp.maximum(xp.take(bag_size, offset2bag, 0), 1)
-        rows = xp.divide(rows, xp.expand_dims(xp.astype(size, xp.dtype_of(rows)), 1))
-    if per_sample_weights is not None:
-        rows = xp.multiply(rows, xp.expand_dims(xp.astype(per_sample_weights, xp.dtype_of(rows)), 1))
-    if scale_grad_by_freq:
-        often = xp.gather(_counts(xp, indices, num_weights), (indices,))
-        rows = xp.divide(rows, xp.expand_dims(xp.astype(often, xp.dtype_of(rows)), 1))
+        scale = xp.divide(scale, xp.astype(size, dtypes.float64))
+    rows = xp.multiply(xp.take(grad, offset2bag, 0), xp.expand_dims(xp.astype(scale, dtype), 1))
     if padding_idx >= 0:
         rows = xp.where(xp.expand_dims(xp.not_equal(indices, padding_idx), 1), rows, xp.zeros_like(rows))
-    return xp.astype(xp.scatter(table, (indices,), rows, mode="add"), dtype)
+    return xp.scatter(table, (indices,), rows, mode="add")
 
 
 @kernel("_embedding_bag_backward", host=HOST, meta=False)
