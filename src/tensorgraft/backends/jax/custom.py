@@ -201,7 +201,8 @@ def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any
 
 def _linear_transpose(cotangents: Sequence[Any], *xs: Any, transposed: bool, outs: Any, **params: Any) -> list[Any]:
     known = params["known"]
-    seeds = [jnp.zeros(c.aval.shape, c.aval.dtype) if type(c) is ad.Zero else c for c in cotangents]
+    avals: list[Any] = [getattr(c, "aval", None) for c in cotangents]
+    seeds = [jnp.zeros(a.shape, a.dtype) if type(c) is ad.Zero else c for c, a in zip(cotangents, avals, strict=True)]
     backs = tuple([(x.aval.shape, x.aval.dtype) for x in xs[known:]])
     return [None] * known + _bind_linear(*xs[:known], *seeds, transposed=not transposed, outs=backs, **params)
 

@@ -67,4 +67,4 @@ def use(path: str) -> None:
     reset_cache()
     entries = Entries(path)
     with compilation_cache._cache_initialized_mutex:
-        compilation_cache._cache, compilation_cache._cache_initialized = entries, True
+        compilation_cache._cache, compilation_cache._cache_initialized = entries, True  # type: ignore[assignment]

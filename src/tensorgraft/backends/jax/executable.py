@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 import jax
-from jax import config
 from jax._src.array import ArrayImpl
 from jax._src.interpreters.pxla import ExecuteReplicated
 from jax.experimental.layout import Format, Layout
@@ -82,7 +81,7 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         wanted = None if len(read) == len(args) else read
         handlers, execute = program.out_handler.handlers, program.xla_executable.execute_sharded
         looks = _avals if processes.count() == 1 else _and_where
-        precision = config.jax_default_matmul_precision
+        precision = jax.default_matmul_precision.value
         avals = list(map(looks, args))
 
     def call(*args: Any) -> Any:
@@ -96,8 +95,8 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         try:
             # inside of a trace a call is a part of it, whatever its arguments are
             here = list(map(looks, args))
-            same = here == avals and precision == config.jax_default_matmul_precision
-            if same and not is_tracing() and not config.jax_debug_nans and not config.jax_debug_infs:
+            same = here == avals and precision == jax.default_matmul_precision.value
+            if same and not is_tracing() and not (jax.debug_nans.value or jax.debug_infs.value):
                 kept.used = True
                 avals = here  # what one call gives and the next one takes has these very objects, compared at once
                 outputs = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)

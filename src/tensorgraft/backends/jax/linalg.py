@@ -19,7 +19,7 @@ Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _chosen() -> Any:
-    return jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    return jax.default_matmul_precision.value
 
 
 settings.register(_chosen, None, lambda: {"jax_default_matmul_precision": _chosen()})

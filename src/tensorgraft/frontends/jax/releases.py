@@ -30,7 +30,7 @@ _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr", "call")  # the parameter: release
 
 @contextlib.contextmanager
 def _current(trace: Any) -> Iterator[None]:
-    context: Any = jax.core.trace_ctx  # type: ignore[attr-defined]
+    context: Any = jax.core.trace_ctx
     before = context.trace
     context.set_trace(trace)
     try:

@@ -46,7 +46,8 @@ def main(program: str, result: str, count: str, *settings: str) -> None:
     options = backend.get_compile_options(1, n, np.arange(n).reshape(1, n), overrides, backend=client)
     options.executable_build_options.use_spmd_partitioning = True
     options.executable_build_options.use_shardy_partitioner = True
-    with jax.jit(abs).lower(0.0).compiler_ir().context:  # it knows the dialects that JAX lowers to
+    lowered: Any = jax.jit(abs).lower(0.0).compiler_ir()
+    with lowered.context:  # it knows the dialects that JAX lowers to
         module = ir.Module.parse(Path(program).read_bytes())
         devices = xla_client.DeviceList(tuple(client.devices()))
         made = compiler.backend_compile_and_load(client, module, devices, options, [])

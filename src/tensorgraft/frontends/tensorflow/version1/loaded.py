@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import descriptor_pool, message, message_factory, text_format
+from google.protobuf import (  # type: ignore[import-untyped]
+    descriptor_pool,
+    message,
+    message_factory,
+    text_format,
+)
 
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations
 from tensorgraft.frontends.tensorflow.version1.raising import trace
