@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.frontends.torch.core.modes import suspended, without_autocast
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.bounds import within
@@ -169,6 +173,16 @@ def _in_dtype(xp: Any, weight: Array, results: tuple[Array, ...]) -> tuple[Array
     return (xp.astype(results[0], xp.dtype_of(weight)), *results[1:])
 
 
+@functools.cache
+def _divides_by_another_row() -> bool:
+    """Return whether the CPU's kernel divides a row's gradient by the frequency of another row, as it does up to
+    PyTorch 2.13 (pytorch/pytorch#190063)."""
+    with _disable_current_modes(), suspended(), without_autocast(), torch.device("cpu"):
+        indices, grad = torch.tensor([1, 1, 3]), torch.ones(1, 1)
+        options = grad, indices, torch.zeros_like(indices), torch.tensor([3]), torch.zeros_like(indices), 4, True, SUM
+        return bool(torch.ops.aten._embedding_bag_dense_backward(*options, None)[3, 0] != 1)
+
+
 @kernel("_embedding_bag_dense_backward", meta=False)
 def _bag_backward(
     xp: Any,
@@ -200,9 +214,10 @@ def _bag_backward(
         scale = xp.astype(per_sample_weights, dtypes.float64)
     if scale_grad_by_freq:
         often = _counts(xp, indices, num_weights)
-        number = xp.cumsum(xp.astype(xp.greater(often, 0), dtypes.int64), 0)  # of rows that occur, from 1 on
-        # the CPU's kernel takes the n-th of the sorted indices for the n-th row that occurs
-        taken = xp.take(xp.sort((indices,), 0)[0], xp.subtract(xp.take(number, indices, 0), 1), 0)
+        taken = indices
+        if _divides_by_another_row():  # by that of the n-th of the sorted indices, for the n-th row that occurs
+            number = xp.cumsum(xp.astype(xp.greater(often, 0), dtypes.int64), 0)  # of rows that occur, from 1 on
+            taken = xp.take(xp.sort((indices,), 0)[0], xp.subtract(xp.take(number, indices, 0), 1), 0)
         scale = xp.divide(scale, xp.astype(xp.take(often, taken, 0), dtypes.float64))
     if mode == MEAN:
         size = xp.maximum(xp.take(bag_size, offset2bag, 0), 1)
