@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorgraft.frontends.torch.core import state
 
-# How many function modes are on; what `torch.jit.trace` notes, None where it does not look.
-function_mode = torch._C._len_torch_function_stack
+# Whether a function mode is on and not disabled; what `torch.jit.trace` notes, None where it does not look.
+function_mode = torch._C._is_torch_function_mode_enabled
 tracing = torch._C._get_tracing_state
 
 
@@ -36,7 +36,7 @@ below_transforms = _excluding("FuncTorchDynamicLayerFrontMode", "FuncTorchDynami
 
 def function_modes() -> list[Any]:
     """Return the function modes that are on, the first one first."""
-    return [torch._C._get_function_stack_at(i) for i in range(function_mode())]
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
 class OwnMode(TorchDispatchMode):
