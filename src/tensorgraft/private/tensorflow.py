@@ -32,6 +32,16 @@ NAMES = Names(
             """,
         ),
         Feature(
+            "exported programs",
+            "programs of JAX within TensorFlow",
+            """
+            backends.tensorflow.exported
+            """,
+            """
+            tensorflow.compiler.tf2xla.python.xla: call_module call_module_disable_check_platform
+            """,
+        ),
+        Feature(
             "TensorFlow programs",
             "TensorFlow functions grafted onto other frameworks",
             """

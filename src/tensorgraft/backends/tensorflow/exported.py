@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorgraft.backends.tensorflow.framework import raw, tf
+from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.backends.tensorflow.operation import TF, dtype_of
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.interchange import Exported
@@ -31,14 +31,16 @@ def exported(function: Exported) -> Callable[..., tuple[Array, ...]]:
 
 
 def _call(function: Exported, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    outputs = raw.XlaCallModule(
-        args=[arrays[i] for i in function.reads],
+    from tensorflow.compiler.tf2xla.python import xla
+
+    outputs = xla.call_module(
+        [arrays[i] for i in function.reads],
         version=function.version,
         module=function.module,
         Tout=[TF[dtype] for _, dtype in function.results],
         Sout=[shape for shape, _ in function.results],
         platforms=["CPU"],
-        disabled_checks=["platform"],  # it has operations of StableHLO alone
+        disabled_checks=[xla.call_module_disable_check_platform()],  # it has operations of StableHLO alone
     )
     return tuple(outputs)
 
