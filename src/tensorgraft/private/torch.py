@@ -61,7 +61,7 @@ NAMES = Names(
             torch.autograd.forward_ad: _current_level
             torch.ops.aten: _convolution _ctc_loss _fused_rms_norm_backward _linalg_check_errors _neg_view
               _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
-              _thnn_fused_gru_cell _unsafe_view _thnn_fused_lstm_cell
+              _thnn_fused_gru_cell _unsafe_view _thnn_fused_lstm_cell _embedding_bag_dense_backward
             torch.utils: _cxx_pytree
             torch.distributions.Distribution: _validate_args
             torch.utils._device: CURRENT_DEVICE DeviceContext _device_constructors
@@ -143,7 +143,7 @@ NAMES = Names(
             "tg.jit",
             "`tg.jit` of PyTorch programs",
             """
-            frontends.torch.compiled.jit frontends.torch.compiled.guards
+            frontends.torch.compiled.jit frontends.torch.compiled.tracing frontends.torch.compiled.guards
             frontends.torch.compiled.retraces frontends.torch.compiled.optimizers
             frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing
             frontends.torch.compiled.selections frontends.torch.compiled.module
