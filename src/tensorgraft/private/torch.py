@@ -297,7 +297,7 @@ NAMES = Names(
             """,
             """
             torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensorMode
-            torch.utils._pytree: tree_flatten
+            torch.utils._pytree: tree_map
             """,
         ),
     ),

@@ -76,11 +76,7 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     import torch
     from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-    from torch.utils._pytree import tree_flatten
-
-    def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-        leaves, structure = tree_flatten(tree)
-        return structure.unflatten(map(function, leaves))
+    from torch.utils._pytree import tree_map
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -94,12 +90,12 @@ def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return x
 
     with mode:
-        fakes, named = mapped(fake, (tuple(args), kwargs))
+        fakes, named = tree_map(fake, (tuple(args), kwargs))
         try:
             out = fn(*fakes, **named)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise _asked(error, isinstance(error, DynamicOutputShapeException)) from None
-    return mapped(
+    return tree_map(
         lambda x: ShapeDtype(tuple(x.shape), _numpy_dtype(x.dtype)) if isinstance(x, torch.Tensor) else x, out
     )
 

@@ -24,7 +24,7 @@ class Entries:
     and renamed."""
 
     def __init__(self, path: str) -> None:
-        self.path = self._path = Path(path)
+        self.path = self._path = Path(path)  # the second for JAX's log
         self.path.mkdir(parents=True, exist_ok=True)
 
     def _file(self, key: str) -> Path:
