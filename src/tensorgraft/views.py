@@ -123,5 +123,5 @@ def indexed(g: Geometry, key: Sequence[Any]) -> Geometry:
 
 
 def overlaps_itself(g: Geometry) -> bool:
-    """Two elements are surely at one place: what was broadcast."""
+    """Return True if two elements certainly share memory, as after a broadcast."""
     return 0 not in g.shape and any(n > 1 and not stride for n, stride in zip(g.shape, g.strides, strict=True))

@@ -178,5 +178,5 @@ def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
 
 
 def _installed(file: str) -> bool:
-    """A file of an installed library or of Python's own, not of the program."""
+    """Return True for a file of an installed library or of Python's own, not of the program."""
     return f"{os.sep}site-packages{os.sep}" in file or file.startswith(os.path.dirname(os.__file__) + os.sep)

@@ -61,7 +61,7 @@ def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) 
 
 
 def _is_wide(number: Number) -> bool:
-    """Frameworks do not take it beside an array of unsigned integers."""
+    """Return True for dtypes that frameworks do not combine with unsigned integers."""
     return isinstance(number, int) and abs(number) >= 2**31
 
 

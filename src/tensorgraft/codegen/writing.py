@@ -459,18 +459,18 @@ class FunctionWriter:
             self.pending[outcome] = (expression, frozenset(self.refs))
             self.refs = refs_before
             return
-        taken: list[int] = [0]
+        position = 0
 
         def target(tree: Any) -> ast.expr:
-            if isinstance(tree, tuple | list) and taken[0] and all(self.remaining[v] <= 0 for v in variables(tree)):
+            nonlocal position
+            if isinstance(tree, tuple | list) and position and all(self.remaining[v] <= 0 for v in variables(tree)):
                 return ast.Name("_")
             if isinstance(tree, tuple | list):
                 return ast.Tuple([target(t) for t in tree])
-            position = taken[0]
-            taken[0] += 1
+            position += 1
             if self.remaining[tree] <= 0:
                 return ast.Name("_")
-            return ast.Name(self.bind(tree, self.other_name(call, self.base_name(tree, call, position))))
+            return ast.Name(self.bind(tree, self.other_name(call, self.base_name(tree, call, position - 1))))
 
         node = ast.Assign([target(outcome)], expression)
         self.emit(node, self.shapes(call))

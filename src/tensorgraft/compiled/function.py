@@ -148,7 +148,7 @@ class TracedFunction:
 
     @staticmethod
     def _is_inside() -> bool:
-        """A trace or a transform is under way, which has the function with the rest."""
+        """Return True inside another trace or a transform, which then sees the function as a part of its own."""
         raise NotImplementedError
 
     def _first_call(

@@ -110,7 +110,7 @@ def result_shape_needed(frame: FrameType | None, x: TracedArray, more: Ways = ()
 
 
 def in_extent(node: Any) -> bool:
-    """An expression is, or is in, a shape, a count or the bound of a slice."""
+    """Return True if an expression is, or is part of, a shape, a count or a bound of a slice."""
     while isinstance(node, ast.expr | ast.keyword | ast.Slice):
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
             return True

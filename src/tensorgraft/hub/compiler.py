@@ -57,14 +57,16 @@ class Compiler:
         raise NotImplementedError
 
     def is_tracing(self) -> bool:
-        """A program is being traced: what is computed now belongs to it, also where the operands have values."""
+        """Return True if a program is being traced: what is computed now belongs to it, also where the operands have
+        values."""
         return False
 
     # ---- backends that trace only ----------------------------------------------------------------------------------
 
     @property
     def traces(self) -> bool:
-        """`trace` makes programs of functions: backends that compile do, and some that compile nothing smaller."""
+        """Return True if `trace` compiles programs of functions. Backends that compile do, and some that compile
+        nothing smaller."""
         return self.compiles
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:

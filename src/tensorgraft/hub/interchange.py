@@ -116,11 +116,12 @@ class Interchange:
         return self.astype(words, dtypes.uint32)
 
     def in_trace(self) -> bool:
-        """The framework's own tracer follows what is computed here: new arrays belong to it, older ones do not."""
+        """Return True if the framework's own tracer sees what is computed here: new arrays belong to it, older ones do
+        not."""
         return False
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:
-        """The framework may trace, batch or differentiate what is computed of these arrays."""
+        """Return True if the framework may trace, batch or differentiate what is computed from these arrays."""
         xp: Any = self
         return self.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
 

@@ -68,7 +68,7 @@ class Placement:
 
     @property
     def is_replicated(self) -> bool:
-        """Every device has all of the array."""
+        """Return True if every device has the whole array."""
         return not any(self.spec)
 
     def parts(self, dim: int) -> int:

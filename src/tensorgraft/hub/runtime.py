@@ -50,7 +50,7 @@ class Runtime:
 
     @primitive
     def is_traced(self, x: Array, /) -> bool:
-        """`x` stands for a value that a trace has not computed yet."""
+        """Return True if `x` stands for a value that a trace has not computed yet."""
         raise NotImplementedError
 
     def is_differentiated(self, x: Array, /) -> bool:

@@ -44,7 +44,7 @@ class Structure:
 
     @property
     def is_vector(self) -> bool:
-        """One array of one dimension."""
+        """Return True for one array of one dimension."""
         return len(self.leaves) == 1 and len(self.leaves[0].shape) == 1 and optree.treespec_is_leaf(self.tree)
 
     # ---- vectors -----------------------------------------------------------------------------------------------------

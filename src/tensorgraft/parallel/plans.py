@@ -132,7 +132,7 @@ def declared(module: Any, kind: str) -> dict[str, str]:
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Their patterns: a star is one part of a name."""
+    """Return True if the patterns match; a star stands for one part of a name."""
     parts, wanted = name.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(w in ("*", p) for p, w in zip(parts, wanted, strict=True))
 

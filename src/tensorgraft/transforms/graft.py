@@ -126,7 +126,8 @@ def graft(program: Any, *, onto: str) -> Any:
 
 
 def _is_of_tensorflow(program: Any) -> bool:
-    """A function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, a SavedModel's folder."""
+    """Return True for a function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, a
+    SavedModel's folder."""
     if isinstance(program, str | os.PathLike):
         return os.path.exists(os.path.join(program, "saved_model.pb")) or os.path.isfile(program)
     tensorflow = sys.modules.get("tensorflow")

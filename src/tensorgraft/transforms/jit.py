@@ -180,7 +180,7 @@ def _is_torch(x: Any) -> bool:
 
 
 def _of_arrays(x: Any) -> bool:
-    """The Array API's namespace, or a function of it."""
+    """Return True for the Array API's namespace, or a function of it."""
     name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
     return isinstance(name, str) and name.startswith(("tensorgraft.array_api", "tensorgraft.frontends.array_api"))
 

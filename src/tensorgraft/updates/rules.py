@@ -58,7 +58,7 @@ def check_dtype(value: Any, target: np.dtype) -> None:
 
 
 def lossless(source: np.dtype, target: np.dtype) -> bool:
-    """Every value of `source` is one of `target`, but for integers too large for a float's digits."""
+    """Return True if every value of `source` is one of `target`, except integers that exceed a float's digits."""
     if source == target:
         return True
     a, b = _kind(source), _kind(target)

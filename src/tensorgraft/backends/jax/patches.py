@@ -36,8 +36,8 @@ MANY = 64  # pieces of an image that are worth a slice each
 
 
 def _few_places(places: int, taps: int, outputs: int) -> bool:
-    """Patches are copied, (C x taps x places), weights are not turned, (C x taps x outputs). Measured: even where there
-    are half as many places as output channels, more often where images have even sides."""
+    """Return True if copying patches (C x taps x places) is faster than transposing weights (C x taps x outputs).
+    Measured: with up to half as many places as output channels; in more cases where images have even sides."""
     return taps <= MANY and 2 * places <= outputs
 
 

@@ -38,7 +38,8 @@ _OF_A_SOLE_VIEW = _references_to_base(np.zeros(2).reshape(1, 2))
 
 
 def _is_sole_view(x: np.ndarray) -> bool:
-    """`x` is all of an array that nobody else holds, as results of operations are that end in a reshape."""
+    """Return True if `x` is a view of all of an array that nothing else refers to, as results of operations that end in
+    a reshape are."""
     base = x.base
     if type(base) is not np.ndarray or not base.flags.owndata or base.nbytes != x.nbytes or not x.flags.writeable:
         return False

@@ -262,7 +262,6 @@ class TensorFlowBackend(
 
 
 @functools.cache
-@functools.cache
 def _number_processors(n: int) -> None:
     with contextlib.suppress(RuntimeError):  # TensorFlow has its devices already
         (cpu,) = tf.config.list_physical_devices("CPU")

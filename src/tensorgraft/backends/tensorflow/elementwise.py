@@ -169,7 +169,7 @@ def _zero64() -> Array:
 
 
 def _fits(y: Array, bits: int) -> bool:
-    """Known at once: all of `y` is a number of bits that an integer can be shifted by."""
+    """Return True if `y` is a scalar, known now, by which an integer of `bits` bits can be shifted."""
     if shape_of(y):
         return False
     value = tf.get_static_value(y)
@@ -196,7 +196,7 @@ def _shift(name: str) -> Fn:
 
 
 def nan_wins(x: Array) -> bool:
-    """TensorFlow's own extremes of `x` are NaN where there is one: kernels for the CPU see to that, XLA does not."""
+    """Return True if TensorFlow's own maximum and minimum of `x` propagate NaN: its CPU kernels do, XLA does not."""
     return not dtypes.is_floating(dtype_of(x)) or (isinstance(x, EagerTensor) and "CPU" in x.device)
 
 

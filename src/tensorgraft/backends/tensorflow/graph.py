@@ -45,7 +45,7 @@ class ClosedGraph(func_graph.FuncGraph):
 
 
 def may_be_recorded() -> bool:
-    """A `tf.GradientTape` is active."""
+    """Return True if a `tf.GradientTape` is active."""
     return record.could_possibly_record()
 
 

@@ -43,7 +43,7 @@ def shape_of(x: Array) -> Shape:
 
 
 def is_symbolic(x: Any) -> bool:
-    """`x` is a tensor of a graph: it has no value yet, and XLA may compute it."""
+    """Return True if `x` is a tensor of a graph: it has no value yet, and XLA may compute it."""
     return isinstance(x, tf.Tensor) and not isinstance(x, EagerTensor)
 
 
@@ -148,7 +148,7 @@ def mark_weak(x: Array) -> Array:
 
 
 def is_weak(x: Any) -> bool:
-    """`x` is a Python scalar or stands for one."""
+    """Return True if `x` is a Python scalar or stands for one."""
     kind = type(x)
     return kind is not EagerTensor and (kind in SCALARS or getattr(x, "tensorgraft_weak", False))
 

@@ -39,7 +39,7 @@ def native_scope() -> contextlib.AbstractContextManager[None]:
 
 
 def is_followed() -> bool:
-    """`torch.compile`, `torch.export` or a mode sees every operator."""
+    """Return True if `torch.compile`, `torch.export` or a mode sees every operator."""
     return _compiling() or _dispatch_modes() > 0
 
 

@@ -50,7 +50,8 @@ class Member:
 
     @property
     def is_mixed(self) -> bool:
-        """Numbers are names of attributes in it, as others are (of what parametrizes a weight)."""
+        """Return True if its attributes have numbers among their names, as those of a parametrized weight do, and it is
+        no list."""
         return bool(self.children) and not self.is_list
 
     @property

@@ -253,7 +253,7 @@ def _letters(a: Var, b: Var, ca: list[int], cb: list[int], ba: list[int], bb: li
 
 
 def is_plain_zero_or_one(value: Any) -> bool:
-    """A number that `zeros` or `ones` says; not -0.0."""
+    """Return True for a number that `zeros` or `ones` can stand for; not -0.0."""
     return isinstance(value, bool | int | float) and value in (0, 1) and not str(value).startswith("-")
 
 

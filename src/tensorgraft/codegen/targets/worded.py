@@ -49,7 +49,8 @@ def called(word: str, helper: str) -> Rule:
 
 
 def usual(value: Any, default: Any) -> bool:
-    """A value that the helper takes when it is not given. Pads and gaps are as many as there are axes."""
+    """Return True for the default value of a helper. A default tuple, as of padding, has one entry that stands for
+    every axis."""
     if isinstance(default, tuple) and isinstance(value, tuple):
         return all(rules.same(v, default[0]) for v in value)
     return not isinstance(value, Var | ast.expr) and type(value) is type(default) and rules.same(value, default)

@@ -314,7 +314,7 @@ class Family:
             return failed
 
     def fix_all(self, call: JaxCall) -> bool:
-        """Trace for the values of all numbers from now on; False if that is so already."""
+        """Trace for the values of all numbers of a call from now on; return False if that was so already."""
         if frozenset(call.numbers) <= self.fixed:
             return False
         self.fixed = frozenset(call.numbers)

@@ -18,7 +18,8 @@ _known: dict[type, bool] = {}
 
 
 def is_object(x: Any) -> bool:
-    """A class is registered with nnx when it is made, so that one look at it is enough."""
+    """Return True for objects of nnx. A class is registered with nnx when it is made, so the answer is cached by
+    class."""
     kind = type(x)
     answer = _known.get(kind)
     if answer is None:

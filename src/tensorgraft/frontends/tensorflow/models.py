@@ -74,7 +74,7 @@ def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written:
 
 
 def is_model(x: Any) -> bool:
-    """A `tf.Module`, or a layer or model of Keras."""
+    """Return True for a `tf.Module`, or a layer or model of Keras."""
     if isinstance(x, tf.Module):
         return True
     return any(k.__module__.startswith(("keras.", "tf_keras.")) and k.__name__ == "Layer" for k in type(x).__mro__)

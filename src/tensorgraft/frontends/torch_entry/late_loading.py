@@ -47,7 +47,7 @@ def always(*args: Any, **kwargs: Any) -> bool:
 
 
 def named(*args: Any, **kwargs: Any) -> bool:
-    """An argument names the device."""
+    """Return True if an argument names the device."""
     return any(map(loading.names_the_device, (*args, *kwargs.values())))
 
 

@@ -72,7 +72,7 @@ class RecordedBackend(_Operations):
 
     @property
     def replaying(self) -> bool:
-        """The inner backend is tracing or running what was recorded: operations are its own."""
+        """Return True while the inner backend traces or runs what was recorded, with its own operations."""
         return getattr(self._local, "replaying", False)
 
     @contextlib.contextmanager

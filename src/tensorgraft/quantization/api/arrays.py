@@ -95,7 +95,7 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 
 def is_quantized(x: Any) -> bool:
-    """`x` is a quantised array or tensor of any front end. Raises nothing."""
+    """Return True if `x` is a quantised array or tensor of any front end. Raises nothing."""
     front = front_end(x)
     return front is not None and front.is_quantized(x)
 

@@ -220,7 +220,7 @@ def host(x: Any) -> np.ndarray:
 
 
 def is_held(name: str, tree: Any) -> bool:
-    """An argument is the model's arrays."""
+    """Return True if an argument holds the model's arrays."""
     return name in PARAMETERS and isinstance(tree, dict | list | tuple) and any(map(is_array, leaves(tree)))
 
 

@@ -269,7 +269,7 @@ class Array(Operators):
         return (self[i] for i in range(self.shape[0]))
 
     def _is_known(self) -> bool:
-        """Not traced: it has values now."""
+        """Return True if the array is not traced, and so has values now."""
         capture = tracing.now.capture
         if self._cell.backend.is_traced(self._cell.array):
             return False

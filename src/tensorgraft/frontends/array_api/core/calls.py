@@ -206,7 +206,7 @@ def extents_of(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def is_known(x: Array) -> bool:
-    """The array has values by now."""
+    """Return True if the array has values by now."""
     try:
         x._host()
     except TracedValueError:

@@ -152,7 +152,7 @@ def from_host(xp: Backend, values: np.ndarray) -> Array:
 
 
 def _apart(a: Array, b: Array) -> bool:
-    """Their arrays are of different backends; of quantised arrays, their codes."""
+    """Return True if the arrays (of quantised arrays, their codes) are of different backends."""
     return a._cells()[0].backend is not b._cells()[0].backend
 
 

@@ -28,7 +28,7 @@ now = _Local()
 
 
 def is_compiling() -> bool:
-    """A program is being traced by `tg.jit`."""
+    """Return True if a program is being traced by `tg.jit`."""
     capture = now.capture
     while capture is not None and not capture.reads:
         capture = capture.before
@@ -149,7 +149,7 @@ class ArrayCapture:
             self.before.reading(cell)
 
     def is_input(self, cell: Storage) -> bool:
-        """A program that is being traced reads `cell`, as it is when it runs."""
+        """Return True if a program that is being traced reads `cell` when it runs."""
         if not self.reads:
             return (id(cell) in self.arguments and is_compiling()) or (
                 self.before is not None and self.before.is_input(cell)
@@ -234,7 +234,8 @@ def home(xp: Backend) -> Backend:
 
 
 def join(*cells: Storage) -> bool:
-    """Bring storages of a transform and of its outside together. False where that is not why they differ."""
+    """Bring storages from inside and outside of a transform to one backend; return False if there is no transform, or
+    they still differ."""
     capture = now.capture
     if capture is None:
         return False

@@ -143,7 +143,7 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
 
 
 def _same(a: Backend, b: Backend) -> bool:
-    """PyTorch's backend in a transform is another object, for the same tensors."""
+    """Return True for the same backend. PyTorch's backend inside a transform is another object for the same tensors."""
     if a is b:
         return True
     tapes = isinstance(a, TapeBackend) or isinstance(b, TapeBackend)

@@ -18,7 +18,7 @@ Path = Callable[[Any], str | None]
 
 
 def is_module(x: Any) -> bool:
-    """A model that holds its arrays: Equinox's, nnx's."""
+    """Return True for a model that holds its arrays: Equinox's, nnx's."""
     return any(isinstance(x, base) for base in _bases())
 
 

@@ -196,7 +196,7 @@ optree.register_pytree_node(_node, _flatten, _unflatten, namespace="tensorgraft.
 
 
 def _one(equation: Any, key: Any) -> bool:
-    """A single key of the kind whose numbers there are words for."""
+    """Return True for a single key of the kind whose numbers there are words for."""
     aval = equation.invars[0].aval
     return isinstance(key, Keys) and not aval.shape and _is_threefry(aval)
 

@@ -272,7 +272,7 @@ class StageProgram:
 
 
 def is_compiled(node: GraphNode) -> bool:
-    """A call of a function that TensorFlow compiles with XLA."""
+    """Return True for a call of a function that TensorFlow compiles with XLA."""
     if node.op not in CALLS:
         return False
     operation = operation_of(node)

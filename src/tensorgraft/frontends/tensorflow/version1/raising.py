@@ -150,7 +150,7 @@ class _Scope:
         return kind(self.structure.nodes[name]) == "Merge" and not self.structure.is_loop_merge(name)
 
     def _is_here(self, name: str) -> bool:
-        """A node is traced in this graph, not around it."""
+        """Return True if a node is traced in this graph, not around it."""
         if self.branch is not None and self.branch not in self.structure.branches_of(name):
             return False
         return name not in self._done and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")

@@ -282,7 +282,7 @@ class FrameStructure:
         return list(found[0]), list(found[1])
 
     def takes(self, t: Tensor, p: Tensor, side: int) -> bool:
-        """A value is what a `Switch` lets into this branch."""
+        """Return True if a value enters this branch by a `Switch`."""
         node = self.nodes[t.node]
         if kind(node) != "Switch" or self.is_loop_switch(t.node) or t.place != side:
             return False

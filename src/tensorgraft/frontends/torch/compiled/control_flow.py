@@ -110,14 +110,16 @@ def scan(
     n = len(carry)
     run = compiled_scan if state.now.capture is not None else _loop
 
-    def step(carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
-        after, y = combine_fn(pytrees.unflatten(carry, carry_spec), pytrees.unflatten(x, x_spec))
-        flat, y_spec[0] = pytrees.flatten(y)
-        return [*pytrees.leaves_of(after), *flat]
+    y_spec: Any = None
 
-    y_spec: list[Any] = [None]
+    def step(carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
+        nonlocal y_spec
+        new_carry, y = combine_fn(pytrees.unflatten(carry, carry_spec), pytrees.unflatten(x, x_spec))
+        flat, y_spec = pytrees.flatten(y)
+        return [*pytrees.leaves_of(new_carry), *flat]
+
     outputs = run(step, carry, slices, reverse)
-    ys = pytrees.unflatten(outputs[n:], y_spec[0])
+    ys = pytrees.unflatten(outputs[n:], y_spec)
     return pytrees.unflatten(outputs[:n], carry_spec), pytrees.mapped(
         lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys
     )

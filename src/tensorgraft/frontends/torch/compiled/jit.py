@@ -124,8 +124,8 @@ class Compiled(TracedFunction):
 
     @staticmethod
     def _is_inside() -> bool:
-        """Another compiled function, which compiles this one with the rest, or transforms, whose tensors have no
-        arrays: a compiled program would know nothing of their tangents."""
+        """Return True inside another compiled function, which includes this one, or inside transforms, whose tensors
+        have no arrays (a compiled program would ignore their tangents)."""
         return state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0
 
     def _first_call(

@@ -34,7 +34,7 @@ def _recorded(inner: Backend) -> RecordedBackend:
 
 
 def recording() -> bool:
-    """Lazy mode is on."""
+    """Return True in lazy mode."""
     return bool(_active)
 
 

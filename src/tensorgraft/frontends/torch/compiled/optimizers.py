@@ -57,7 +57,7 @@ class Stepped:
         self._storages = storages_of(self._ours)
 
     def holds(self) -> bool:
-        """The optimizer is still as the trace saw it."""
+        """Return True if the optimizer is as it was when the trace was made."""
         if self.grown:
             return False
         groups = self.optimizer.param_groups
@@ -89,12 +89,12 @@ class Stepped:
         return f"the state of {name} was replaced"
 
     def has_its_entries(self) -> bool:
-        """Its state has entries for the same parameters and names."""
+        """Return True if the optimizer's state has entries for the same parameters and names."""
         now = self.optimizer.state
         return all((now.get(p) or {}).keys() == cells.keys() for p, _, cells in self._state)
 
     def _untouched(self) -> bool:
-        """Every entry of the state is the same object, over the same storage."""
+        """Return True if every entry of the state is the same object, over the same storage."""
         state, entries = self.optimizer.state, self._entries
         if state is not self._table or len(state) != len(entries) or not all(map(is_, state.values(), entries)):
             return False

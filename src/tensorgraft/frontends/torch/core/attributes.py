@@ -145,7 +145,7 @@ def _parts_of(owner: Any) -> tuple[Any, ...]:
 
 
 def _computed(owner: Any, name: str) -> bool:
-    """An attribute that a property or the like computes."""
+    """Return True for an attribute that a property or the like computes."""
     if name in getattr(owner, "__dict__", ()):
         return False
     held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)

@@ -27,12 +27,12 @@ def short_name(op: Overload) -> str:
 
 
 def has_kernel(op: Overload, key: str) -> bool:
-    """The dispatcher has a kernel of an operator for a key."""
+    """Return True if the dispatcher has a kernel of an operator for a key."""
     return bool(op.has_kernel_for_dispatch_key(key))  # type: ignore[arg-type]  # it takes names, too
 
 
 def has_composite(op: Overload) -> bool:
-    """The dispatcher takes the operator apart above autograd: a kernel of ours would cut its gradient."""
+    """Return True if the dispatcher decomposes the operator above autograd, where a kernel would cut its gradient."""
     return has_kernel(op, "CompositeImplicitAutograd") and not has_kernel(op, "Autograd")
 
 
@@ -84,7 +84,8 @@ def _shape_of(op: Overload, skip: tuple[str, ...] = ()) -> tuple[tuple[str, str]
 
 
 def is_out(op: Overload) -> bool:
-    """An `out=` overload (`torch.Tag.out`, which releases before 2.13 lack): it writes an argument given by name."""
+    """Return True for an `out=` overload, which writes an argument given by name (`torch.Tag.out`, from PyTorch 2.13
+    on)."""
     return any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
 
 

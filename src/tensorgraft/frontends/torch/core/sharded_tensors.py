@@ -30,7 +30,7 @@ def moved() -> None:
 
 
 def fills(t: Tensor) -> bool:
-    """A tensor has all of its storage, each element once."""
+    """Return True if a tensor covers all of its storage, each element once."""
     return (
         not t.storage_offset()
         and is_dense(tuple(t.size()), t.stride())

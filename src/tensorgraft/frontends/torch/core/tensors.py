@@ -67,7 +67,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
 
 
 def on_device(t: torch.Tensor) -> bool:
-    """`t` is a tensor of ours."""
+    """Return True if `t` is a tensor on the device."""
     return t.device.type == TYPE
 
 

@@ -241,7 +241,7 @@ def groups() -> dict[frozenset[str], list[str]]:
 
 
 def _is_cast(name: str, policy: str) -> bool:
-    """This version of PyTorch has the operator, and its autocast has the row."""
+    """Return True if this version of PyTorch has the operator, and autocast of the policy a kernel for it."""
     op = schema.overload(name)
     if op is None:
         return False

@@ -90,7 +90,7 @@ def _kernel(op: Overload) -> Callable[..., Any]:
 
 
 def _together(name: str, bound: dict[str, Any]) -> bool:
-    """A call has been computed by the devices of the processes."""
+    """Compute a collective by a program over the devices of all processes; return False if that is not possible."""
     leaves: list[Any] = optree.tree_leaves(list(bound.values()))  # type: ignore[arg-type]
     tensors = [t for t in leaves if isinstance(t, torch.Tensor)]
     if not all(on_device(t) and t.layout == torch.strided and not t.is_conj() and not t.is_neg() for t in tensors):
@@ -111,7 +111,8 @@ def _together(name: str, bound: dict[str, Any]) -> bool:
 
 
 def _of_integers(reduce_op: Any, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """An average of integers, which gloo has none of, is NCCL's: the sum, divided and rounded towards zero."""
+    """Return True for an average of integers, which gloo lacks. It is computed as by NCCL: the sum, divided and rounded
+    toward zero."""
     dtypes = {copy.dtype for _, copy in written}
     whole = not any(d.is_floating_point or d.is_complex or d == torch.bool for d in dtypes)
     average: Any = dist.ReduceOp.AVG

@@ -161,7 +161,7 @@ def get_device_capability(device: Device = None) -> None:
 
 
 def can_device_access_peer(device: Device, peer_device: Device) -> bool:
-    """False: values go from backend to backend over the host."""
+    """Return False: values go from backend to backend through the host."""
     return _slot(device) is _slot(peer_device)
 
 

@@ -110,7 +110,8 @@ class ColdOperator:
 
     @functools.cached_property
     def _on_cpu(self) -> bool:
-        """Asked at the first call: what PyTorch registers may come later than our kernels."""
+        """Return True if the CPU's kernel computes the operator. Determined at the first call, since PyTorch may
+        register kernels later than this module."""
         known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
         return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
@@ -376,7 +377,7 @@ def _resized(high: Tensor, low: Tensor) -> None:
 
 
 def _fills(out: Tensor) -> bool:
-    """Fills its memory, each element once."""
+    """Return True if a tensor fills its memory, each element once."""
     size, stride = tuple(out.shape), out.stride()
     nbytes = out.untyped_storage().nbytes()
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)

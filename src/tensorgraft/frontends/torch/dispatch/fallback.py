@@ -117,7 +117,7 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _of_nothing(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Its tensors have no elements, so that their values are known in a trace."""
+    """Return True if the tensors have no elements, so that their values are known even in a trace."""
     tensors = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, torch.Tensor)]
     return bool(tensors) and not any(map(torch.numel, tensors)) and torch.Tag.nondeterministic_seeded not in op.tags
 

@@ -67,7 +67,7 @@ def write_step(xp: Backend, array: Array, geometry: Geometry, value: Array, step
 
 @functools.lru_cache(maxsize=4096)
 def overlaps_itself(shape: Shape, strides: Shape) -> bool:
-    """Two elements of the geometry are one in memory."""
+    """Return True if two elements of the geometry share memory."""
     reach = 0
     for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n != 1):
         if n == 0:

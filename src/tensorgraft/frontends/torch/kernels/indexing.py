@@ -31,7 +31,8 @@ def _reads_mask(x: Any, indices: Any, *_: Any) -> bool:
 
 
 def _mixes_masks(x: Any, indices: Any, *_: Any) -> bool:
-    """Masks beside other indices are expanded to positions; a mask alone is a matter of `where`."""
+    """Return True if a mask stands beside other indices, and has to be expanded to positions; a mask alone becomes a
+    `where`."""
     return bool(_masks(indices)) and sum(i is not None for i in indices) > 1
 
 

@@ -115,7 +115,7 @@ def outside(xp: Any, args: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def traced(args: Any) -> bool:
-    """The operands stand for what a program will compute, or a mode of PyTorch's looks on."""
+    """Return True if operands are traced, or a mode of PyTorch sees the operator."""
     for t in flatten(args):
         if isinstance(t, cpu.QuantizedTensor):
             if type(t.untyped_storage().cell.array.codes) is not Tensor:  # type: ignore[attr-defined]

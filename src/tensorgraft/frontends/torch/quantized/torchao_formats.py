@@ -33,12 +33,12 @@ _WHY_NOT = {"GGUFQuantizedTensor": "divides by scales but does not round: its in
 
 
 def is_torchao(t: Any) -> bool:
-    """`t` is of one of torchao's classes."""
+    """Return True if `t` is of one of torchao's classes."""
     return isinstance(t, torch.Tensor) and bool(_names(t))
 
 
 def is_dense(t: Any) -> bool:
-    """`t` keeps no codes, by design: it is to be trained."""
+    """Return True if `t` keeps dense numbers by design, for training."""
     return not _DENSE.isdisjoint(_names(t))
 
 
