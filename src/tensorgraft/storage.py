@@ -233,7 +233,7 @@ def _ahead(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
 
 
 def positions(xp: Backend, geometry: Geometry) -> Array:
-    """int64 positions in the flat storage of what the geometry sees."""
+    """Return int64 positions in the flat storage of what the geometry sees."""
     shape, strides, offset, _ = geometry
     at = xp.full(shape, offset, dtypes.int64)
     for axis, (n, stride) in enumerate(zip(shape, strides, strict=True)):

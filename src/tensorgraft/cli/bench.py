@@ -93,7 +93,8 @@ def _shapes(name: str, fn: Callable[..., Any], shape: tuple[int, ...]) -> list[t
 
 
 def _time(call: Callable[[], Any], backend: str, repeat: int) -> tuple[float, float]:
-    """(median, spread between the quartiles) of the seconds of a call; the backend is waited for after each burst."""
+    """Return (median, spread between the quartiles) of the seconds of a call; the backend is waited for after each
+    burst."""
     xp = registry.get(backend)
     call()
     xp.synchronize()

@@ -79,7 +79,8 @@ def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str,
 
 
 def _program(text: str) -> Any:
-    """`module:Model` or `file.py:Model`: an object, or a class or function that is called without arguments for one."""
+    """Import `module:Model` or `file.py:Model`: an object, or a class or function that returns one when called without
+    arguments."""
     place, _, name = text.rpartition(":")
     if not place:
         raise ValueError(f"{text!r}: expected module:Model or file.py:Model")

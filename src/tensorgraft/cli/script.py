@@ -91,7 +91,7 @@ def _run_script(program: Sequence[str]) -> None:
 
 
 def _inside(path: str) -> importlib.machinery.ModuleSpec | None:
-    """`__main__` in a directory or a zip file, which Python runs as a script, too."""
+    """Find `__main__` in a directory or a zip file, which Python runs as a script, too."""
     return importlib.machinery.PathFinder.find_spec("__main__", [os.path.abspath(path)])
 
 

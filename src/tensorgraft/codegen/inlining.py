@@ -20,8 +20,8 @@ MOST = 6  # statements of a helper that is no function of its own
 def inlined(
     parts: Sequence[str], helpers: Sequence[str], names: Collection[str], others: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """(`parts`, `helpers`), texts of functions and classes. `names` of the helpers that may go; `others`: what may call
-    them, too."""
+    """Return (`parts`, `helpers`), texts of functions and classes. `names` of the helpers that may go; `others`: what
+    may call them, too."""
     trees = [ast.parse(part) for part in parts]
     left = {_name(tree): (tree, source) for source in helpers for tree in [ast.parse(source)]}
     changed: set[int] = set()
@@ -119,7 +119,7 @@ class _Given(ast.NodeTransformer):
         return copy.deepcopy(self.given.get(node.id, node)) if isinstance(node.ctx, ast.Load) else node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """`tuple(range(-1, 0))` is -1, or a tuple."""
+        """Replace `tuple(range(-1, 0))` by -1, longer ranges by a tuple."""
         self.generic_visit(node)
         inner = node.args[0] if isinstance(node.func, ast.Name) and node.func.id == "tuple" and node.args else None
         if not isinstance(inner, ast.Call) or not isinstance(inner.func, ast.Name) or inner.func.id != "range":

@@ -66,7 +66,8 @@ def bound(call: Call) -> dict[str, Any]:
 
 
 def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of a call: arrays and what has to be given by position, the rest by name where no default."""
+    """Return (args, kwargs) of a call: arrays and what has to be given by position, the rest by name where no
+    default."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     by_name = False

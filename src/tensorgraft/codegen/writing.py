@@ -68,8 +68,8 @@ class Statement:
 def write_function(
     function: SourceFunction, style: Style, result: Any = None, root: bool = False
 ) -> tuple[list[Statement], list[str]]:
-    """(statements of the body, names of the arguments). `result`: a tree to return instead of `function.results`;
-    `root`: it is the program itself."""
+    """Return (statements of the body, names of the arguments). `result`: a tree to return instead of
+    `function.results`; `root`: it is the program itself."""
     kept: set[Var] = set()
     held: set[Var] = set()
     while True:
@@ -248,7 +248,7 @@ class FunctionWriter:
         return fill("shape[i]", shape=fill(self.target.shape, x=ast.Name(at)), i=literal(axis))
 
     def prelude(self) -> list[Statement]:
-        """`batch, length, _ = x.shape`."""
+        """Write the assignments of sizes, such as `batch, length, _ = x.shape`."""
         by_array: dict[Var, dict[int, str]] = {}
         for label, (v, i) in self.used_labels.items():
             by_array.setdefault(v, {})[i] = label

@@ -54,7 +54,7 @@ def call_of(leaves: Sequence[Any]) -> Call:
 
 
 def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> Callable[[Any, Any], Flattened]:
-    """`flatten` of the arguments of a call, most of which have no containers, but `atoms` alone."""
+    """Return a function that flattens the arguments of a call, fast if all are of the types `atoms` (no containers)."""
 
     def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flattened:
         if not kwargs:

@@ -230,8 +230,8 @@ def short_name(node: Any) -> str:
 
 
 def _condition(node: Any, called: bool) -> tuple[Any, Any]:
-    """(what decides, its condition) of the expression whose truth is asked for, by a function where one is `called`:
-    Python's own `bool`, `all`, `any`."""
+    """Return (what decides, its condition) of the expression whose truth is asked for, by a function where one is
+    `called`: Python's own `bool`, `all`, `any`."""
     if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
         return None, None
     if isinstance(node, _DECIDING):

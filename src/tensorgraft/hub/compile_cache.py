@@ -98,7 +98,7 @@ def processor() -> str:
 
 
 def contents(base: Path) -> tuple[int, int]:
-    """(files, bytes)"""
+    """Return (files, bytes)"""
     sizes = [stat.st_size for _, stat in _files(base)]
     return len(sizes), sum(sizes)
 

@@ -31,7 +31,8 @@ class TracedProgram(Protocol):
         """Return the files and lines, innermost first, that a line of the listing comes from, where they are known."""
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
-        """(the captured arrays, in order, or others of their shapes and dtypes) -> the results.
+        """Return a compiled function from the captured arrays (in order, or others of their shapes and dtypes) to the
+        results.
 
         `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
         has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
@@ -52,8 +53,8 @@ class Compiler:
 
     @primitive
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
-        """`fn` (arrays and Python scalars in flat positional arguments -> a flat tuple of arrays), compiled once per
-        shapes and dtypes. `donate`: positions whose memory may be reused. The identity where nothing compiles."""
+        """Compile `fn` (arrays and Python scalars in flat positional arguments -> a flat tuple of arrays) once per
+        shapes and dtypes. `donate`: positions whose memory may be reused. Returns `fn` itself if nothing compiles."""
         raise NotImplementedError
 
     def is_tracing(self) -> bool:

@@ -52,7 +52,7 @@ def is_bool(dtype: np.dtype) -> bool:
 
 
 def finfo(dtype: np.dtype) -> Any:
-    """`numpy.finfo`, also of `ml_dtypes` and, for complex dtypes, of their parts."""
+    """Return `numpy.finfo`, also of `ml_dtypes` and, for complex dtypes, of their parts."""
     return ml_dtypes.finfo(real_dtype(dtype))
 
 

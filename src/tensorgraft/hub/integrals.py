@@ -73,7 +73,7 @@ def dawson(xp: Any, x: Array) -> Array:
 
 
 def fresnel(xp: Any, x: Array) -> tuple[Array, Array]:
-    """(sine, cosine) integrals."""
+    """Return (sine, cosine) integrals."""
     size = xp.abs(x)
     small = held(xp, size, xp.less(size, 1.5), 0.0)
     t = xp.multiply(xp.square(small), math.pi / 2)

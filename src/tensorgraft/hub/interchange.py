@@ -107,7 +107,7 @@ class Interchange:
         return dtype
 
     def seed_words(self, key: Any, /) -> Array:
-        """uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
+        """Return uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
         if isinstance(key, int | np.integer):
             return self.asarray(np.array([int(key) >> 32 & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], np.uint32))
         words = self.asarray(np.array(key)) if isinstance(key, list | tuple) else self.operand(key)
@@ -126,7 +126,8 @@ class Interchange:
         return self.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
 
     def native_scope(self) -> contextlib.AbstractContextManager[None]:
-        """`scope` for functions that the framework's users call: what follows their operations follows these, too."""
+        """Return `scope` for functions that the framework's users call, so that their tracers and modes see the
+        operations inside."""
         return self.scope()
 
     def native_function(
@@ -186,7 +187,7 @@ class Interchange:
         return HoldingProgram(call, {**parameters, **constants}, stateful)
 
     def detached(self, x: Array, /) -> Array:
-        """`x` without the history by which its framework would differentiate it."""
+        """Return `x` without the history by which its framework would differentiate it."""
         return x
 
     def operand(self, x: Any, /) -> Array | None:

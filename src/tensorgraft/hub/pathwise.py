@@ -101,7 +101,8 @@ def dirichlet(xp: Any, x: Array, alpha: Array, total: Array) -> Array:
     odds = xp.divide(x, rest)
 
     def drift(log_ratio: Array, odds: Array) -> Array:
-        """log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the interval."""
+        """Compute log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the
+        interval."""
         return xp.log1p(xp.negative(xp.multiply(odds, xp.expm1(log_ratio))))
 
     low = _towards_zero(

@@ -52,7 +52,7 @@ def _far(xp: Any, x: Array, table: dict[str, Any], phase: float, second: bool, m
 
 
 def held(xp: Any, x: Array, inside: Array, harmless: float) -> Array:
-    """`x` where a formula is used, else a number that does it no harm."""
+    """Return `x` where a formula is used, elsewhere a harmless number."""
     return xp.where(inside, x, xp.full_like(x, harmless))
 
 
@@ -195,7 +195,7 @@ def ndtri(xp: Any, y: Array) -> Array:
 
 
 def erfcx(xp: Any, x: Array) -> Array:
-    """exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
+    """Compute exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
     low = xp.less(x, 2)
     small, large = held(xp, x, low, 0.0), held(xp, x, xp.logical_not(low), 3.0)
     near = xp.multiply(xp.exp(xp.multiply(small, small)), xp.erfc(small))

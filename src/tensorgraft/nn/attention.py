@@ -15,8 +15,8 @@ from tensorgraft.transforms.module import Module, field
 
 
 def dot_product_attention(query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
-    """softmax(query key^T / sqrt(size)) value, of (..., q, size), (..., kv, size) and (..., kv, width). `mask`, which
-    broadcasts to (..., q, kv), is true where a query may look (Vaswani et al. 2017, arXiv 1706.03762).
+    """Compute softmax(query key^T / sqrt(size)) value, of (..., q, size), (..., kv, size) and (..., kv, width). `mask`,
+    which broadcasts to (..., q, kv), is true where a query may look (Vaswani et al. 2017, arXiv 1706.03762).
 
     Returns (..., q, width). Raises TypeError for what are no floating-point arrays, ValueError for other shapes.
     """

@@ -51,7 +51,7 @@ class KroneckerLinearOperator(Composed):
         return self.by_factors(v, _applied)
 
     def by_factors(self, x: Array, apply: Apply) -> Array:
-        """`apply` of each factor along its axis of columns (n, k): never the matrix of the product."""
+        """Apply each factor along its axis of columns (n, k), without forming the matrix of the product."""
         k = x.shape[1]
         extents = [p.in_size if apply is _applied else p.out_size for p in self.operators]
         x = xp.reshape(x, (*extents, k))
@@ -120,7 +120,7 @@ class BlockDiagonalLinearOperator(Composed):
         return self.by_blocks(x, _applied)
 
     def by_blocks(self, x: Array, apply: Apply) -> Array:
-        """`apply` of each block to its rows of columns (n, k)."""
+        """Apply each block to its rows of columns (n, k)."""
         pieces, at = [], 0
         for part in self.operators:
             n = part.in_size if apply is _applied else part.out_size

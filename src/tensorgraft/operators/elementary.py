@@ -185,7 +185,7 @@ class TridiagonalLinearOperator(LinearOperator):
 
     @property
     def bands(self) -> tuple[Array, Array, Array]:
-        """(below, on, above) the diagonal."""
+        """Return (below, on, above) the diagonal."""
         return self.lower, self._diagonal, self.upper
 
     def mv(self, x: Any, /) -> Array:

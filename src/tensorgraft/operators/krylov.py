@@ -82,7 +82,7 @@ class Iterative(LinearSolver):
         return 10 * max(operator.shape) if self.max_steps is None else self.max_steps
 
     def _goal(self, b: Array) -> Array:
-        """(k,): the norms that residuals are to reach."""
+        """Return (k,): the norms that residuals are to reach."""
         bound = dense.norms(b) * self.rtol
         return xp.maximum(bound, xp.full_like(bound, self.atol))
 
@@ -216,7 +216,7 @@ class GMRES(Iterative):
         return Solved(s["x"], s["error"] <= goal, s["step"])
 
     def _cycle(self, operator: LinearOperator, r: Array, goal: Array, size: int, left: Array) -> tuple[Array, Array]:
-        """(what is to be preconditioned and added, the steps). Arrays have the column's axis first."""
+        """Return (what is to be preconditioned and added, the steps). Arrays have the column's axis first."""
         n, k = r.shape
         dtype, device = r.dtype, r.device
         places = xp.arange(size + 1, device=device)
@@ -293,12 +293,12 @@ def _square(x: Array) -> Array:
 
 
 def _row(mask: Array, dtype: Any) -> Array:
-    """(1, size, 1) of a mask (size,)."""
+    """Return (1, size, 1) of a mask (size,)."""
     return xp.reshape(xp.astype(mask, dtype), (1, -1, 1))
 
 
 def _at(x: Array) -> Array:
-    """(k, 1, n) of (k, n)."""
+    """Return (k, 1, n) of (k, n)."""
     return xp.expand_dims(x, axis=1)
 
 

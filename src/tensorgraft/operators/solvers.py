@@ -42,7 +42,7 @@ class LinearSolver(ABC):
 
     @abstractmethod
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        """`b` is (m, k), ravelled."""
+        """Solve for a right-hand side `b` (m, k), ravelled."""
 
     def check(self, operator: LinearOperator) -> None:
         """Raises ValueError where the solver is not for such operators."""
@@ -126,7 +126,7 @@ def _sup(x: Array) -> Array:
 
 
 def bands(operator: LinearOperator) -> tuple[Array, Array, Array]:
-    """(below, on, above) the diagonal of a tridiagonal operator, of three products."""
+    """Return (below, on, above) the diagonal of a tridiagonal operator, of three products."""
     known = getattr(operator, "bands", None)
     if known is not None:
         return known

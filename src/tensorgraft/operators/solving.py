@@ -74,7 +74,7 @@ register(Solution, _flatten, _unflatten)
 def linear_solve(
     operator: LinearOperator, b: Any, solver: str | LinearSolver | None = None, *, throw: bool = True, **options: Any
 ) -> Solution:
-    """x with A x = b; the least squares solution of least norm by the solvers that give it.
+    """Solve A x = b; the least squares solution of least norm by the solvers that give it.
 
     The derivative in the arrays of the operator (those that its functions close over, too) and in `b` is that of the
     equation, not of the iterations: one more solution of the transposed system.
@@ -146,7 +146,7 @@ def refuse(solution: Solution, solver: LinearSolver, operator: LinearOperator) -
 
 
 def solve_columns(operator: LinearOperator, b: Array, solver: LinearSolver) -> tuple[Array, Array, Array, Array]:
-    """(x (n, k), norms of b - A x (k,), bool (k,), steps) for columns b (m, k)."""
+    """Return (x (n, k), norms of b - A x (k,), bool (k,), steps) for columns b (m, k)."""
     dtype = promote(operator.dtype, b.dtype)
     b = xp.astype(b, dtype, copy=False)
     cells = custom.cells_of(lambda: operator.mv(operator._in.zeros(operator.device)), (operator, b, solver))

@@ -138,8 +138,8 @@ def fits(name: str, pattern: str) -> bool:
 
 
 def sequence_parallel(module: Any, axis: str = "model", batch: str | None = "data") -> dict[str, Any]:
-    """`tensor_parallel`, and between the layers that it splits, activations in pieces along the sequence (Korthikanti
-    et al., arXiv 2205.05198): what layer normalisation gives, whose tensors are (batch, sequence, features).
+    """Extend `tensor_parallel`: between the layers that it splits, activations are split along the sequence
+    (Korthikanti et al., arXiv 2205.05198), that is, the results of layer normalisation, (batch, sequence, features).
 
     Arguments:
         axis: of the mesh, along which layers and sequences are split.

@@ -45,7 +45,7 @@ class Stage(Protocol):
         """The model with these in the places of weights, by their names, and the others as they were."""
 
     def running(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, the model runs as it does when it is used, and not when it is trained; afterwards, it has run."""
+        """Context in which the model runs as for inference, not for training; its mode is restored afterwards."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def _check_finite(xp: Backend, holds: Array, what: str, problem: str) -> None:
 
 
 def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
-    """`x`, of the base's shape, quantised by the scheme of `like`."""
+    """Return `x`, of the shape of the base, quantised by the scheme of `like`."""
     dtype = like.dtype
     values = x if xp.dtype_of(x) == dtype else xp.astype(x, dtype)
     scheme = like.scheme

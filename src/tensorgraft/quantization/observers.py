@@ -35,8 +35,8 @@ def percentile_of(observer: str, argument: str = "observer") -> float | None:
 def observed(
     xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...], observer: str
 ) -> tuple[Array, Array | None]:
-    """float32 (scales, zero points or None) of every block: "minmax" covers all its numbers, "percentile" all but the
-    outermost, "mse" those with which the mean square error is least."""
+    """Return float32 (scales, zero points or None) of every block: "minmax" covers all its numbers, "percentile" all
+    but the outermost, "mse" those with which the mean square error is least."""
     percent = percentile_of(observer)
     if observer == "minmax" or 0 in xp.shape(x):
         return ranges(xp, x, scheme, block)

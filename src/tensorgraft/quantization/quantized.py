@@ -144,8 +144,8 @@ class Axis(NamedTuple):
 
 
 def axes_of(q: Quantized) -> tuple[list[Axis], list[int]] | None:
-    """(each axis of the view as a slice of one axis of the base, the index on each axis of the base that no axis of the
-    view moves along); None where some axis moves along several."""
+    """Return (each axis of the view as a slice of one axis of the base, the index on each axis of the base that no axis
+    of the view moves along); None where some axis moves along several."""
     g, strides = q.geometry, contiguous_strides(q.base)
     if 0 in g.shape or 0 in q.base:
         return None

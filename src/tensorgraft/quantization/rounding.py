@@ -76,7 +76,7 @@ def _rounded(
     damping: float,
     observer: str,
 ) -> tuple[Any, Any, Any]:
-    """(codes (N, K), scales and zero points of every block)."""
+    """Return (codes (N, K), scales and zero points of every block)."""
     (n, k), codes = w.shape, scheme.codes
     rows, columns = block
     left = w.astype(np.float64)

@@ -8,8 +8,7 @@ from typing import Any
 
 
 def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
-    """`fn`, which is differentiated by a rule, not by what it computes: loops, branches and searches in it need no
-    derivative.
+    """Return `fn` with a derivative given by a rule, so that loops, branches and searches in it need none.
 
     ```python
     def root(a):  # by Newton's method

@@ -13,7 +13,7 @@ from tensorgraft.errors import CheckError
 
 
 def error_if(x: Any, pred: Any, message: str) -> Any:
-    """`x`, or an error where `pred` holds: `message`, and the line that asked.
+    """Return `x`, or raise an error where `pred` holds, with `message` and the line of the call.
 
     Eagerly it is raised at once. In a function compiled by `tg.jit`, the condition is one more result of the program:
     it is looked at when the program has run, before anything that the program writes is written, and the error is

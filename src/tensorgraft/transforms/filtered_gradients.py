@@ -36,7 +36,8 @@ class _Grad(WrappedFunction):
 
 
 def filter_value_and_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """(the result of `fn`, its gradient) with respect to the arrays of floating-point numbers in the first argument.
+    """Return (the result of `fn`, its gradient) with respect to the arrays of floating-point numbers in the first
+    argument.
 
     The gradient is a pytree like that argument, with None in the places of all other leaves. `fn` returns a real
     floating-point array of no dimension, with `has_aux` a pair of one and anything. Raises TypeError for another
@@ -56,7 +57,7 @@ def filter_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) 
 
 
 def filter_vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """(the result of `fn(*primals)`, pullback), with `has_aux` (result, pullback, anything).
+    """Return (the result of `fn(*primals)`, pullback), with `has_aux` (result, pullback, anything).
 
     The pullback takes cotangents like the result, None where they are zero or the leaf has no derivative, and gives a
     tuple of cotangents like the primals, None for leaves without. Raises ValueError for others.
@@ -83,8 +84,9 @@ def filter_vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 
 def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """(the result of `fn(*primals)`, its tangent), for tangents like the primals: None where they are zero, or the leaf
-    has no derivative. So are the tangents that are returned. Raises ValueError for tangents of another structure."""
+    """Return (the result of `fn(*primals)`, its tangent), for tangents like the primals: None where they are zero, or
+    the leaf has no derivative. So are the tangents that are returned. Raises ValueError for tangents of another
+    structure."""
     primals, tangents, kwargs = adopted((tuple(primals), tuple(tangents), kwargs))
     leaves, structure = optree.tree_flatten(primals)
     seeds = _like(leaves, structure, tangents, "filter_jvp: the tangents", "primals")

@@ -113,7 +113,7 @@ def filter_vmap(
     out_axes: Any = if_array(0),  # noqa: B008
     axis_size: int | None = None,
 ) -> Any:
-    """`fn` of every slice of its arguments; results stacked.
+    """Apply `fn` to every slice of its arguments, and stack the results.
 
         ensemble = filter_vmap(lambda key: nn.MLP(2, 1, 8, 2, key=key))(tg.random.split(key, 10))
         filter_vmap(lambda model, x: model(x), in_axes=(if_array(0), None))(ensemble, x)

@@ -30,8 +30,8 @@ def filter(tree: Any, filter_spec: Any, inverse: bool = False, replace: Any = No
 
 
 def partition(tree: Any, filter_spec: Any, replace: Any = None, is_leaf: IsLeaf = None) -> tuple[Any, Any]:
-    """(the tree with the leaves that pass, the tree with the others), `replace` in the places of those that are not
-    there. `combine` puts them together. Arguments and exceptions are those of `filter`. Raises ValueError.
+    """Return (the tree with the leaves that pass, the tree with the others), `replace` in the places of those that are
+    not there. `combine` puts them together. Arguments and exceptions are those of `filter`. Raises ValueError.
 
     >>> import tensorgraft as tg
     >>> tg.transforms.partition({"rate": 0.5, "name": "a"}, lambda x: isinstance(x, float))

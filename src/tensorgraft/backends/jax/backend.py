@@ -209,7 +209,7 @@ class JaxBackend(
     def compile(
         self, fn: Callable[..., Any], /, donate: Sequence[int] = (), options: dict[str, Any] | None = None
     ) -> Callable[..., Any]:
-        """`options` are XLA's."""
+        """See `Compiler.compile`. `options` are those of XLA."""
 
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))

@@ -94,8 +94,8 @@ class JaxControlFlow:
 
 @jax.custom_jvp
 def _after(x: Array, after: Array) -> Array:
-    """`x`, not before `after`. Its tangents wait for nothing: JAX 0.12 cannot transpose a barrier of what is linear and
-    what is not."""
+    """Return `x` as a value that is not computed before `after`. Tangents have no such order: JAX 0.12 cannot transpose
+    a barrier with operands of which some are linear."""
     return lax.optimization_barrier((x, after))[0]
 
 

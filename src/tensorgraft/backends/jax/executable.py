@@ -40,7 +40,8 @@ def ordinary(x: Array) -> Array:
 
 
 def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
-    """`run`, a function on the CPU that calls `kept` in `scope`, for many calls with arrays that look the same."""
+    """Return `run`, a CPU function that calls `kept` in `scope`, specialised for many calls with arrays of the same
+    kind."""
     calls = 0
     avals: list[Any] | None = None
     precision: Any = None  # of products, which was compiled in

@@ -53,7 +53,8 @@ def _binary(name: str) -> Fn:
 
 
 def _by_kind(fn: Fn, **others: Fn) -> Fn:
-    """`fn`, or another one of dtypes of a kind: b(ool), u(nsigned), i(nteger, of either sign), c(omplex)."""
+    """Choose among functions by the kind of the dtype: b(ool), u(nsigned), i(nteger, of either sign), c(omplex); `fn`
+    for the rest."""
 
     others = {"u": others["i"], **others} if "i" in others else others
     table = {dtype: others.get(dtype.kind, fn) for dtype in TF}
@@ -130,8 +131,8 @@ _BRANCHED = {
 
 
 def _safe_divisor(x: Array, y: Array) -> Array:
-    """`y`, but 1 where the CPU would trap or TensorFlow raise: 0, and -1, which the least number cannot be divided
-    by."""
+    """Return `y`, with 1 in place of 0, and of -1, by which the least integer cannot be divided: the CPU would trap or
+    TensorFlow raise."""
     unsafe = raw.Equal(x=y, y=_like(y, 0))
     if dtype_of(y).kind == "i":
         unsafe = raw.LogicalOr(x=unsafe, y=raw.Equal(x=y, y=_like(y, -1)))

@@ -63,7 +63,7 @@ def gather(x: Array, indices: Sequence[Array]) -> Array:
 
 
 def _accumulated(x: Array, rows: Array, updates: Array, mode: str) -> Array:
-    """`x` (n, width), into whose `rows` (k,) the `updates` (k, width) are put."""
+    """Return `x` (n, width) with `updates` (k, width) combined into its `rows` (k,)."""
     if mode == "multiply":
         factors = raw.UnsortedSegmentProd(
             data=updates, segment_ids=rows, num_segments=constant(shape_of(x)[0], dtypes.int32)

@@ -80,7 +80,7 @@ def cast(x: Array, dtype: np.dtype) -> Array:
 
 
 def in_float32(fn: Fn) -> Fn:
-    """`fn` of arrays of one dtype, of which floats narrower than float32 are computed in float32."""
+    """Wrap a function of arrays of one dtype so that floats narrower than float32 are computed in float32."""
 
     @functools.wraps(fn)
     def wide(*xs: Array) -> Array:
@@ -93,8 +93,8 @@ def in_float32(fn: Fn) -> Fn:
 
 
 def through(carriers: dict[np.dtype, np.dtype], fn: Fn) -> Fn:
-    """`fn`, of dtypes for which TensorFlow has no kernel computed in others that hold all their values; what comes
-    out has the dtype that went in, and integers wrap."""
+    """Wrap `fn` so that dtypes for which TensorFlow has no kernel are computed in wider ones that hold all their
+    values. The result has the dtype of the operands, and integers wrap."""
 
     @functools.wraps(fn)
     def carried(x: Array, *rest: Any) -> Array:
@@ -206,8 +206,8 @@ def broadcastable(*arrays: Array) -> Sequence[Array]:
 
 
 def along_axes(fn: Callable[[Array, int], Array], x: Array, axes: Sequence[int]) -> Array:
-    """`fn(y, axis)` one axis after the other, of `y` (before, axis, behind), whose middle axis is 1: for operations
-    on more axes than TensorFlow's kernels take. `fn` may change the extent of that axis."""
+    """Apply `fn(y, axis)` along one axis after the other, with `y` reshaped to (before, axis, after): for operations on
+    more axes than TensorFlow's kernels take. `fn` may change the extent of the axis."""
     shape = list(shape_of(x))
     for axis in axes:
         folded = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))

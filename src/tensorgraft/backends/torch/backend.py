@@ -156,7 +156,8 @@ class TorchBackend(
 
     @contextlib.contextmanager
     def pure(self) -> Iterator[None]:
-        """Inside, as a program is recorded, arrays are not written: updates make new ones, which the record shows."""
+        """Context in which arrays are not written while a program is recorded: updates make new arrays, so that the
+        record shows them."""
         before = self.mutable
         self.mutable = False
         try:

@@ -32,7 +32,7 @@ def scope() -> contextlib.AbstractContextManager[None]:
 
 
 def native_scope() -> contextlib.AbstractContextManager[None]:
-    """`scope`, in which tracers and other modes that see operators go on seeing them."""
+    """Return `scope`, inside of which tracers and other modes still see operators."""
     if _compiling():
         return torch._C._ExcludeDispatchKeyGuard(_KEYS) if _autocast() else PLAIN
     return _apart(modes=False) if _inference() or _function_modes() or _autocast() else PLAIN

@@ -57,7 +57,7 @@ def usual(value: Any, default: Any) -> bool:
 
 
 def short(values: Any, default: Any) -> Any:
-    """(2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
+    """Return (2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
     each = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
     if all(not isinstance(v, tuple) and rules.same(v, default) for v in each):
         return None
@@ -100,7 +100,7 @@ def resize(w: Writing, x: Any, size: Any, method: str = "nearest", corners: bool
 
 
 def arange(name: str) -> Callable[..., ast.expr]:
-    """`name(stop)`, `name(start, stop)`, `name(start, stop, step)`; int64 is what they make of ints."""
+    """Write `name(stop)`, `name(start, stop)` or `name(start, stop, step)`; of ints these make int64."""
 
     def rule(w: Writing, start: Any, stop: Any, step: Any, dtype: Any) -> ast.expr:
         numbers = [stop] if rules.same(step, 1) and rules.same(start, 0) else [start, stop]

@@ -86,7 +86,7 @@ class JaxCall:
         return next((x for x in static if getattr(type(x), "__hash__", None) is None), None)
 
     def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], ObjectsAfter] | None]:
-        """(positional, by name, what tells what became of objects) with other values in the slots."""
+        """Return (positional, by name, what tells what became of objects) with other values in the slots."""
         nodes: list[Any] = []
         outcome = None
         if self.objects is not None:
@@ -190,8 +190,8 @@ class JaxTrace:
     def finish(
         self, call: JaxCall, arrays: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
     ) -> tuple[Any, dict[int, Array]]:
-        """(the results, what has become of those values of held objects that were written) of a call, whose other
-        objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
+        """Return (the results, what has become of those values of held objects that were written) of a call, whose
+        other objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
         arrays of JAX (and is told the dtype)."""
         objects: list[Any] = []
         written: dict[int, Array] = {}

@@ -21,7 +21,7 @@ _now: contextvars.ContextVar[Extents] = contextvars.ContextVar("extents")
 
 @contextlib.contextmanager
 def known(extents: Extents) -> Iterator[None]:
-    """Inside, symbols stand for these extents."""
+    """Context in which symbols stand for these extents."""
     token = _now.set(extents)
     try:
         yield

@@ -61,7 +61,7 @@ class Grafted:
     def run(
         self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Array]]:
-        """(the results, what has become of those `values` of held objects that were written)."""
+        """Return (the results, what has become of those `values` of held objects that were written)."""
         call = JaxCall(args, kwargs, self.operand, held, values)
         family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
         signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)
@@ -112,7 +112,7 @@ class Grafted:
         return signature
 
     def operand(self, x: Any) -> tuple[Array, tuple[Any, ...]] | None:
-        """(an array of the backend, what a program depends on); None for what is static."""
+        """Return (an array of the backend, what a program depends on); None for what is static."""
         xp = self.xp
         array = xp.operand(x)
         if array is None:

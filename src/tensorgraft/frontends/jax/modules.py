@@ -230,7 +230,7 @@ def _nodes(model: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _variables(model: Any) -> Iterator[tuple[Path, Any, list[tuple[Path, Any]]]]:
-    """(path, variable or array, what it holds by the rest of the path), in the order of `Objects.values`."""
+    """Return (path, variable or array, what it holds by the rest of the path), in the order of `Objects.values`."""
     nnx = sys.modules["flax.nnx"]
     state = nnx.graphlib.flatten(model, graph=True)[1]
     for path, x in zip(state.paths, state.leaves, strict=True):
@@ -243,7 +243,7 @@ def _variables(model: Any) -> Iterator[tuple[Path, Any, list[tuple[Path, Any]]]]
 
 
 def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, str]]:
-    """(class, fields) of everything in a model that has arrays in it, by name."""
+    """Return (class, fields) of everything in a model that has arrays in it, by name."""
     paths = {path[:n]: None for path in arrays for n in range(len(path))}
     described = {}
     for path in paths:
@@ -315,8 +315,7 @@ def _to_file(x: Any) -> Any:
 
 
 def _by_name(x: Any) -> Any:
-    """`jax.nn.relu` and other functions that JAX has wrapped are found under their names; pickle looks there for what
-    they wrap."""
+    """Pickle `jax.nn.relu` and other wrapped functions of JAX by name; pickle would look for the function inside."""
     return _name_in(x) or x.__reduce_ex__(2)
 
 

@@ -57,7 +57,7 @@ jax.tree_util.register_pytree_node(ByRules, lambda f: ((f.fn,), None), lambda _,
 
 
 def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """`fn(*args, **kwargs)` by the rules for quantised arrays."""
+    """Evaluate `fn(*args, **kwargs)` by the rules for quantised arrays."""
     leaves, structure = jax.tree.flatten((fn, tuple(args), kwargs), is_leaf=is_codes)
     if not any(map(is_codes, leaves)):
         return fn(*args, **kwargs)

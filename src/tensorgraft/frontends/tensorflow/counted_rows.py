@@ -48,7 +48,7 @@ def count_of(xp: Backend, x: Any) -> Array:
 
 
 def aligned(xp: Backend, operands: Sequence[Any]) -> tuple[list[Array], Array]:
-    """(arrays of equally many rows, how many count), for operands with rows; one row is every row."""
+    """Return (arrays of equally many rows, how many count), for operands with rows; one row is every row."""
     counts = list({id(c): c for c in (count_of(xp, x) for x in operands)}.values())
     arrays = [x.array if isinstance(x, CountedRows) else x for x in operands]
     most = max(xp.shape(x)[0] for x in arrays)

@@ -61,7 +61,7 @@ class GraftedGraph:
             return signature(arrays)
 
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
-        """(what is known for calls like this one, the arrays among its leaves)."""
+        """Return (what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
         plain = None  # what calls with nothing but arrays look like
         if not kwargs and self._asked is None and all(map(xp.is_array, args)):
@@ -240,7 +240,7 @@ class GraphSignature:
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
-        """(results, what variables have become), for the values of those that the program has, in order."""
+        """Return (results, what variables have become), for the values of those that the program has, in order."""
         arrays = [*values, *[leaves[i] for i in self.order]]
         program, native = self._program(values)
         outputs = native(*arrays) if self.xp.is_watched(arrays) else program.primal(self.xp, arrays)
@@ -276,8 +276,8 @@ class GraphSignature:
 
 
 def as_array(xp: Backend, x: Any) -> Any:
-    """`x`, or, of what follows JAX's protocol (quantised arrays, which then count that they are made dense), the array
-    that it stands for."""
+    """Return `x` as an array. Objects of the `__jax_array__` protocol (quantised arrays) are converted, which counts as
+    a dequantisation."""
     protocol = None if xp.is_array(x) else getattr(type(x), "__jax_array__", None)
     return protocol(x) if callable(protocol) else x
 

@@ -170,7 +170,7 @@ def _no_array(x: Any) -> ShapeError:
 def abstractly(
     xp: Backend, run: Callable[[Backend, list[Any]], list[Any]], operands: Sequence[Any]
 ) -> tuple[Backend, list[Any]]:
-    """(what says shapes and dtypes alone, what a function of operands gives there)."""
+    """Return (what says shapes and dtypes alone, what a function of operands gives there)."""
     return _abstract(), run(_abstract(), [_spec(xp, x, False) for x in operands])
 
 

@@ -47,7 +47,7 @@ class CapturedGraph:
     def run(
         self, xp: Backend, variables: Sequence[str], values: Sequence[Array], arguments: Sequence[Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """(results, what all variables hold then)."""
+        """Return (results, what all variables hold then)."""
         cells = {name: VariableCell(x, name) for name, x in zip(variables, values, strict=True)}
         captured = [cells[c] if isinstance(c, str) else c for c in self.captures]
         results = plan(self.graph)(xp, *arguments, *captured)

@@ -249,7 +249,7 @@ def _opened(path: str) -> Any:
 
 
 def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """(names of tensors that are fed, of those fetched), by what users call them."""
+    """Return (names of tensors that are fed, of those fetched), by what users call them."""
     parts = []
     for tensors in (signature.inputs, signature.outputs):
         odd = [k for k, t in tensors.items() if t.WhichOneof("encoding") != "name"]

@@ -101,8 +101,8 @@ _HEADER = re.compile(
 
 @contextmanager
 def broken(file: Path) -> Iterator[None]:
-    """Inside, whatever is wrong with a file is raised as a ValueError that names it; but that it is missing or
-    forbidden."""
+    """Context that raises whatever is wrong with a file as a ValueError with its name, except that it is missing or may
+    not be read."""
     try:
         yield
     except (FileNotFoundError, PermissionError):

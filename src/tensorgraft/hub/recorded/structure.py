@@ -23,7 +23,8 @@ _STATIC: dict[str, Callable[[str], Any]] = {
 
 
 def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tuple[Template, list[Array]]:
-    """(the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no array.
+    """Return (the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no
+    array.
 
     Raises TypeError for leaves that are neither arrays nor None, numbers or strings, and for keys that are no strings.
     """

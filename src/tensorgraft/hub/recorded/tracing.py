@@ -141,7 +141,7 @@ class ProgramBackend(_Recording):
         return tuple(map(self.variable, flat)), structure
 
     def _body(self, fn: Callable[..., Any], *trees: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
-        """(the block of `fn` of trees that look like these, its result as a tree)."""
+        """Return (the block of `fn` of trees that look like these, its result as a tree)."""
         parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in trees)
         with self.recording() as calls:
             result = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, trees, strict=True)))
@@ -283,7 +283,7 @@ def _specs(flat: Sequence[Var], structure: Any) -> Tree:
 
 
 def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """`fn` of what is in tuples (named ones included), lists and dictionaries."""
+    """Apply `fn` to the leaves of tuples (named ones included), lists and dictionaries."""
     if isinstance(tree, tuple | range):
         return tuple([_mapped(fn, x) for x in tree])
     if type(tree) is list:

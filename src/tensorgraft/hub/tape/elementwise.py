@@ -35,7 +35,7 @@ def _only(xp: Any, holds: Array, g: Array) -> Array:
 
 
 def _nonzero(xp: Any, x: Array) -> Array:
-    """`x` with ones in place of zeros."""
+    """Return `x` with ones in place of zeros."""
     return xp.where(xp.equal(x, xp.full((), 0, xp.dtype_of(x))), xp.full((), 1, xp.dtype_of(x)), x)
 
 

@@ -91,7 +91,7 @@ def _as_diagonal(xp: Any, v: Array, like: Array) -> Array:
 
 
 def _differences(xp: Any, v: Array) -> Array:
-    """v[j] - v[i], ones on the diagonal."""
+    """Compute v[j] - v[i], ones on the diagonal."""
     d = xp.subtract(xp.expand_dims(v, -2), xp.expand_dims(v, -1))
     return xp.where(_eye(xp, d), xp.full((), 1, xp.dtype_of(d)), d)
 

@@ -101,7 +101,7 @@ def is_quantized(x: Any) -> bool:
 
 
 def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ...]:
-    """float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
+    """Return float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
     input_range = range_of(scheme, observer)
     assert input_range is not None
     for x in numbers_of(inputs, "quantize"):

@@ -17,7 +17,7 @@ from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
 def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
-    """`tg.dequantize(tg.quantize(x, scheme))`, with the derivative 1 (straight-through; Bengio et al., arXiv
+    """Compute `tg.dequantize(tg.quantize(x, scheme))`, with the derivative 1 (straight-through; Bengio et al., arXiv
     1308.3432).
 
     Arguments:

@@ -245,7 +245,7 @@ def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
 
 
 def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
-    """(path, array) of what a function has from around it, each array once."""
+    """Return (path, array) of what a function has from around it, each array once."""
     seen: set[int] = set()
     for path, x in _around(fn, depth):
         if isinstance(x, Array) and id(x._cell) not in seen and x._geometry is None:

@@ -306,7 +306,7 @@ class Array(Operators):
         return cell.array if self._geometry is None else read(cell.backend, cell.array, self._geometry)
 
     def _dense(self) -> Any:
-        """`_value`, dequantised where it is to be written into another array."""
+        """Return `_value`, dequantised where it is to be written into another array."""
         return self._value()
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:

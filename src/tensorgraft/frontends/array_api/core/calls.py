@@ -114,7 +114,7 @@ def not_an_array(name: str, x: Any) -> NoReturn:
 
 
 def arrays_of(name: str, *operands: Any, kinds: str = "ifc") -> tuple[Backend, np.dtype]:
-    """(the backend, the common dtype) of operands that are all arrays."""
+    """Return (the backend, the common dtype) of operands that are all arrays."""
     for x in operands:
         if not isinstance(x, Array):
             not_an_array(name, x)
@@ -162,7 +162,7 @@ def converted(xp: Backend, x: Any, dtype: np.dtype) -> Any:
 
 
 def axis_of(name: str, x: Array, axis: Any, ndim: int | None = None) -> int:
-    """`axis`, counted from the start, of `ndim` axes (those of `x` if None). Raises AxisError, TypeError."""
+    """Return `axis`, counted from the start, of `ndim` axes (those of `x` if None). Raises AxisError, TypeError."""
     n = x.ndim if ndim is None else ndim
     try:
         at = operator.index(axis)

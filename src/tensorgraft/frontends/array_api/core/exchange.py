@@ -146,7 +146,8 @@ def _over_the_host(x: Array, target: Backend) -> Array:
 
 
 def imported(x: Any, device: Any, copy: bool | None) -> Array:
-    """`from_dlpack` of an object that is no array of a backend here: onto `device` (a backend or None: the host's)."""
+    """Call `from_dlpack` for an object that is no array of a backend here, onto `device` (a backend, or None for the
+    host's)."""
     kind = int(x.__dlpack_device__()[0])
     target = device if device is not None else named("numpy").backend
     if copy is False and not target.mutable:

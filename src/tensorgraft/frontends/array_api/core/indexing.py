@@ -129,7 +129,7 @@ def value_of(x: Array, value: Any) -> Any:
 
 
 def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
-    """`value` in a shape to which it broadcasts."""
+    """Return `value` in a shape to which it broadcasts."""
     here = xp.shape(value)
     if here == shape:
         return value
@@ -157,7 +157,8 @@ def _apart(a: Array, b: Array) -> bool:
 
 
 def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
-    """(what stands for each axis, ... replaced; whether there are arrays). Raises IndexError for a wrong number."""
+    """Return (what stands for each axis, ... replaced; whether there are arrays). Raises IndexError for a wrong
+    number."""
     keys = key if isinstance(key, tuple) else (key,)
     items: list[Any] = []
     used, dots, advanced = 0, None, False

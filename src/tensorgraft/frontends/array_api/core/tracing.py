@@ -178,7 +178,7 @@ class ArrayCapture:
                 self.origins[cell] = place
 
     def writing(self, cell: Storage, value: Any) -> Any:
-        """`value` as it is to be written into a storage."""
+        """Return `value` as it is to be written into a storage."""
         self.touch(cell)
         xp = cell.backend
         return value if xp.is_array(value) else xp.lifted(value)

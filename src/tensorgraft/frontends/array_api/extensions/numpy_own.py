@@ -176,7 +176,7 @@ def median(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def _filled(a: Array, value: float) -> tuple[Array, Array]:
-    """(the array with NaN replaced, where it was none)."""
+    """Return (the array with NaN replaced, where it was none)."""
     valid = xp.logical_not(xp.isnan(a))
     return (xp.where(valid, a, value) if kind(a.dtype) in "fc" else a), valid
 

@@ -295,7 +295,7 @@ def _known(v: Any) -> Any:
 def linspace(
     start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
 ) -> Array:
-    """`num` numbers at equal distances, the last of which is `stop` if `endpoint`."""
+    """Return `num` evenly spaced numbers, the last of which is `stop` if `endpoint`."""
     start, stop = of_python(start), of_python(stop)
     for v in (start, stop):
         if not isinstance(v, int | float | complex):

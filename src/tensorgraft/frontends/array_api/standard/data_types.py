@@ -29,8 +29,8 @@ _WITH_NARROW = ("real floating", "numeric")
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
-    """`x` converted: floating to integer truncates, to bool is not equal to zero. A complex array has no conversion
-    to a real dtype (TypeError). `copy=False`: `x` itself where it has the dtype and is on the device."""
+    """Return `x` converted: floating to integer truncates, to bool is not equal to zero. A complex array has no
+    conversion to a real dtype (TypeError). `copy=False`: `x` itself where it has the dtype and is on the device."""
     xp = operand("astype", x)
     dtype = checked(dtype)
     if promotion.kind(x.dtype) == "c" and promotion.kind(dtype) in "if":

@@ -89,7 +89,7 @@ def _operand(name: str, x: Array, other: Any) -> Any:
 
 
 def _to_a_power(power: Callable[[Array, Any], Any]) -> Callable[..., Any]:
-    """`pow(x, y, modulus)` is of Python's ints alone, as for NumPy and PyTorch."""
+    """Refuse `pow(x, y, modulus)`, which is for Python's ints only, as in NumPy and PyTorch."""
 
     def method(self: Array, other: Any, modulus: Any = None, /) -> Any:
         return power(self, other) if modulus is None else NotImplemented

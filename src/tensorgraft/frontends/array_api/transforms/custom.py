@@ -232,7 +232,8 @@ def custom_vjp(
     forward: Forward | None = None,
     cells: Sequence[Storage] = (),
 ) -> Any:
-    """`fn(*args)`, differentiated by rules. Arguments are pytrees; the rules get them on the level at which they count.
+    """Call `fn(*args)`, differentiated by rules. Arguments are pytrees; the rules get them on the level at which they
+    are differentiated.
 
     Arguments:
         cells: storages from outside that `fn` reads, in which the rules have derivatives, too.

@@ -163,7 +163,7 @@ class Jitted(TracedFunction):
     def _trace(
         self, xp: Backend, leaves: list[Any], structure: Any, objects: list[Any], uses: dict[int, Use] | None
     ) -> ArrayTrace:
-        """`uses` is filled with what was done with each number; None: all of them are constants."""
+        """Trace a call. `uses` is filled with what was done with each number; with None, all of them are constants."""
         argument = {id(x._cell): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
         identical = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
         seen: dict[str, Any] = {}

@@ -205,7 +205,7 @@ def _is_inexact(x: Any) -> bool:
 
 
 def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-    """(arrays that a function has from around it, by path, the named pytrees that they are in)."""
+    """Return (arrays that a function has from around it, by path, the named pytrees that they are in)."""
     named = list(_held_around(fn))
     single = len({name for name, _ in named}) == 1
     found: dict[str, Any] = {}
@@ -356,7 +356,7 @@ class TakenApart:
         return [*flat, *(self.after[n] for n in self.written)] if self.written else flat
 
     def results(self, values: list[Var]) -> tuple[Tree, dict[str, Var]]:
-        """(the result as the program returns it, what arrays of its model have become)."""
+        """Return (the result as the program returns it, what arrays of its model have become)."""
         remaining = iter(range(len(values)))
         slots = [_Slot(next(remaining)) if x is None else x for x in self.leaves]
         tree = _filled(_said(jax.tree.unflatten(self.structure, slots)), values)
@@ -409,7 +409,7 @@ def _holds_parameters(name: str, value: Any, asked: Any) -> bool:
 
 
 def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """(name, pytree with arrays) of what a function has from around it."""
+    """Return (name, pytree with arrays) of what a function has from around it."""
     if isinstance(fn, functools.partial):
         yield from _held_around(fn.func, depth)
         for i, x in enumerate((*fn.args, *fn.keywords.values())):

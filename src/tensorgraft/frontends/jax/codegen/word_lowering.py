@@ -82,7 +82,7 @@ def convert(xp: Any, equation: Any, x: Any) -> Any:
 
 @primitive("gather")
 def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
-    """`jnp.take` and `x[indices]`: whole rows of one axis. Indices are taken to be in range."""
+    """Lower `jnp.take` and `x[indices]` of whole rows of one axis. Indices are assumed to be in range."""
     numbers = equation.params["dimension_numbers"]
     if isinstance(x, Keys) or numbers.operand_batching_dims:
         return None

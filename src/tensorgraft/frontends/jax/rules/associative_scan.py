@@ -18,7 +18,7 @@ Combine = Callable[[Backend, Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 
 def greater(xp: Backend, a: Array, b: Array) -> Array:
-    """bool: `a` is greater in the lexicographic order of complex numbers, which is JAX's."""
+    """Return where `a` is greater in the lexicographic order of complex numbers, which is that of JAX."""
     a_real, b_real = xp.real(a), xp.real(b)
     same = xp.logical_and(xp.equal(a_real, b_real), xp.greater(xp.imag(a), xp.imag(b)))
     return xp.logical_or(xp.greater(a_real, b_real), same)

@@ -67,7 +67,7 @@ def _is_integer(xp: Backend, x: Array) -> bool:
 
 
 def _safe_divisor(xp: Backend, x: Array, y: Array) -> tuple[Array, Array, Array | None]:
-    """(1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
+    """Return (1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
     zero, overflow, dtype = xp.equal(y, 0), None, xp.dtype_of(x)
     odd = zero
     if dtype.kind == "i":

@@ -62,7 +62,7 @@ def zeta(xp: Backend, s: Array, q: Array, **_: Any) -> Array:
 
 @rule("polygamma")
 def polygamma(xp: Backend, n: Array, x: Array, **_: Any) -> Array:
-    """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
+    """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = xp.dtype_of(x)
     factorial = xp.astype(xp.exp(xp.lgamma(xp.add(xp.astype(n, dtypes.float64), 1.0))), dtype)
     size = xp.multiply(factorial, zeta(xp, xp.add(n, 1.0), x))

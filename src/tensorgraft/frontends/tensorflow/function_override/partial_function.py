@@ -223,7 +223,7 @@ class BackendStage:
     def _computed(
         self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], tuple[int, ...]]:
-        """(results and what is written, which variables those are)."""
+        """Return (results and what is written, which variables those are)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
         known = self._known(operands) if self._asks else {}

@@ -69,7 +69,7 @@ class SessionGraph:
         return tf.TensorSpec(x.shape, x.dtype.base_dtype)
 
     def ends(self) -> tuple[Names, Names]:
-        """(the placeholders, what no other node takes), by name."""
+        """Return (the placeholders, what no other node takes), by name."""
         nodes = self._operations.nodes.values()
         taken = {i.partition(":")[0].lstrip("^") for node in nodes for i in node.input}
         feeds = {n.name: f"{n.name}:0" for n in nodes if n.op in ("Placeholder", "PlaceholderWithDefault")}

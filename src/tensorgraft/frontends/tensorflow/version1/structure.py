@@ -182,7 +182,7 @@ class FrameStructure:
         return self._states[name]
 
     def before(self, name: str) -> tuple[list[Tensor], list[str]]:
-        """(values, nodes) that a node waits for: those that go into a loop, for all that is in it."""
+        """Return (values, nodes) that a node waits for: those that go into a loop, for all that is in it."""
         loop = self._loop_of.get(name)
         names = [name] if loop is None else loop.enters
         values = [t for n in names for t in self.inputs[n]]
@@ -202,8 +202,8 @@ class FrameStructure:
         return around
 
     def merged_by(self, merge: str) -> tuple[Tensor, list[int]]:
-        """(the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and true).
-        Raises UnsupportedOperationError where there is not one."""
+        """Return (the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and
+        true). Raises UnsupportedOperationError where there is not one."""
         sides = [self.branches(t) for t in self.inputs[merge]]
         p = _deciding(sides)
         if p is None:
@@ -260,7 +260,7 @@ class FrameStructure:
         return frozenset(self._merges)
 
     def outside(self, results: Sequence[Tensor], p: Tensor, side: int) -> tuple[list[Tensor], list[str]]:
-        """(values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
+        """Return (values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
         here = (p, side)
         found: tuple[dict[Tensor, None], dict[str, None]] = {}, {}
         seen: set[Tensor] = set()

@@ -180,7 +180,7 @@ class SourceBackend(ProgramBackend):
         return self.stopped(x) if type(x) is Var and x in self.here.halted else x
 
     def stopped(self, x: Var) -> Var:
-        """`x`, which is a constant to derivatives."""
+        """Return `x` with its gradient stopped."""
         recording = self.here
         if x not in recording.smooth and x not in recording.halted:
             return x
@@ -191,7 +191,7 @@ class SourceBackend(ProgramBackend):
         return known
 
     def result(self, x: Var) -> Var:
-        """`x` as a result of a region where gradients are on."""
+        """Return `x` as a result of a region in which gradients are enabled."""
         return self.stopped(x) if x in self.here.halted and torch.is_grad_enabled() else x
 
     def word(self, name: str, /, *args: Any, **kwargs: Any) -> Any:

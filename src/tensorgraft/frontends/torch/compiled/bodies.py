@@ -62,7 +62,7 @@ class Body:
         return [t if isinstance(t, Tensor) else torch.tensor(t, device=slot.device) for t in flat]
 
     def _call(self, arrays: Sequence[Array]) -> tuple[list[Tensor], list[Tensor], int]:
-        """(results, tensors around the arrays, the number of autograd's first node)."""
+        """Return (results, tensors around the arrays, the number of autograd's first node)."""
         capture = state.now.capture
         assert capture is not None
         outside = [(cell, cell.array) for cell in (*capture.survivors(), *(t.cell for t in capture.touched))]

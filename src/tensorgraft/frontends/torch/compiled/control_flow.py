@@ -24,7 +24,7 @@ Array = Any
 
 
 def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-    """`torch.cond`. Raises RuntimeError where the branches differ in structure, shapes or dtypes."""
+    """Implement `torch.cond`. Raises CompilationError if the branches differ in structure, shapes or dtypes."""
     leaves, spec = pytrees.flatten(tuple(operands))
     if not _ours([pred, *leaves]):
         return original(pred, true_fn, false_fn, operands)
@@ -36,7 +36,7 @@ def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, o
 
 
 def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-    """(results, their structure) of one of two branches, by the value of `pred`."""
+    """Return (results, their structure) of one of two branches, by the value of `pred`."""
     xp = cell_of(pred).backend
     predicate = xp.reshape(_read(pred), ())
     try:
@@ -71,7 +71,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
 
 
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
-    """`torch.while_loop`. Inside a compiled function a Python int that is carried comes back as a tensor."""
+    """Implement `torch.while_loop`. Inside a compiled function a carried Python int comes back as a tensor."""
     leaves, spec = pytrees.flatten(tuple(carried_inputs))
     if not _ours(leaves):
         return original(cond_fn, body_fn, carried_inputs)
@@ -100,7 +100,7 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
 def scan(
     original: Callable[..., Any], combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
 ) -> Any:
-    """`torch._higher_order_ops.scan`."""
+    """Implement `torch._higher_order_ops.scan`."""
     x_leaves, x_spec = pytrees.flatten(xs)
     carry, carry_spec = pytrees.flatten(init)
     if not x_leaves or not _ours([*x_leaves, *carry]):
@@ -220,7 +220,7 @@ def associative_scan(
     reverse: bool = False,
     combine_mode: str = "pointwise",
 ) -> Any:
-    """`torch._higher_order_ops.associative_scan`: in about log2(n) steps, each of the operators themselves."""
+    """Implement `torch._higher_order_ops.associative_scan` in about log2(n) steps on whole tensors."""
     ours = _ours(pytrees.leaves_of(xs))
     return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
 

@@ -103,7 +103,7 @@ def _of_the_cpu(fn: Callable[..., Any]) -> TypeError:
 def _unwrapped(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Compiled | None, list[str]]:
-    """(the program's function, what `tg.jit` made of it, what is new in this call)."""
+    """Return (the program's function, what `tg.jit` made of it, what is new in this call)."""
     if isinstance(fn, Compiled):
         return fn.fn, fn, fn.news(args, kwargs)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Compiled):
@@ -192,7 +192,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
 
 
 def _names(objects: list[Named], arguments: set[int]) -> dict[int, tuple[str, str, tuple[int, ...]]]:
-    """(kind, name, shape) of storages, by id."""
+    """Return (kind, name, shape) of storages, by id."""
     names: dict[int, tuple[str, str, tuple[int, ...]]] = {}
     of_tensor: dict[int, str] = {}
 

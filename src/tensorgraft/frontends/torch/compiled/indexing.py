@@ -140,8 +140,8 @@ def _unknown(i: Any) -> bool:
 
 
 def _taken_apart(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[Any]] | None:
-    """(the view of `x` that the rest of an index gives, its indices that are not known, what is left of the index where
-    these are taken), None where PyTorch knows all of it, or what it would say is not ours to say."""
+    """Return (the view of `x` that the rest of an index gives, its indices that are not known, what is left of the
+    index where these are taken), None where PyTorch knows all of it, or what it would say is not ours to say."""
     items = list(index) if isinstance(index, tuple) else [index]
     if not (isinstance(x, Tensor) and _has_storage(x) and x.device.type == TYPE) or not any(map(_unknown, items)):
         return None

@@ -112,8 +112,8 @@ def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:
 
 @contextlib.contextmanager
 def _boundaries(xp: RecordedBackend) -> Iterator[None]:
-    """Inside, run what was recorded at the end of each iteration of a loop of training or inference: when an optimizer
-    has stepped, or the outermost module has been called without gradients."""
+    """Context that runs what was recorded at the end of each training or inference iteration: after a step of an
+    optimizer, or a call of the outermost module without gradients."""
     depth = 0
 
     def enter(module: Any, args: Any) -> None:

@@ -24,9 +24,9 @@ Optimizer = torch.optim.Optimizer
 
 @contextlib.contextmanager
 def imagined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Mesh]:
-    """Inside, tensors of the device `meta` that a call reaches are on the device, where they have been placed; the
-    parameters of a module and of its optimizer stay the objects that they are. Optimizers have the state that their
-    first step makes. Gives the mesh.
+    """Context in which tensors of the device `meta` that a call reaches are treated as tensors on the device, with
+    their placements; parameters of a module and of its optimizer stay the same objects. Optimizers have the state that
+    their first step creates. Yields the mesh.
 
     Raises ValueError where they lie on no mesh or on several, and for a tensor with a history."""
     roots = [*arguments(fn, args, kwargs), ("", fn)]

@@ -511,8 +511,8 @@ def _edge_of(t: Tensor) -> Any:
 def record(
     flat: Sequence[Any], identical: Sequence[int | None], looks: Sequence[Any], first_node: int, capture: Capture
 ) -> tuple[list[int], Tape | None]:
-    """(which of the results can be differentiated, the tape of these). Those that are arguments, and those that `looks`
-    has something for, have their own history.
+    """Return (which of the results can be differentiated, the tape of these). Those that are arguments, and those that
+    `looks` has something for, have their own history.
 
     `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
     graph goes on to nodes from before.

@@ -166,7 +166,7 @@ _watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and t
 
 @contextlib.contextmanager
 def noting(reads: Reads, *owners: Any) -> Iterator[None]:
-    """Inside, this thread's reads of attributes of modules and of `owners` are noted."""
+    """Context that notes this thread's reads of attributes of modules and of `owners`."""
     before, _active.reads = _active.reads, reads
     outer, _active.classes = _active.classes, set()
     watch_class(torch.nn.Module)

@@ -15,7 +15,7 @@ PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_b
 
 
 def overload(name: str) -> Overload | None:
-    """`torch.ops.aten` overload of "add.Tensor" or "relu"; None where this PyTorch has none."""
+    """Return the overload of `torch.ops.aten` for a name like "add.Tensor" or "relu"; None if this PyTorch lacks it."""
     packet, _, which = name.partition(".")
     overloads = getattr(torch.ops.aten, packet, None)
     return None if overloads is None else getattr(overloads, which or "default", None)

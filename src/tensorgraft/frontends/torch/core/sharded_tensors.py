@@ -110,7 +110,7 @@ def hook(parameter: Tensor) -> None:
 
 
 def copying(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`copy.deepcopy` of a parameter, which stays where the parameter does; PyTorch copies no hooks."""
+    """Wrap `copy.deepcopy` of a parameter so that the copy keeps the sharding; PyTorch copies no hooks."""
 
     @functools.wraps(original)
     def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:

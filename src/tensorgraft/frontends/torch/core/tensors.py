@@ -124,7 +124,7 @@ def attach(
 def maker(
     slot: Slot, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], nbytes: int
 ) -> Callable[[Array], torch.Tensor]:
-    """`attach` for many arrays that look the same: the hot path of operators with one result."""
+    """Return a specialised `attach` for many arrays of the same kind: the hot path of operators with one result."""
     backend, like = slot.backend, header(slot.index, dtype, size, stride)
     if like is None or like.nbytes != nbytes:
         return lambda array: attach(Storage(array, backend), slot, dtype, size, stride, nbytes)

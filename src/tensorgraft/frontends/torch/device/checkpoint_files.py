@@ -30,7 +30,7 @@ _OURS = re.compile(r"__\d+_[0-9a-f]{32}_\d+\.distcp")
 
 
 def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`prepare_global_plan`, which says what the files of each process begin with."""
+    """Replace `prepare_global_plan`, which chooses the prefix of file names of each process."""
 
     @functools.wraps(original)
     def prepare_global_plan(self: Any, plans: Any) -> Any:
@@ -46,7 +46,7 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exchange(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`finish`, which writes the metadata beside the files and gives it its name."""
+    """Replace `finish`, which writes the metadata beside the files and renames it."""
     from torch.distributed.checkpoint.filesystem import FileSystem
 
     class Replacing(FileSystem):
@@ -113,7 +113,7 @@ _HARMLESS = {
 
 
 def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`write_data` of the writer of safetensors, which keeps one piece of a tensor a process."""
+    """Replace `write_data` of the safetensors writer, which keeps one piece of a tensor for each process."""
 
     @functools.wraps(original)
     def write_data(self: Any, plan: Any, planner: Any) -> Any:
@@ -143,8 +143,9 @@ def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`async_save`, whose thread talks with those of the other processes while the programs do. Of PyTorch's devices
-    collectives go another way than those of the CPU; here both are gloo's, and would meet in one group."""
+    """Replace `async_save`, whose thread communicates with the other processes while their programs do. On PyTorch's
+    own devices the program's collectives use another process group than those of the CPU; here both are gloo's and
+    would be mixed up in one group."""
 
     @functools.wraps(original)
     def async_save(*args: Any, process_group: Any = None, **kwargs: Any) -> Any:

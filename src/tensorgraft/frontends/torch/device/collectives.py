@@ -144,7 +144,7 @@ class _MapOnHost(TorchDispatchMode):
 
 
 def reducer(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.distributed.Reducer`, that of `DistributedDataParallel`."""
+    """Replace `torch.distributed.Reducer`, that of `DistributedDataParallel`."""
 
     @functools.wraps(original, updated=())
     def Reducer(params: Any, *args: Any, **kwargs: Any) -> Any:
@@ -157,7 +157,7 @@ def reducer(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def static_graph(original: Callable[..., None]) -> Callable[..., None]:
-    """`Reducer._set_static_graph`, which makes such a map."""
+    """Replace `Reducer._set_static_graph`, which makes such a map."""
 
     @functools.wraps(original)
     def _set_static_graph(self: Any) -> None:
@@ -195,7 +195,8 @@ def coalescing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def backend(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`Backend(name)`, through which all names of backends go: none, where the device is the accelerator, means it."""
+    """Replace `Backend(name)`, which resolves all names of backends: without a name it is that of the device, where
+    this is the accelerator."""
 
     @functools.wraps(original)
     def __new__(cls: Any, name: str) -> Any:

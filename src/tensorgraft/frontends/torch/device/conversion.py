@@ -143,7 +143,7 @@ def _flags_of(x: torch.Tensor, y: Any) -> Iterator[None]:
 
 
 def data(inherited: Any) -> property:
-    """`Tensor.data`."""
+    """Implement `Tensor.data`."""
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
         state.looks_changed()

@@ -108,7 +108,7 @@ def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
             original_device("cuda" if on_cuda else None)
 
     def new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """`torch.Tensor(...)` is of the default type."""
+        """Implement `torch.Tensor(...)` for a default type on the device."""
 
         def __new__(cls: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
             if cls is torch.Tensor and on_cuda and not kwargs:

@@ -48,7 +48,7 @@ def _in_front(ours: Callable[..., Any], original: Callable[..., Any]) -> Callabl
 
 
 def create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedStorage:
-    """`UntypedStorage(size)` or `UntypedStorage(sequence of bytes)`."""
+    """Implement `UntypedStorage(size)` and `UntypedStorage(sequence of bytes)`."""
     if allocator is not None:
         raise RuntimeError(
             "UntypedStorage(): only one or neither of 'allocator' or 'device' can be given, but not both"
@@ -64,7 +64,7 @@ def create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedSt
 
 
 def as_bytes(storage: UntypedStorage) -> torch.Tensor:
-    """uint8 (nbytes,): a tensor over all of a storage."""
+    """Return uint8 (nbytes,): a tensor over all of a storage."""
     if storage.device.type != TYPE:
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     slot = slot_at(storage.device.index)
@@ -122,7 +122,7 @@ def new(self: UntypedStorage) -> UntypedStorage:
 
 
 def tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`x.new(...)`, which C++ makes on index 0."""
+    """Implement `x.new(...)`, for which C++ always uses device index 0."""
 
     def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.device.type != TYPE or kwargs.get("device", self.device) != self.device:
@@ -140,7 +140,7 @@ def tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
 
 
 def tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`x.new_tensor(...)`, likewise."""
+    """Implement `x.new_tensor(...)`, for the same reason."""
 
     def new_tensor(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.device.type == TYPE and kwargs.get("device") is None:

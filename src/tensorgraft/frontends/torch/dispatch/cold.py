@@ -57,7 +57,7 @@ _operators: list[ColdOperator] = []
 
 
 def tier_counts() -> tuple[Counter[str], Counter[str]]:
-    """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
+    """Return (of each operator, the calls that the cold tier computed; the plans that were made for a backend that
     compiles). Raises nothing.
 
     >>> import tensorgraft as tg
@@ -351,7 +351,7 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
 
 
 def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
-    """`compute`, whose results lie in memory as `meta` says."""
+    """Wrap `compute` so that its results have the memory layout that `meta` says."""
 
     def run(*args: Any) -> Any:
         out, like = compute(*args), meta(*args)

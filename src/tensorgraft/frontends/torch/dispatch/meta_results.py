@@ -27,7 +27,8 @@ Tensor = torch.Tensor
 def abstract_call(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, Callable[..., None] | None]:
-    """(the operator's result on zeros or meta tensors, None where PyTorch cannot tell; what resizes its `out=`)."""
+    """Return (the operator's result on zeros or meta tensors, None if PyTorch cannot tell; the `out=` tensors that it
+    resizes)."""
     try:
         return rehearse(operator, args, kwargs), None
     except Unasked as unasked:

@@ -53,7 +53,7 @@ class PureFunction:
     def call(
         self, params: Arrays, buffers: Arrays, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any
     ) -> tuple[Any, dict[str, Array]]:
-        """(results, the buffers that the module has written)"""
+        """Return (results, the buffers that the module has written)"""
         for passed, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
             if passed.keys() != expected.keys():
                 missing, unknown = sorted(expected.keys() - passed.keys()), sorted(passed.keys() - expected.keys())
@@ -138,7 +138,7 @@ class PureSignature:
         return results, residuals
 
     def _backward(self, residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
-        """`cotangents` are those of the results that are inexact, transposed, where PyTorch's are conjugated."""
+        """Pull back `cotangents` of the inexact results, which are transposed where those of PyTorch are conjugated."""
         run, xp = self.taped, self.owner.xp
         assert run is not None
         pulled: list[Array | None] = [None] * len(run.given_dtypes)

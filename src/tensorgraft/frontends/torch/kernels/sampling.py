@@ -26,7 +26,7 @@ def _child(xp: Any, key: Array, round_: Array, which: int) -> Array:
 def _until_accepted(
     xp: Any, key: Array, like: Array, propose: Callable[[Callable[[int], Array]], tuple[Array, Array]]
 ) -> Array:
-    """`propose(keys) -> (values, accepted)`, repeated until every element has an accepted value."""
+    """Repeat `propose(keys) -> (values, accepted)` until every element has an accepted value."""
 
     def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         n, drawn, done = state

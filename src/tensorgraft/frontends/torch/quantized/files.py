@@ -81,8 +81,8 @@ def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def described(t: torch.Tensor) -> tuple[list[torch.Tensor], tuple[int, ...], tuple[Any, ...], list[str], Any]:
-    """(codes and scales on the CPU, the shape of the codes, the scheme's fields, the logical dtype and the tensor's,
-    its size, strides and offset) of a quantised tensor."""
+    """Return (codes and scales on the CPU, the shape of the codes, the scheme's fields, the logical dtype and the
+    tensor's, its size, strides and offset) of a quantised tensor."""
     cell = cell_of(t)
     q: Quantized = cell.array
     xp: Any = cell.backend

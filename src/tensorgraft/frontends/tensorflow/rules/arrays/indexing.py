@@ -19,7 +19,7 @@ Array = Any
 
 
 def _inside(xp: Backend, indices: Array, n: int) -> tuple[Array, Array]:
-    """(whether each is an index, the indices held to what there is)."""
+    """Return (whether each is an index, the indices held to what there is)."""
     indices = xp.astype(indices, dtypes.int64)
     good = xp.logical_and(xp.greater_equal(indices, 0), xp.less(indices, n))
     return good, xp.where(good, indices, xp.zeros_like(indices))
@@ -80,7 +80,7 @@ def resource_gather(xp: Backend, cell: VariableCell, indices: Array, *, batch_di
 
 
 def _nd(xp: Backend, x: Array, indices: Array) -> tuple[Array, list[Array]]:
-    """(whether each place is one, an index array for each of the first axes)."""
+    """Return (whether each place is one, an index array for each of the first axes)."""
     parts = xp.unstack(indices, -1) if xp.shape(indices)[-1] else []
     good = xp.full(xp.shape(indices)[:-1], True, dtypes.bool_)
     found = []
@@ -109,7 +109,7 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 
 
 def scattered(xp: Backend, x: Array, indices: Array, updates: Array, mode: str) -> Array:
-    """`x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
+    """Return `x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
     good, places = _nd(xp, x, indices)
     rest = xp.shape(x)[len(places) :]
     updates = xp.broadcast_to(updates, (*xp.shape(good), *rest))

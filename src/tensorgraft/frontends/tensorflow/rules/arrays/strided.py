@@ -158,8 +158,8 @@ def _told(xp: Backend, x: Any) -> Any:
 def _cut(
     xp: Backend, masks: SliceMasks, begin: Any, strides: np.ndarray, extents: Ints
 ) -> tuple[list[Array], list[Any], Ints]:
-    """(where the window begins whose positions are traced, the index of what is looked at in it, its extents). Raises
-    ShapeError where the extent of the result is traced."""
+    """Return (where the window begins whose positions are traced, the index of what is looked at in it, its extents).
+    Raises ShapeError where the extent of the result is traced."""
     begin = xp.unstack(xp.astype(lifted(xp, begin), dtypes.int32), 0)
     zeros = np.zeros(strides.size, np.int64)
     index = list(masks.index(zeros, zeros, strides))
@@ -187,7 +187,7 @@ def _cut(
 
 
 def _put(xp: Backend, x: Array, masks: SliceMasks, begin: Any, end: Any, strides: np.ndarray, value: Array) -> Array:
-    """`x` with `value` where the slice looks."""
+    """Return `x` with `value` written to the elements that the slice selects."""
     begin, end, extents = _told(xp, begin), _told(xp, end), xp.shape(x)
     if is_known(begin) and is_known(end):
         return Window.of(masks.index(begin, end, strides), extents).write(xp, x, value)

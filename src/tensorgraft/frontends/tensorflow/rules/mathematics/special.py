@@ -104,7 +104,7 @@ def zeta(xp: Backend, s: Array, q: Array) -> Array:
 
 @rule("Polygamma")
 def polygamma(xp: Backend, n: Array, x: Array) -> Array:
-    """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
+    """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = xp.dtype_of(x)
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
     after, half = xp.add(n, 1), xp.multiply(n, 0.5)

@@ -17,7 +17,7 @@ def lstm_block_cell(
     xp: Backend, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array, b: Array, *,
     forget_bias: float = 1.0, cell_clip: float = 3.0, use_peephole: bool = False,
 ) -> list[Array]:  # fmt: skip
-    """(i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
+    """Return (i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
     gates = xp.add(xp.matmul(xp.concat([x, h], axis=1), w), b)
     i, ci, f, o = xp.split(gates, [xp.shape(c)[1]] * 4, 1)
     f = xp.add(f, forget_bias)
@@ -66,7 +66,7 @@ def lstm_block_cell_grad(
     xp: Backend, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array, b: Array, i: Array,
     new: Array, f: Array, o: Array, ci: Array, co: Array, d_new: Array, d_h: Array, *, use_peephole: bool,
 ) -> list[Array]:  # fmt: skip
-    """(that of the state before, of the four gates before their functions, of the three peepholes)."""
+    """Return (that of the state before, of the four gates before their functions, of the three peepholes)."""
 
     def scaled(*factors: Array) -> Array:
         whole = factors[0]
@@ -137,7 +137,7 @@ def gru_block_cell_grad(
     xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array, r: Array, u: Array, c: Array,
     d: Array,
 ) -> list[Array]:  # fmt: skip
-    """(that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
+    """Return (that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
     n = xp.shape(x)[1]
     dc = xp.multiply(xp.multiply(d, xp.subtract(1, u)), xp.subtract(1, xp.square(c)))
     du = xp.multiply(xp.multiply(d, xp.subtract(h, c)), xp.multiply(u, xp.subtract(1, u)))

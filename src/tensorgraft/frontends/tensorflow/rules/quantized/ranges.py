@@ -59,7 +59,7 @@ def narrowed(xp: Backend, x: Array, dtype: np.dtype) -> Array:
 
 
 def _span(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> tuple[Array, float]:
-    """(the range of one step more than there are, how many these are)."""
+    """Return (the range of one step more than there are, how many these are)."""
     steps = float(2 ** (8 * dtype.itemsize))
     return xp.multiply(double(xp, xp.subtract(high, low)), steps / (steps - 1.0)), steps
 

@@ -25,7 +25,7 @@ Array = Any
 
 
 def _nudged(xp: Backend, low: Array, high: Array, num_bits: int, narrow: bool) -> tuple[Array, Array, Array]:
-    """(low, high, scale) such that 0 is on the grid."""
+    """Return (low, high, scale) such that 0 is on the grid."""
     first, last = float(narrow), float(2**num_bits - 1)
     scale = xp.divide(xp.subtract(high, low), last - first)
     zero = xp.subtract(first, xp.divide(low, scale))
@@ -46,7 +46,7 @@ def _fake(xp: Backend, x: Array, low: Array, high: Array, num_bits: int, narrow:
 def _fake_gradients(
     xp: Backend, d: Array, x: Array, low: Array, high: Array, num_bits: int, narrow: bool
 ) -> tuple[Array, Array, Array]:
-    """(that of x, and what those of both ends sum up)."""
+    """Return (that of x, and what those of both ends sum up)."""
     nothing = xp.logical_and(xp.equal(low, 0), xp.equal(high, 0))
     first, last, _ = _nudged(xp, low, xp.where(nothing, xp.ones_like(high), high), num_bits, narrow)
     below = xp.logical_and(xp.less(x, first), xp.logical_not(nothing))
@@ -234,7 +234,7 @@ def _by_onednn(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype, 
 
 
 def _scaled_range(xp: Backend, low: Array, high: Array, first: float, last: float) -> tuple[Array, Array, Array]:
-    """(low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
+    """Return (low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
     scale = xp.full_like(high, np.finfo(np.float32).max)
     for end, steps in ((low, first), (high, last)):
         same = xp.greater(xp.multiply(end, steps), 0)

@@ -46,7 +46,7 @@ def uniform_dequantize(xp: Backend, x: Array, scale: Array, zero: Array, *, quan
 
 
 def _multiplier(xp: Backend, factor: Array) -> tuple[Array, Array]:
-    """(31 bits of a positive float64, the power of two), read off its bits."""
+    """Return (31 bits of a positive float64, the power of two), read off its bits."""
     shape = xp.shape(factor)
     bits = xp.reshape(xp.bitcast(xp.reshape(factor, (-1,)), dtypes.int64), shape)
     shift = xp.subtract(xp.bitwise_right_shift(bits, xp.full((), 52, dtypes.int64)), 1022)
@@ -150,7 +150,7 @@ def uniform_dot(
 
 
 def _rows_in_codes(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
-    """(int8, scales, zero points) of each element of the first axis, by the range of its numbers and zero."""
+    """Return (int8, scales, zero points) of each element of the first axis, by the range of its numbers and zero."""
     over = tuple(range(1, xp.ndim(x)))
     least, most = map(float, limits(INT8))
     low, high = (double(xp, f(x, axis=over, keepdims=True)) for f in (xp.min, xp.max))

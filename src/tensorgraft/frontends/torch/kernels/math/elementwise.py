@@ -191,7 +191,7 @@ def _check_divisor(x: Any, other: Any, rounding_mode: str | None = "floor", **_:
 
 
 def _division(fn: Callable[[Any, Array, Array], Array]) -> Callable[..., Array]:
-    """`fn`, which raises where integers are divided by an array with a 0 (numbers are looked at before)."""
+    """Wrap `fn` so that dividing integers by an array with a 0 raises (numbers are checked before)."""
 
     def divide(xp: Any, x: Array, y: Array) -> Array:
         if dtypes.is_integer(xp.dtype_of(y)) and xp.shape(y) and 0 not in xp.shape(x):

@@ -40,7 +40,7 @@ _LAYOUT = {dtypes.float32: (dtypes.int32, 23, 8, 32), dtypes.float64: (dtypes.in
 
 @kernel("frexp.Tensor")
 def _frexp(xp: Any, x: Array) -> tuple[Array, Array]:
-    """(mantissa in [0.5, 1), int32 exponent) with x = mantissa * 2 ** exponent."""
+    """Return (mantissa in [0.5, 1), int32 exponent) with x = mantissa * 2 ** exponent."""
     shape, dtype = xp.shape(x), xp.dtype_of(x)
     if not dtypes.is_floating(dtype):
         raise NotImplementedError("frexp of what is no float")

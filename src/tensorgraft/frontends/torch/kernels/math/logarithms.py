@@ -26,7 +26,7 @@ def complex_logaddexp(xp: Any, x: Array, y: Array) -> Array:
 
 
 def _sum_of_infinite(xp: Any, x: Array, y: Array) -> Array:
-    """log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
+    """Compute log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
 
     def long(part: Array) -> Array:
         return xp.where(xp.equal(part, 0), part, xp.multiply(part, np.inf))

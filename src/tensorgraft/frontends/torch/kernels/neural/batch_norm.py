@@ -43,7 +43,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[list[Array | None], list[Array]]:
-    """(the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
+    """Return (the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
     wide, axes = widened(xp, x), axes_but_channel(xp, x)
     running: list[Array | None] = [v for v in (running_mean, running_var) if v is not None]
     if training:

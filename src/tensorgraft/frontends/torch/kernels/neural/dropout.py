@@ -16,7 +16,7 @@ def _inner(xp: Any, x: Array) -> Any:
 
 @kernel("native_dropout", random=True)
 def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tuple[Array, Array]:
-    """(x / (1 - p) where kept, what is kept)."""
+    """Return (x / (1 - p) where kept, what is kept)."""
     if train is False or p == 0:
         return x, xp.ones(xp.shape(x), dtypes.bool_)
     if p == 1:
@@ -34,7 +34,7 @@ def _dropout_backward(xp: Any, grad: Array, mask: Array, scale: Any) -> Array:
 def _rrelu(
     xp: Any, x: Array, noise: Array, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *, key: Array
 ) -> tuple[Array | None, Array]:
-    """(noise: the slope that each element got, the result)."""
+    """Return (noise: the slope that each element got, the result)."""
     if not training:
         return None, xp.where(xp.less_equal(x, 0), xp.multiply(x, (lower + upper) / 2), x)
     u = xp.uniform(key, xp.shape(x), _inner(xp, x))

@@ -35,7 +35,7 @@ def _embedding(
 
 
 def _counts(xp: Any, indices: Array, n: int) -> Array:
-    """int64 (n,): how often each row is looked up."""
+    """Return how often each row is looked up, int64 (n,)."""
     ones = xp.full(xp.shape(indices), 1, dtypes.int64)
     return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), ones, mode="add")
 
@@ -106,7 +106,8 @@ def _bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Array, Array, Array, Array]:
-    """(the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is from)."""
+    """Return (the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is
+    from)."""
     n, (rows, width) = xp.size(indices), xp.shape(weight)
     bags = xp.shape(offsets)[0] - include_last_offset
     dtype = xp.dtype_of(weight)

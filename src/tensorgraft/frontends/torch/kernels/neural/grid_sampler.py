@@ -29,13 +29,13 @@ class Tap(NamedTuple):
 
 
 def _clipped(xp: Any, x: Array, n: int) -> Array:
-    """`x` within the image, with no derivative at its edges."""
+    """Return `x` within the image, with no derivative at its edges."""
     edge = xp.where(xp.greater(x, 0), xp.full_like(x, n - 1), xp.zeros_like(x))
     return xp.where(xp.logical_and(xp.greater(x, 0), xp.less(x, n - 1)), x, edge)
 
 
 def _reflected(xp: Any, x: Array, n: int, align_corners: bool) -> Array:
-    """`x` reflected at the edges until it is inside."""
+    """Return `x` reflected at the edges until it is inside."""
     low, span = (0.0, float(n - 1)) if align_corners else (-0.5, float(n))
     if span <= 0:
         return xp.zeros_like(x)

@@ -30,7 +30,8 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | None) -> tuple[Array, ...]:
-    """(margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each sample)."""
+    """Return (margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each
+    sample)."""
     x = widened(xp, x)
     target = within(xp, target, xp.shape(x)[1], lambda bad: RuntimeError("target out of range"))
     at = xp.expand_dims(target, 1)
@@ -79,7 +80,7 @@ def _multi_margin_backward(
 
 
 def _rows(xp: Any, x: Array) -> Array:
-    """(N, C) of an input that may be one sample (C,)."""
+    """Return (N, C) of an input that may be one sample (C,)."""
     return x if xp.ndim(x) == 2 else xp.reshape(x, (1, xp.size(x)))
 
 
@@ -92,7 +93,7 @@ def _of_rows(xp: Any, slope: Array, grad: Array, reduction: int) -> Array:
 
 
 def _label_sets(xp: Any, target: Array) -> tuple[Array, Array]:
-    """(which entries of (N, C) are labels: those before the first -1; which classes they name)."""
+    """Return (which entries of (N, C) are labels: those before the first -1; which classes they name)."""
     target, classes = xp.astype(target, dtypes.int64), xp.shape(target)[1]
     inside = xp.logical_and(xp.greater_equal(target, -1), xp.less(target, classes))
     require(xp, (inside, "argument #2 'target' is out of range"))
@@ -103,7 +104,7 @@ def _label_sets(xp: Any, target: Array) -> tuple[Array, Array]:
 
 
 def _multilabel_margins(xp: Any, x: Array, target: Array) -> tuple[Array, Array, Array]:
-    """(1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
+    """Return (1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
     valid, named = _label_sets(xp, target)
     safe = xp.where(valid, xp.astype(target, dtypes.int64), xp.zeros(xp.shape(target), dtypes.int64))
     z = xp.add(xp.subtract(xp.expand_dims(x, 1), xp.expand_dims(xp.take_along_axis(x, safe, 1), 2)), 1)

@@ -14,7 +14,7 @@ Array = Any
 
 
 def _wide(xp: Any, x: Array) -> Array:
-    """`x` as it is accumulated, a number as a vector of one."""
+    """Return `x` in the dtype of accumulation, a number as a vector of one."""
     x = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
     return x if xp.ndim(x) else xp.reshape(x, (1,))
 
