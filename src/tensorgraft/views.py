@@ -86,7 +86,7 @@ def shape_with(shape: Sequence[int], size: int) -> Shape:
     """A shape in which one extent may be -1. Raises ValueError where it cannot hold `size` elements."""
     extents = [operator.index(n) for n in shape]
     if extents.count(-1) > 1 or any(n < -1 for n in extents):
-        raise ValueError(f"{tuple(extents)} is no shape: at most one extent is -1")
+        raise ValueError(f"{tuple(extents)} is not a shape: at most one extent may be -1")
     if -1 in extents:
         known = math.prod(n for n in extents if n != -1)
         if not known or size % known:

@@ -60,7 +60,7 @@ def _measured(name: str, shape: tuple[int, ...], backend: str, dtype: str, repea
     registry.lookup(registry.parse(backend)[0])
     fn = getattr(xp, name, None)
     if not inspect.isfunction(fn):
-        raise ValueError(f"the Array API has no function {name!r}")
+        raise ValueError(f"the Array API standard has no function {name!r}")
     rng = np.random.default_rng(0)
 
     def operand(s: tuple[int, ...]) -> Any:

@@ -69,7 +69,7 @@ def compare(
     script = target.endswith(".py")
     try:
         if not script and ":" not in target:
-            raise ValueError(f"{target!r} is neither a script.py nor module:function nor file.py:function")
+            raise ValueError(f"{target!r}: expected script.py, module:function or file.py:function")
         for backend in on:
             if backend not in NATIVE:
                 registry.lookup(registry.parse(backend)[0])

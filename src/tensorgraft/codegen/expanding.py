@@ -79,7 +79,7 @@ class _Expander:
                     out = fn(xp, *args, **kwargs)
             except NotImplementedError:
                 raise CannotBeSaidError(
-                    f"{call.method} has no words in {self.target.name}{f' ({place})' if place else ''}"
+                    f"{call.method} cannot be written in {self.target.name}{f' ({place})' if place else ''}"
                 ) from None
             yield from self.calls(inner, place)
             for old, new in zip(variables(call.outcome), variables(_listed(out)), strict=True):

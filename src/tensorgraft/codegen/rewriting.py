@@ -77,7 +77,7 @@ def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[s
             continue
         value = named.get(p.name, p.default)
         if value is p.empty:
-            raise TypeError(f"{method} needs {p.name}")
+            raise TypeError(f"{method} is missing the argument {p.name}")
         is_default = p.default is not p.empty and value is not None and _same(value, p.default)
         if is_default or (value is None and p.default is None):
             by_name = True

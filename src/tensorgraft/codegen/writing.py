@@ -279,8 +279,8 @@ class FunctionWriter:
             expression = self.sizes().expression(value)
             if expression is None:
                 raise SizeError(
-                    f"{self.where()}: the number {value!r} depends on the sizes of the arguments, and no expression of"
-                    f" {', '.join(map(str, self.function.arguments))} tells it"
+                    f"{self.where()}: the number {value!r} depends on the sizes of the arguments, but not by an"
+                    f" expression of {', '.join(map(str, self.function.arguments))} that was found"
                 )
             return expression
         if isinstance(value, np.dtype):
@@ -513,7 +513,7 @@ class FunctionWriter:
     def operation(self, call: SourceStep) -> ast.expr:
         rule = self.target.words.get(call.method)
         if rule is None:
-            raise CannotBeSaidError(f"{self.where()}: {call.method} has no words in {self.target.name}")
+            raise CannotBeSaidError(f"{self.where()}: {call.method} cannot be written in {self.target.name}")
         arguments = bound(call.method, call.args, call.kwargs)
         if call.method == "reshape":
             arguments["shape"] = self.inferred(arguments["shape"])

@@ -23,14 +23,14 @@ _BOUND = ("bound and mask", "a size n that is always enough, and a mask of what 
 _DECIDING = (ast.If, ast.While, ast.Assert, ast.IfExp)
 _OF_PYTHON = {"max": "maximum", "min": "minimum", "all": "array_api.all", "any": "array_api.any"}
 _OF_NUMBER: Ways = (
-    ("stay an array", "use it itself in the place of its value"),
-    ("look at it later", "return it, and ask for its value outside"),
+    ("stay an array", "use the array itself instead of its value"),
+    ("look at it later", "return it, and read its value outside"),
     ("know it before", "pass it as a Python number: each value is compiled"),
 )
 _NO_VALUE = "an array has no value yet"
 _OF_DERIVATIVE: Ways = (
-    ("look at it later", "return it beside the value (has_aux=True), and ask for its values outside"),
-    ("a derivative of zero", "tg.transforms.custom_vjp(f) with a rule, where f asks for the values"),
+    ("look at it later", "return it beside the value (has_aux=True), and read its values outside"),
+    ("a derivative of zero", "tg.transforms.custom_vjp(f) with a rule, where f needs the values"),
 )
 # functions of PyTorch and of arrays that take extents as ints
 _OF_EXTENTS = {

@@ -72,11 +72,11 @@ class Compiler:
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:
         """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
         """Inside `trace`: the context in which operations on known values are computed at once."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def labelled(self, label: str, /) -> contextlib.AbstractContextManager[None]:
         """Inside `trace`: the context whose operations `TracedProgram.analyse` counts under this label, where it counts
@@ -86,11 +86,11 @@ class Compiler:
     def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
         """An array that has no memory, and lies where the placement says: a trace takes it as it does any other, and
         the program can be analysed, not run."""
-        raise TypeError(f"the backend {self.name} has no arrays without memory")
+        raise TypeError(f"the backend {self.name} has no abstract arrays")
 
     def stand_in(self, x: Array, /) -> Array:
         """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def as_traced(self, x: Array, /) -> Array:
         """Return `x`, in a trace, as what the trace computes: `is_traced`, whatever value a stand-in has when it is
@@ -100,7 +100,7 @@ class Compiler:
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
         """Shapes and dtypes of what `fn`, a `compile`d function, returns for operands given as (shape, dtype) or as
         Python scalars. Raises what `fn` raises while it is traced."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     # ---- backends that record only ---------------------------------------------------------------------------------
 

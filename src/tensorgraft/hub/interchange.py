@@ -112,7 +112,7 @@ class Interchange:
             return self.asarray(np.array([int(key) >> 32 & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], np.uint32))
         words = self.asarray(np.array(key)) if isinstance(key, list | tuple) else self.operand(key)
         if words is None or self.shape(words) != (2,) or not dtypes.is_integer(self.dtype_of(words)):
-            raise TypeError(f"a seed is an int, or an array of two integers, not {key!r}")
+            raise TypeError(f"expected a seed that is an int or an array of two integers, got {key!r}")
         return self.astype(words, dtypes.uint32)
 
     def in_trace(self) -> bool:
@@ -146,7 +146,7 @@ class Interchange:
             backward: residuals, cotangents of the inexact results -> cotangents of the arguments, None for zero;
                 transposed, not conjugated.
         """
-        raise TypeError(f"the backend {self.name} makes no native functions")
+        raise TypeError(f"the backend {self.name} cannot make native functions")
 
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
         """A function of the framework with the derivatives of `function`."""
@@ -168,7 +168,7 @@ class Interchange:
 
     def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
         """A function of the framework that runs a program of StableHLO, with its derivatives."""
-        raise TypeError(f"the backend {self.name} runs no programs of StableHLO")
+        raise TypeError(f"the backend {self.name} cannot run StableHLO programs")
 
     def module(
         self,

@@ -173,7 +173,7 @@ class Runtime:
         a program that is being traced.
 
         Raises RuntimeError where they call different ones."""
-        raise TypeError(f"the backend {self.name} joins no processes")
+        raise TypeError(f"the backend {self.name} does not support several processes")
 
     def place(self, n: int, /) -> Any:
         """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""
@@ -183,7 +183,7 @@ class Runtime:
         """Call `fn` with the numbers of `x`: now, or, where a program is being traced, whenever it has computed them
         (`synchronize` waits for that). Raises TypeError where such a program calls nobody."""
         if self.is_traced(x):
-            raise TypeError(f"a compiled program of {self.name} does not tell what it computes on the way")
+            raise TypeError(f"a compiled program of {self.name} cannot report intermediate values")
         fn(self.to_numpy(x))
 
     # ---- the memory of the host, which a cold tier computes on -----------------------------------------------------
@@ -225,7 +225,7 @@ class Runtime:
     def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
         """Return (a one-dimensional contiguous array over the memory in which `x` lies, strides and offset of `x` in
         it, in elements); None where the memory cannot be written, or has no such strides."""
-        raise TypeError(f"arrays of the backend {self.name} have no memory of their own")
+        raise TypeError(f"arrays of the backend {self.name} do not own their memory")
 
     def ensure_owned(self, x: Array, /) -> Array:
         """Return `x` itself if it is row-major and no other array shares its memory, else a copy."""

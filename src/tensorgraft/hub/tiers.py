@@ -28,7 +28,7 @@ ELEMENTS = 1 << 24
 
 def _checked(mode: str) -> Mode:
     if mode not in get_args(Mode):
-        raise ValueError(f"eager mode is 'tiered' or 'compiled', not {mode!r}")
+        raise ValueError(f"expected the eager mode 'tiered' or 'compiled', got {mode!r}")
     return mode  # type: ignore[return-value]
 
 

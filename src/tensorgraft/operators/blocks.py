@@ -248,7 +248,7 @@ class BlockLinearOperator(LinearOperator):
 
 def _one(name: str, verb: str, structures: Sequence[Structure]) -> None:
     if not structures:
-        raise ValueError(f"{name} has no operator: what it {verb} is not known")
+        raise ValueError(f"{name} has no operator, so that what it {verb} is unknown")
     for s in structures[1:]:
         if not _alike(s, structures[0]):
             raise ValueError(f"{name}: an operator {verb} {structures[0]}, another one {s}")

@@ -133,8 +133,8 @@ def _arrays(name: str, x: Any) -> Structure:
     for v in leaves:
         if not isinstance(v, Array):
             raise TypeError(
-                f"{name}: expected arrays of tensorgraft.array_api, got a {type(v).__module__}.{type(v).__qualname__}:"
-                " asarray makes one of it"
+                f"{name}: expected arrays of tensorgraft.array_api, got a"
+                f" {type(v).__module__}.{type(v).__qualname__}: convert it with asarray"
             )
     places = dict.fromkeys(str(v.device) for v in leaves)
     if len(places) > 1:

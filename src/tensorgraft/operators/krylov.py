@@ -36,12 +36,13 @@ class Iterative(LinearSolver):
     ) -> None:
         for name, value in (("rtol", rtol), ("atol", atol)):
             if not isinstance(value, int | float) or not value >= 0:
-                raise ValueError(f"{type(self).__name__}: {name} is a number of at least 0, got {value!r}")
+                raise ValueError(f"{type(self).__name__}: expected {name} to be a number of at least 0, got {value!r}")
         if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
-            raise ValueError(f"{type(self).__name__}: max_steps is an int of at least 1, got {max_steps!r}")
+            raise ValueError(f"{type(self).__name__}: expected max_steps to be an int of at least 1, got {max_steps!r}")
         if preconditioner is not None and not isinstance(preconditioner, LinearOperator):
             raise TypeError(
-                f"{type(self).__name__}: preconditioner is a LinearOperator, got a {type(preconditioner).__qualname__}"
+                f"{type(self).__name__}: expected preconditioner to be a LinearOperator, got a"
+                f" {type(preconditioner).__qualname__}"
             )
         self.rtol = float(rtol)
         self.atol = float(atol)
@@ -179,7 +180,7 @@ class GMRES(Iterative):
     ) -> None:
         super().__init__(rtol, atol, max_steps, preconditioner)
         if not isinstance(restart, int) or restart < 1:
-            raise ValueError(f"GMRES: restart is an int of at least 1, got {restart!r}")
+            raise ValueError(f"GMRES: expected restart to be an int of at least 1, got {restart!r}")
         self.restart = restart
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:

@@ -48,9 +48,9 @@ class LowRankLinearOperator(LinearOperator):
         shape = u.shape[0], w.shape[0]
         if base is not None:
             if not isinstance(base, LinearOperator):
-                raise TypeError(f"{name}: base is a LinearOperator, got a {type(base).__qualname__}")
+                raise TypeError(f"{name}: expected base to be a LinearOperator, got a {type(base).__qualname__}")
             if base.shape != shape or not base.is_vector_operator:
-                raise ValueError(f"{name}: U diag(s) V^H has shape {shape}, the base is {base}")
+                raise ValueError(f"{name}: U diag(s) V^H has shape {shape}, but the base is {base}")
             dtype = promote(dtype, base.dtype)
         self.u, self.s, self.v, self.base = u, s, v, base
         self._given = tags_.closed(tags, dtype, shape, name)

@@ -99,7 +99,9 @@ def linear_solve(
     leaves = operator._out.checked("linear_solve", b)
     for x in leaves:
         if not dtypes.is_inexact(x.dtype):
-            raise TypeError(f"linear_solve: the right-hand side is of {x.dtype}: astype(b, {operator.dtype})")
+            raise TypeError(
+                f"linear_solve: the right-hand side has dtype {x.dtype}: convert it with astype(b, {operator.dtype})"
+            )
     method = as_solver(solver, operator, options)
     column = xp.expand_dims(operator._out.ravel(leaves), axis=1)
     x, error, converged, steps = solve_columns(operator, column, method)
@@ -116,7 +118,7 @@ def as_solver(solver: Any, operator: LinearOperator, options: dict[str, Any]) ->
             raise ValueError(f"linear_solve: unknown solver {solver!r}: expected one of {', '.join(SOLVERS)}")
         solver = SOLVERS[solver](**options)
     elif options:
-        raise TypeError(f"linear_solve: options ({', '.join(options)}) are for a solver given by its name")
+        raise TypeError(f"linear_solve: options ({', '.join(options)}) require a solver that is given by its name")
     if solver is None:
         solver = chosen(operator)
     if not isinstance(solver, LinearSolver):

@@ -152,7 +152,7 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
     def one(front: ModuleType, a: Any) -> Any:
         at = where or front.mesh_of(a) or last_mesh()
         if at is None:
-            raise ValueError("constrain: mesh is None, and nothing has been placed on one yet: pass mesh=")
+            raise ValueError("constrain: nothing has been placed on a mesh yet: pass mesh=")
         return front.constrain(a, placement_of(spec, at, tuple(a.shape), "constrain"))
 
     return _each("constrain", x, one)

@@ -26,8 +26,8 @@ def percentile_of(observer: str, argument: str = "observer") -> float | None:
         return percent
     if observer not in ("minmax", "mse"):
         raise ValueError(
-            f"{argument} is {observer!r}: it is to be 'minmax', 'mse', 'percentile' (99.9), or, for example,"
-            " 'percentile_99.5', of more than 50 and at most 100"
+            f"expected {argument} to be 'minmax', 'mse', 'percentile' (99.9) or, for example, 'percentile_99.5'"
+            f" (more than 50, at most 100), got {observer!r}"
         )
     return None
 

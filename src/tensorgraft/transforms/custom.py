@@ -53,7 +53,7 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
                     else f"a {type(cotangents).__qualname__}"
                 )
                 raise TypeError(
-                    f"custom_vjp: the rule of {_name(fn)} returns a tuple of cotangents, one for each of the"
+                    f"custom_vjp: the rule of {_name(fn)} must return a tuple of cotangents, one for each of the"
                     f" {len(residuals)} arguments, got {seen}"
                 )
             flat: list[Any] = []
@@ -63,7 +63,7 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
                     parts = [None] * len(leaves) if g is None else structure.flatten_up_to(g)
                 except ValueError as error:
                     raise ValueError(
-                        f"custom_vjp: the cotangent of argument {k} of {_name(fn)} does not look like it: {error}"
+                        f"custom_vjp: the cotangent of argument {k} of {_name(fn)} does not have its structure: {error}"
                     ) from None
                 for part, leaf in zip(parts, leaves, strict=True):
                     if not isinstance(leaf, Array):
@@ -71,7 +71,7 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
                     if part is not None and (not isinstance(part, Array) or part.shape != leaf.shape):
                         seen = f"one of shape {part.shape}" if isinstance(part, Array) else repr(part)
                         raise ValueError(
-                            f"custom_vjp: the cotangent of argument {k} of {_name(fn)} is an array of shape"
+                            f"custom_vjp: the cotangent of argument {k} of {_name(fn)} must have its shape"
                             f" {leaf.shape}, got {seen}"
                         )
                     flat.append(part)

@@ -37,12 +37,12 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
     framework = framework_of(pred)
     if framework is None:
         if not isinstance(pred, bool):
-            raise TypeError(f"error_if: pred is to be a bool or an array of bools, not a {type(pred).__qualname__}")
+            raise TypeError(f"error_if: pred must be a bool or an array of bools, got a {type(pred).__qualname__}")
         if pred:
             raise CheckError(text)
         return x
     if str(pred.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>") != "bool":
-        raise TypeError(f"error_if: pred is to be a bool or an array of bools, not {describe(pred)}")
+        raise TypeError(f"error_if: pred must be a bool or an array of bools, got {describe(pred)}")
     if framework == "tensorgraft":
         from tensorgraft.frontends.array_api.core.checks import check
 

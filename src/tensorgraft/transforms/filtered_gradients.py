@@ -70,7 +70,7 @@ def filter_vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         if not has_aux:
             return out, None
         if not (isinstance(out, tuple) and len(out) == 2):
-            raise TypeError("filter_vjp: with has_aux=True the function returns a pair, (result, anything)")
+            raise TypeError("filter_vjp: with has_aux=True the function must return a pair (result, anything)")
         return out
 
     (out, aux), pullback = vjp(run, *(m for m, _ in parts))
@@ -121,7 +121,7 @@ def _like(leaves: list[Any], structure: Any, tree: Any, what: str, whose: str) -
         raise ValueError(f"{what} must have the structure of the {whose} ({looks(leaves)}): {error}") from None
     for x, v in zip(leaves, matched, strict=True):
         if is_inexact_array(x) and v is not None and getattr(v, "shape", None) != x.shape:
-            raise ValueError(f"{what} must look like the {whose}: {looks(v)} is given for {looks(x)}")
+            raise ValueError(f"{what} must have the shapes and dtypes of the {whose}: got {looks(v)} for {looks(x)}")
     return [_zero(x) if v is None or not is_inexact_array(x) else v for x, v in zip(leaves, matched, strict=True)]
 
 

@@ -107,7 +107,7 @@ def _(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
     leaves, after = optree.tree_flatten(carry)
     if after != tree:
-        raise TypeError(f"{name}: the body returns the structure {after}, but the loop began with {tree}")
+        raise TypeError(f"{name}: the body returns the structure {after}, but the loop started with {tree}")
     return leaves
 
 

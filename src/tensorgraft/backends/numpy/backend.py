@@ -78,7 +78,7 @@ class NumpyBackend(
         if not 0 <= index < (count := self.device_count()) or platform not in (None, "cpu"):
             asked = ":".join(map(str, filter(None, ("numpy", platform, str(index)))))
             has = "one, 'numpy' (or 'numpy:cpu:0')" if count == 1 else f"{count}, one for each process"
-            raise ValueError(f"{asked!r} is no device: NumPy has {has}")
+            raise ValueError(f"{asked!r} is not a device: NumPy has {has}")
         super().__init__(index, platform)
 
     @classmethod

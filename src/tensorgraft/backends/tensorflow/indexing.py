@@ -116,8 +116,8 @@ class TensorFlowIndexing:
     def nonzero(self, x: Array, /) -> tuple[Array, ...]:
         if not isinstance(x, EagerTensor):
             raise TracedValueError(
-                f"the positions of what is true in a {dtype_of(x)} array of shape {shape_of(x)} are asked for while a"
-                " program is being traced, and how many there are is known only when it runs.\nUse where with three"
+                f"the positions of true elements in a {dtype_of(x)} array of shape {shape_of(x)} are needed while"
+                " a program is being traced, and their number is known only when it runs.\nUse where with three"
                 " arguments, or take this step out of the compiled function."
             )
         with tf.init_scope():  # in a trace too, how many there are has to be known now

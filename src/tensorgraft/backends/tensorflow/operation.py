@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 class _Dtypes(dict[np.dtype, tf.DType]):
     def __missing__(self, dtype: np.dtype) -> NoReturn:
         """Raises NotImplementedError for dtypes that TensorFlow has few kernels for (int4)."""
-        raise NotImplementedError(f"TensorFlow computes with no arrays of {dtype}: convert them to int8 first")
+        raise NotImplementedError(f"TensorFlow cannot compute with arrays of {dtype}: convert them to int8 first")
 
 
 TF = _Dtypes({dtype: tf.as_dtype(dtype) for dtype in (*dtypes.ALL, *dtypes.FLOAT8)})

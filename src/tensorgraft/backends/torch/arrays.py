@@ -44,7 +44,7 @@ def find_device(index: int, platform: str | None) -> torch.device:
     if not 0 <= index < count:
         asked = ":".join(filter(None, ("torch", platform, str(index))))
         here = ", ".join(f"torch:{p}:{i}" for p in ("cpu", "cuda", "mps", "xpu") for i in range(device_count(p)))
-        raise ValueError(f"{asked!r} is no device: PyTorch has {here} here")
+        raise ValueError(f"{asked!r} is not a device: PyTorch has {here} here")
     return torch.device("cpu") if kind == "cpu" else torch.device(kind, index)
 
 

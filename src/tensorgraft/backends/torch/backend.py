@@ -95,9 +95,9 @@ class TorchBackend(
     def to_numpy(self, x: Array, /) -> np.ndarray:
         if self.is_traced(x):
             raise TracedValueError(
-                f"the values of a {x.dtype} tensor of shape {tuple(x.shape)} are asked for while a program is being"
-                " traced, and are known only when it runs.\nUse the tensor itself (where, cond, while_loop instead of"
-                " Python's if and while), or take this step out of the compiled function."
+                f"the values of a {x.dtype} tensor of shape {tuple(x.shape)} are needed while a program is being"
+                " traced, and are known only when it runs.\nUse the tensor itself (where, cond, while_loop"
+                " instead of Python's if and while), or take this step out of the compiled function."
             )
         return arrays.to_numpy(x)
 

@@ -42,7 +42,7 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
     """Raises NotImplementedError for dtypes that PyTorch cannot compute with (int4)."""
     native = TORCH.get(dtype)
     if native is None:
-        raise NotImplementedError(f"PyTorch has no arrays of {dtype}: convert them to int8 first")
+        raise NotImplementedError(f"PyTorch has no tensors of {dtype}: convert them to int8 first")
     return native
 
 

@@ -401,8 +401,8 @@ def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
                     if at is not None:
                         return at
                     raise CannotBeSaidError(
-                        f"{user.kind} ({user.place}): what is in a module ({'.'.join(path)}) is used from outside of"
-                        " it, and other modules of its class do not use it"
+                        f"{user.kind} ({user.place}): the content of a module ({'.'.join(path)}) is used from"
+                        " outside, but not in other modules of its class"
                     )
                 return put(inner, path[i:], user)
             node = node.children.setdefault(part, Member(path[: i + 1]))

@@ -241,7 +241,7 @@ class Traces:
         except TypeError:
             odd = call.unhashable()
             raise TypeError(
-                f"{name} was given a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
+                f"{name} got a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
                 " numbers, strings, or containers of them"
             ) from None
         if known is None:

@@ -85,8 +85,8 @@ class Grafted:
 
                 if current() is not None:
                     raise ShapeError(
-                        f"{self.name} is called in a region of tg.autocast with arrays some of whose extents"
-                        f" {self.xp.name} does not know: give their shapes, or call it outside of the region"
+                        f"{self.name} is called in a region of tg.autocast with arrays of partly unknown shape:"
+                        " specify the shapes, or call it outside of the region"
                     )
                 closed, function = symbolic_shapes.native(self.xp, flat, specs, self.name)
             else:
@@ -133,7 +133,7 @@ class Grafted:
         not known."""
         shape: Any = self.xp.shape(array)
         if shape is None:
-            raise ShapeError(f"{self.name} was given an array whose number of axes is not known: give its shape")
+            raise ShapeError(f"{self.name} got an array with an unknown number of axes: specify its shape")
         return tuple([None if n is None else int(n) for n in shape])
 
     @property
@@ -169,10 +169,10 @@ class GraftedSignature:
         x = xp.detached(x)
         if xp.is_traced(x):
             raise TracedValueError(
-                "an object among the arguments holds arrays of JAX and is written, while another framework traces the"
-                " call: nothing has a value yet that could be written there.\n"
+                "an object among the arguments holds arrays of JAX and is written while another framework traces"
+                " the call, when there are no values yet that could be written.\n"
                 "  graft the object itself:  its state is then that of a native module\n"
-                "  call it outside:          of what traces"
+                "  call it:                  outside of the traced function"
             )
         host = xp.to_numpy(x)
         if is_key_dtype(dtype):

@@ -137,8 +137,8 @@ def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], o
     for name, x, operand in zip(names, state, operands, strict=True):
         if operand is None:
             raise TypeError(
-                f"{name} of a {type(model).__qualname__} holds a {type(x).__qualname__}, which cannot be part of the"
-                f" state of a module of {xp.name}: a variable that is to be grafted holds arrays or numbers"
+                f"{name} of a {type(model).__qualname__} holds a {type(x).__qualname__}, which cannot be state of"
+                f" a module of {xp.name}: variables of a grafted model must hold arrays or numbers"
             )
     specs = [(x.shape, x.dtype) if is_key_dtype(x.dtype) else None for x in state]
     modes = {path: mode for path, node in _nodes(model) if (mode := _modes_of(node))}

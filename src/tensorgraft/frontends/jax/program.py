@@ -186,9 +186,7 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
         raise
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
-        raise DerivativeError(
-            f"the {mode} derivative of a JAX function was asked for, and there is none: {said}"
-        ) from error
+        raise DerivativeError(f"the {mode} derivative of a JAX function does not exist: {said}") from error
 
 
 class JaxprPart(CompiledPart):

@@ -69,7 +69,7 @@ def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     except TypeError:
         odd = next(x for x in fixed if getattr(type(x), "__hash__", None) is None)
         raise TypeError(
-            f"{getattr(fn, '__name__', type(fn).__name__)} was given a {type(odd).__qualname__}, which is neither an"
+            f"{getattr(fn, '__name__', type(fn).__name__)} got a {type(odd).__qualname__}, which is neither an"
             " array nor hashable: pass arrays, numbers, strings, or containers of them"
         ) from None
     if program is None:

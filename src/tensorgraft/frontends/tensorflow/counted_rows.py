@@ -32,8 +32,8 @@ def run_counted(xp: Backend, plain: Callable[..., Any], operands: Sequence[Any],
         return plain(*(lifted(xp, x) if isinstance(x, CountedSizes) else x for x in operands))
     if result is None:
         raise TracedValueError(
-            f"TensorFlow's {node} takes an array whose shape depends on values that are being traced: call the program"
-            " without compiling it, or do with a mask of known shape what it does with some rows"
+            f"TensorFlow's {node} takes an array whose shape depends on values that are being traced: call the"
+            " program without compiling it, or use a mask of known shape instead of selecting rows"
         )
     return result
 

@@ -105,8 +105,8 @@ class GraphProgram:
             if isinstance(x, CountedRows):
                 node = graph.nodes[graph.source(value)[0]]
                 raise TracedValueError(
-                    f"the program gives what TensorFlow's {node} does, whose shape depends on values that are being"
-                    " traced: call it without compiling it, or give what has a known shape"
+                    f"the program returns the result of TensorFlow's {node}, whose shape depends on values that"
+                    " are being traced: call it without compiling it, or return a value of known shape"
                 )
         return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
 
@@ -131,7 +131,7 @@ class GraphProgram:
     def _once(self, kind: str, wanted: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
         if (kind, wanted) not in self._derived:
             if self._derive is None:
-                raise DerivativeError("a program that was read from a file has no derivative")
+                raise DerivativeError("programs read from a file have no derivative")
             try:
                 self._derived[kind, wanted] = make(*self._derive(kind, wanted))
             except UnsupportedOperationError as error:  # which counts where a derivative is asked for

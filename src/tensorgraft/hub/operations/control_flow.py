@@ -57,7 +57,7 @@ class ControlFlow:
 def _on_one_device(xp: Any, x: Array, placement: Placement) -> Array:
     if placement.mesh.size > 1:
         raise ValueError(
-            f"the backend {xp.name} computes on one device, and this is a {placement.mesh}: use a mesh of one device,"
+            f"the backend {xp.name} computes on one device, but got a {placement.mesh}: use a mesh of one device,"
             " or arrays of a backend that partitions programs (jax)"
         )
     return x

@@ -205,9 +205,9 @@ class RecordedBackend(_Operations):
     def _warn(self) -> None:
         if self.figures.programs == _MANY and self.figures.runs < 2 * _MANY:
             warnings.warn(
-                f"lazy mode has compiled {_MANY} programs in {self.figures.runs} runs: what is recorded differs nearly"
-                " every time, in its shapes or in its operations. Keep shapes the same (pad them), or leave this part"
-                " of the program outside of tg.lazy().",
+                f"lazy mode has compiled {_MANY} programs in {self.figures.runs} runs: the recorded operations or"
+                " their shapes differ nearly every time. Keep shapes the same (by padding), or leave this part of"
+                " the program outside of tg.lazy().",
                 stacklevel=2,
             )
 

@@ -147,7 +147,9 @@ def _qr(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
     q, r = y
     m, n = xp.shape(x)[-2:]
     if m < n or (full and m != n):
-        raise NotImplementedError("qr has a derivative for matrices with no more columns than rows, without full")
+        raise NotImplementedError(
+            "qr is differentiable only for matrices with at most as many columns as rows, without full=True"
+        )
 
     def pull() -> Array:
         gq, gr = (xp.zeros_like(v) if c is None else c for v, c in zip(y, g, strict=True))
@@ -178,7 +180,7 @@ def _svd(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
     u, s, vh = y
     m, n = xp.shape(x)[-2:]
     if full and m != n:
-        raise NotImplementedError("svd has a derivative without full")
+        raise NotImplementedError("svd is differentiable only without full=True")
 
     def pull() -> Array:
         gu, gs, gvh = g
@@ -251,7 +253,7 @@ def _lu(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
     packed, _, permutation = y
     m, n = xp.shape(x)[-2:]
     if m != n:
-        raise NotImplementedError("lu has a derivative for square matrices")
+        raise NotImplementedError("lu is differentiable only for square matrices")
 
     def pull() -> Array:
         d_lu = g[0]

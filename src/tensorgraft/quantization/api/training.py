@@ -80,6 +80,6 @@ def _of(name: str, model: Any) -> Any:
         return trees
     raise TypeError(
         f"{name}: expected a torch.nn.Module, or a pytree of tensorgraft.array_api arrays, got a"
-        f" {type(model).__module__}.{type(model).__qualname__}: of others call tg.quantization.fake_quantize on the"
-        " weights where they are used"
+        f" {type(model).__module__}.{type(model).__qualname__}: for other models call"
+        " tg.quantization.fake_quantize on the weights where they are used"
     )

@@ -85,7 +85,10 @@ class AbstractInputs:
 
 def stand_in(x: jax.ShapeDtypeStruct) -> Array:
     if _now.inputs is None:
-        raise TypeError(f"a {x.dtype} array of shape {x.shape} has no memory: programs of it are planned, not run")
+        raise TypeError(
+            f"a {x.dtype} array of shape {x.shape} is on an abstract mesh and has no memory: programs with it are"
+            " planned, not run"
+        )
     return _now.inputs.take(x)
 
 

@@ -109,7 +109,7 @@ def of_python(x: Any) -> Any:
 def not_an_array(name: str, x: Any) -> NoReturn:
     raise TypeError(
         f"{name}: expected an array of tensorgraft.array_api, got a {type(x).__module__}.{type(x).__qualname__}:"
-        " asarray makes one of it"
+        " convert it with asarray"
     )
 
 

@@ -131,7 +131,8 @@ class ArrayCapture:
         if self.reads and is_device(cell.backend) and cell not in self.born:
             raise ValueError(
                 f"a compiled function on {device_of(self.inner)} reads an array on {device_of(cell.backend)} from"
-                " outside, where one program is for one device: move it with to_device, outside of the function"
+                " outside, but a program runs on one device: move the array with to_device, outside of the"
+                " function"
             )
 
     def _from_elsewhere(self, cell: Storage) -> Any:

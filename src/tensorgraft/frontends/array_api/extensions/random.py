@@ -147,7 +147,7 @@ def rademacher(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     Raises TypeError for what is no key, and a dtype without -1, ValueError for a negative extent."""
     resolved = dtypes.int64 if dtype is None else checked(dtype)
     if resolved.kind == "b" or resolved.kind == "u":
-        raise TypeError(f"rademacher: expected a dtype that has -1, got {resolved}")
+        raise TypeError(f"rademacher: expected a signed dtype, got {resolved}")
     return _drawn(_backend("rademacher", key), samplers.rademacher, (key,), shape_of("rademacher", shape), resolved)
 
 

@@ -34,7 +34,9 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
     xp = operand("astype", x)
     dtype = checked(dtype)
     if promotion.kind(x.dtype) == "c" and promotion.kind(dtype) in "if":
-        raise TypeError(f"astype({show((x,))}, {dtype}): complex numbers have no real values: take real, imag or abs")
+        raise TypeError(
+            f"astype({show((x,))}, {dtype}): complex numbers cannot be converted to a real dtype: use real, imag or abs"
+        )
     if device is not None and resolve(device) != x.device:
         return astype(moved(x, resolve(device).backend), dtype, copy=False)
     if x.dtype == dtype and not copy:
@@ -102,7 +104,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if not isinstance(kind, str):
         return resolved == np.dtype(kind)
     if kind not in KINDS:
-        raise ValueError(f"isdtype: {kind!r} is no kind of dtype: {', '.join(KINDS)}")
+        raise ValueError(f"isdtype: {kind!r} is not a kind of dtype; the kinds are {', '.join(KINDS)}")
     return resolved in KINDS[kind] or (kind in _WITH_NARROW and resolved in NARROW)
 
 

@@ -83,8 +83,8 @@ def _operand(name: str, x: Array, other: Any) -> Any:
         return NotImplemented
     kind = f"{type(other).__module__.partition('.')[0]}.{type(other).__qualname__}"
     raise TypeError(
-        f"unsupported operand of {name}: arrays of tensorgraft.array_api and numbers, not a {kind}:"
-        f" asarray(it, device={str(x.device)!r}) makes one of it"
+        f"unsupported operand of {name}: expected an array of tensorgraft.array_api or a number, got a {kind}:"
+        f" convert it with asarray(it, device={str(x.device)!r})"
     )
 
 

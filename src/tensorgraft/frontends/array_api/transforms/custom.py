@@ -133,8 +133,8 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
             return None
         if array.tracked:
             raise TypeError(
-                "a function with a rule for its derivative reads an array from outside that is differentiated, and of"
-                " which the rule does not know: make it an argument"
+                "a function with a custom derivative rule reads an array from outside that is being"
+                " differentiated, which the rule cannot see: make it an argument"
             )
         array, source = array.value, unaliased(source.inner)
     for _ in range(shared[0]):

@@ -343,9 +343,7 @@ class TakenApart:
             if after.same:
                 self.written = [n for n, (_, i) in enumerate(self.slots) if after.values[n] is not arrays[i]]
             else:
-                raise TypeError(
-                    f"{self.name} makes variables while it is called: call it once before, then it has them"
-                )
+                raise TypeError(f"{self.name} creates variables when it is called: call it once before")
         else:
             model = None if self.template is None else _put(self.template, arrays)
             result = self.fn(*args, **kwargs) if model is None else getattr(model, self.method)(*args, **kwargs)

@@ -316,8 +316,8 @@ def printed(xp: Any, equation: Any, *operands: Any) -> list[Any]:
 @primitive("pure_callback", "io_callback")
 def host_function(xp: Any, equation: Any, *operands: Any) -> Any:
     raise NotImplementedError(
-        f"{equation.primitive.name} calls a function of the host, which cannot be written in another framework: write"
-        " what it computes in operations of JAX, or leave it out"
+        f"{equation.primitive.name} calls a function of the host, which cannot be written in another framework:"
+        " write it with operations of JAX, or leave it out"
     )
 
 

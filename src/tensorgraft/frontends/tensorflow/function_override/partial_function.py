@@ -171,7 +171,7 @@ class MixedFunction:
         compiled = self.compiled or is_compiled(node)
         names = [name for name in _FUNCTIONS if name in node.attributes]
         if node.op not in (*CALLS, *BRANCHES, *LOOPS):
-            raise UnsupportedOperationError(f"{node} calls functions of which TensorFlow computes a part")
+            raise UnsupportedOperationError(f"{node} calls functions that TensorFlow computes in part")
         found = [node.attributes[name] for name in names]
         graphs = [g for x in found for g in (x if isinstance(x, tuple) else (x,))]
         return [_InnerFunction(self.run, g, compiled, self.name) for g in graphs]

@@ -232,5 +232,5 @@ def _refuse_lists(graph: FunctionGraph, values: Sequence[Value]) -> None:
     for place, k in values:
         if graph.nodes[place].dtypes[k] is None:
             raise UnsupportedOperationError(
-                f"{graph.nodes[place]} gives a tensor list, or another variant, to what is computed elsewhere"
+                f"{graph.nodes[place]} passes a tensor list, or another variant, from TensorFlow to the backend or back"
             )

@@ -123,8 +123,8 @@ class _Scope:
             return self._values[taken]
         node = self.structure.nodes[t.node]
         raise UnsupportedOperationError(
-            f"{node.op} {node.name!r} of a TensorFlow 1 graph gives a value in one branch, or in a loop, that is asked"
-            " for outside: fetch what comes of it after the Merge or the Exit"
+            f"{node.op} {node.name!r} of a TensorFlow 1 graph is computed inside a branch or a loop, but used"
+            " outside of it: fetch the result of the Merge or Exit instead"
         )
 
     # ---- the order -------------------------------------------------------------------------------------------------

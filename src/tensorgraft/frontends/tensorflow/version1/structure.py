@@ -208,8 +208,8 @@ class FrameStructure:
         p = _deciding(sides)
         if p is None:
             raise UnsupportedOperationError(
-                f"the Merge {merge!r} of a TensorFlow 1 graph joins {len(sides)} values that no one predicate tells"
-                " apart: write it with tf.cond, or leave this part to TensorFlow"
+                f"the Merge {merge!r} of a TensorFlow 1 graph joins {len(sides)} values that are not selected by a"
+                " single predicate: write it with tf.cond, or leave this part to TensorFlow"
             )
         return p, [next(i for i, s in enumerate(sides) if (p, side) in s) for side in (0, 1)]
 

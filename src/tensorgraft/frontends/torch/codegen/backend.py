@@ -255,7 +255,7 @@ class SourceBackend(ProgramBackend):
     def draw(self) -> Var:
         """A key for one draw: each frame that draws has a key of its own, which it splits."""
         if self.in_body:
-            raise TracedValueError("random numbers in the body of a loop or a branch have no words in source")
+            raise TracedValueError("random numbers in the body of a loop or a branch cannot be written as source")
         scope = self.here.scope
         scope.key, key = self._split(scope, len(scope.calls))
         return key

@@ -160,7 +160,7 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
     result = tree(out)
     if result is DROPPED:
         raise TypeError(
-            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source"
+            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which cannot be written as source"
         )
 
     def stopped(x: Any) -> Any:

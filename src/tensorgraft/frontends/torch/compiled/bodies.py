@@ -46,8 +46,8 @@ class Body:
                     self.captured[id(variable)] = variable
             elif node._sequence_nr() < first_node:
                 raise CompilationError(
-                    f"a branch or a loop body uses a tensor from outside that has a history ({node.name()}): give it as"
-                    " an operand"
+                    f"a branch or a loop body uses a tensor from outside that has a grad_fn ({node.name()}): pass"
+                    " it as an operand"
                 )
         return [to_array(t.detach()) for t in flat]
 

@@ -44,12 +44,13 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
     except TypeError:
         seen = [b.described for b in branches]
         raise CompilationError(
-            f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike"
+            f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must have the same structure"
         ) from None
     structure = branches[0].structure
     if structure is None or structure != branches[1].structure:
         raise CompilationError(
-            f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
+            f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must have"
+            " the same structure"
         )
     slot, n = slot_of_backend(xp), len(tensors)
     results = [from_array(a, slot) for a in outputs]
@@ -82,8 +83,8 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
         return carried
     if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in leaves):
         raise CompilationError(
-            "torch.while_loop inside a compiled function has no gradient, since nobody knows how long it runs: use"
-            " scan, or detach() what is carried"
+            "torch.while_loop inside a compiled function has no gradient, since the number of iterations is"
+            " unknown: use scan, or detach() the carried tensors"
         )
     device = next(t.device for t in leaves if isinstance(t, Tensor) and on_device(t))
     leaves = [t if isinstance(t, Tensor) else torch.tensor(t, device=device) for t in leaves]

@@ -50,8 +50,8 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     backend = home.backend
     if not backend.traces:
         raise TypeError(
-            f"tg.explain tells what a compiled program is made of, and the backend {backend.name} compiles none: it"
-            " runs each operation as it is met. Explain the call on a device that does, such as tg.device('jax')."
+            f"tg.explain describes compiled programs, but the backend {backend.name} does not compile: it runs"
+            " each operation at once. Explain the call on a device that compiles, such as tg.device('jax')."
         )
     named: list[Named] = arguments(fn, args, kwargs)
     roots = [*named, ("" if isinstance(fn, torch.nn.Module) else probe.report.name, fn)]

@@ -93,8 +93,8 @@ class _Row:
             return
         if tensor.requires_grad or self._base.requires_grad:
             raise refused(
-                f"uses a part of shape {tuple(tensor.shape)} that an index tensor has chosen of a tensor which was"
-                " written since.",
+                f"uses a part of shape {tuple(tensor.shape)} selected by an index tensor from a tensor that was"
+                " written afterwards.",
                 ("as it was", "x[i].clone()"),
                 ("as it is", "x[i] again, after it is written"),
             )
@@ -308,7 +308,7 @@ def _text(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse to say in a trace what the values of a tensor are."""
     if x.device.type != TYPE or calls.capture.values is not None or calls.capture.world is None:
         return NotImplemented
-    raise RunsUncompiled("makes text of a tensor (print, str, an f-string), which has its values")
+    raise RunsUncompiled("converts a tensor to text (print, str, an f-string), which needs its values")
 
 
 _CALLS: dict[Any, Callable[..., Any]] = {

@@ -210,7 +210,7 @@ class Compiled(TracedFunction):
         except Exception as error:
             if trace.ran or not trace.changes:
                 raise
-            raise RunsUncompiled("keeps something of the body of a loop or branch outside of it") from error
+            raise RunsUncompiled("keeps a value from the body of a loop or branch outside of it") from error
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:
@@ -300,7 +300,7 @@ class Compiled(TracedFunction):
                     program = backend.trace(values.asking(tracing.run))
             except RuntimeError as error:
                 if tracing.cut and "a leaf Variable that requires grad" in str(error):
-                    raise RunsUncompiled("writes an argument in place that has a history (grad_fn)") from error
+                    raise RunsUncompiled("writes an argument in place that has a grad_fn") from error
                 raise
             if values.missing:
                 capture.undo()

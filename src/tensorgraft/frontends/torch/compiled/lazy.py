@@ -44,7 +44,7 @@ def lazy(compile: When) -> Iterator[Figures]:
     slot = devices.slot_at(None)
     if state.now.capture is not None:
         raise CompilationError(
-            "tg.lazy() inside a function compiled by tg.jit, which is one program already: leave it out"
+            "tg.lazy() inside a function compiled by tg.jit, which already is one program: remove tg.lazy()"
         )
     if slot.backend in _active or type(slot.backend).eval_shape is Backend.eval_shape:
         yield slot.backend.figures if isinstance(slot.backend, RecordedBackend) else Figures()

@@ -280,9 +280,9 @@ def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> N
                 entries[name] = value
     if changed:
         raise refused(
-            f"is a step of {type(optimizer).__name__}, which counts {', '.join(sorted(changed))} in Python: every call"
-            " would repeat the first step.",
-            ("count in a tensor", "torch.zeros((), device=p.device)"),
+            f"is a step of {type(optimizer).__name__}, which updates {', '.join(sorted(changed))} in Python: every"
+            " call would repeat the first step.",
+            ("count with a tensor", "torch.zeros((), device=p.device)"),
             ("do it outside", "call step() after the compiled function"),
         )
 

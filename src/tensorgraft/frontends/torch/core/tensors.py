@@ -77,8 +77,8 @@ def cell_of(t: torch.Tensor) -> Storage:
         s = t.untyped_storage()
     except NotImplementedError:
         raise NotImplementedError(
-            f"a tensor whose layout is {t.layout} has no array of its own: it cannot be an argument or a result of a"
-            " compiled function. Give its indices and values (x._indices(), x._values()), or make it dense first."
+            f"a tensor whose layout is {t.layout} cannot be an argument or a result of a compiled function. Pass"
+            " its indices and values (x._indices(), x._values()), or make it dense first."
         ) from None
     try:
         return s.cell  # type: ignore[attr-defined]

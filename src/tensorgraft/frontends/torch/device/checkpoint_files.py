@@ -84,7 +84,7 @@ def _files_of(metadata: Path) -> set[str]:
         infos = _Metadata(io.BytesIO(metadata.read_bytes())).load().storage_data.values()
         names = {str(info.relative_path) for info in infos}
     except Exception as error:  # whatever a pickle can do that is none
-        raise ValueError(f"{metadata} is broken, or of no checkpoint of PyTorch's: {error}") from error
+        raise ValueError(f"{metadata} is broken, or is not the metadata of a PyTorch checkpoint: {error}") from error
     return {name for name in names if Path(name).name == name}  # no other is in the folder
 
 
@@ -100,7 +100,9 @@ class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objec
                 return found
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which none of PyTorch's does")
+        raise pickle.UnpicklingError(
+            f"it contains {module}.{name}, which is not allowed in the metadata of a checkpoint"
+        )
 
 
 _HARMLESS = {
@@ -127,7 +129,7 @@ def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
         if not self.save_distributed:
             name = max(seen, key=lambda name: seen[name])
             raise ValueError(
-                f"HuggingFaceStorageWriter: {name!r} is spread over devices, in {seen[name]} pieces: pass"
+                f"HuggingFaceStorageWriter: {name!r} is sharded over devices, in {seen[name]} pieces: pass"
                 " save_distributed=True, and enable_consolidation=True for files that hold whole tensors"
             )
         processes = dist.get_world_size() if dist.is_initialized() else 1

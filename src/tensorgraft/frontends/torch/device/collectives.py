@@ -60,9 +60,10 @@ def _kernel(op: Overload) -> Callable[..., Any]:
             return (bound[outputs[0]], boxed) if len(op._schema.returns) > 1 else boxed
         if state.now.capture is not None:
             raise TracedValueError(
-                f"torch.distributed's {name.strip('_')} inside a compiled function: the hosts of the processes meet"
-                " outside of compiled programs. Compile what is before and after it, or start the processes by"
-                " `tensorgraft run --on jax --processes N`, where devices compute reductions, gathers and scatters"
+                f"torch.distributed's {name.strip('_')} inside a compiled function: it runs on the hosts of the"
+                " processes, outside of compiled programs. Compile the code before and after it separately, or"
+                " start the processes by `tensorgraft run --on jax --processes N`, where devices compute"
+                " reductions, gathers and scatters"
             )
         written: list[tuple[torch.Tensor, torch.Tensor]] = []
         lowered: dict[str, Any] = {}

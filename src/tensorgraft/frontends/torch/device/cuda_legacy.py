@@ -70,7 +70,9 @@ def install(patches: Patches) -> None:
             dtype = legacy(dtype)
             if isinstance(dtype, LegacyType):
                 if dtype.layout is not self.layout:
-                    raise RuntimeError(f"type(): a tensor whose layout is {self.layout} does not become {dtype.layout}")
+                    raise RuntimeError(
+                        f"type(): a tensor of the layout {self.layout} cannot be converted to {dtype.layout}"
+                    )
                 return self.to("cuda", dtype.dtype)
             if dtype is None and self.device.type == devices.TYPE:
                 return original(self).replace(f"torch.{devices.TYPE}.", "torch.cuda.")

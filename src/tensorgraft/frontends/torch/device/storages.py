@@ -210,8 +210,8 @@ def getitem(self: UntypedStorage, index: Any) -> int:
     """A byte. A slice would be a storage over part of this one's memory, which two storages here cannot share."""
     if isinstance(index, slice):
         raise NotImplementedError(
-            f"a slice of a storage shares its memory, which storages on the device {TYPE!r} cannot:"
-            " slice a tensor, or the copy that storage.cpu() gives"
+            f"storages on the device {TYPE!r} cannot be sliced, since a slice shares memory: slice a tensor, or"
+            " the copy returned by storage.cpu()"
         )
     if not isinstance(index, int):
         raise TypeError(f"can't index a UntypedStorage with {type(index).__name__}")
@@ -283,8 +283,8 @@ class Released(UntypedStorage):
     @property
     def cell(self) -> Storage:
         raise RuntimeError(
-            f"the storage has been released (resize_(0)): resize_({UntypedStorage.nbytes(self)}) gives it memory again,"
-            " before tensors over it are used"
+            f"the storage has been released (resize_(0)): resize_({UntypedStorage.nbytes(self)}) allocates it"
+            " again, before its tensors are used"
         )
 
 
@@ -295,11 +295,12 @@ def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
     if size not in (0, whole):
         raise RuntimeError(
             f"Trying to resize storage that is not resizable, of {whole} bytes to {size}: on the device {TYPE!r} a"
-            " storage can give its bytes back (resize_(0)) and have them again; resize_ a tensor, which gets a new one"
+            " storage can only be released (resize_(0)) and allocated again at the same size; resize_ a tensor,"
+            " which gets a new storage"
         )
     if size != self.nbytes():
         if (capture := state.now.capture) is not None and capture.world is not None:
-            raise RunsUncompiled("gives the memory of a storage back, or takes it again (resize_)")
+            raise RunsUncompiled("releases or allocates the memory of a storage (resize_)")
         cell = vars(self)["cell"] if size else cell_of(as_bytes(self))
         state.touch(cell)
         with cell.backend.scope():
@@ -338,8 +339,8 @@ def get_filename(self: UntypedStorage) -> None:
 )
 def refuse(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(
-        f"a storage on the device {TYPE!r} has no memory that another process could share: send the copy that"
-        " .cpu() gives"
+        f"a storage on the device {TYPE!r} has no memory to share with another process: send the copy returned by"
+        " .cpu()"
     )
 
 

@@ -58,7 +58,7 @@ def set_fallback(mode: str) -> None:
     """
     global _forbidden
     if mode not in ("warn", "error"):
-        raise ValueError(f"set_fallback takes 'warn' or 'error', not {mode!r}")
+        raise ValueError(f"set_fallback: expected 'warn' or 'error', got {mode!r}")
     _forbidden = mode == "error"
 
 
@@ -131,8 +131,8 @@ def announce(name: str) -> None:
         )
     if not _counts[name]:
         warning_filters.warn(
-            f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, which copies its arguments there"
-            " and its results back. tensorgraft.torch.fallbacks() counts the calls.",
+            f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, with its arguments copied"
+            " there and its results copied back. tensorgraft.torch.fallbacks() counts the calls.",
             FallbackWarning,
         )
     _counts[name] += 1

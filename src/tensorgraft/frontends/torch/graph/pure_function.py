@@ -58,7 +58,7 @@ class PureFunction:
             if passed.keys() != expected.keys():
                 missing, unknown = sorted(expected.keys() - passed.keys()), sorted(passed.keys() - expected.keys())
                 raise ValueError(
-                    f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
+                    f"{what} of {type(self.module).__name__} do not match: missing {missing}, unknown {unknown}"
                 )
         xp = self.xp
         leaves, structure = pytrees.flatten((args, kwargs))
@@ -99,9 +99,9 @@ class PureFunction:
         shape = self.xp.shape(a)
         if shape is None or not all(isinstance(n, int | np.integer) for n in shape):
             raise ValueError(
-                f"an argument of {type(self.module).__name__} has the shape {_shown(shape)}: a module of PyTorch is"
-                " traced for shapes that are known. Give numbers (input_signature, TensorSpec, drop_remainder=True;"
-                " for jax.export, one program for each size)."
+                f"an argument of {type(self.module).__name__} has the shape {_shown(shape)}: a PyTorch module can"
+                " be traced only for known shapes. Specify them (input_signature, TensorSpec,"
+                " drop_remainder=True; for jax.export, one program for each size)."
             )
         return tuple(shape), self.xp.dtype_of(a)
 

@@ -133,7 +133,7 @@ def rebuild(
 def rebuild_with_state(arguments: tuple[Any, ...], state: dict[str, Any]) -> torch.Tensor:
     """Rebuild a quantised tensor that has attributes of its own. Raises ValueError as `rebuild`."""
     if not isinstance(arguments, tuple) or not isinstance(state, dict) or len(arguments) != 9:
-        raise ValueError(f"{_WHAT} is broken: it has no attributes, or is no tensor")
+        raise ValueError(f"{_WHAT} is broken: it has no attributes, or is not a tensor")
     made = rebuild(*arguments)
     made.__dict__.update(state)
     return made

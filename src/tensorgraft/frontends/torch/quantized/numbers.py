@@ -90,8 +90,8 @@ def write(t: Tensor, values: Tensor) -> None:
     """Write `values` into a quantised tensor; all that share its storage see them."""
     if values.size() != t.size():
         raise RuntimeError(
-            f"a quantised tensor of shape {tuple(t.shape)} cannot be resized to {tuple(values.shape)}, that of the"
-            " result: give one of that shape"
+            f"a quantised tensor of shape {tuple(t.shape)} cannot be resized to {tuple(values.shape)}, the shape"
+            " of the result: pass a tensor of that shape"
         )
     cell: Any = t.untyped_storage().cell  # type: ignore[attr-defined]
     geometry = Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))

@@ -117,15 +117,13 @@ def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run `t_`, `squeeze_`, ..., which change the geometry of the tensor itself."""
     target = args[0]
     if any(isinstance(a, Tensor | torch.UntypedStorage) for a in flatten((args[1:], tuple(kwargs.values())))):
-        raise RuntimeError(
-            f"{func}: a quantised tensor cannot be given the memory of another one: tensor.data = other makes it that"
-        )
+        raise RuntimeError(f"{func}: a quantised tensor cannot take the memory of another one: use tensor.data = other")
     looks, _, nbytes = _looked(func, args, kwargs)
     _, size, stride, offset = looks[0]
     if nbytes > target.untyped_storage().nbytes():
         raise RuntimeError(
-            f"{func}: a quantised tensor of shape {tuple(target.shape)} cannot grow to {size}: codes of what would come"
-            " in have no scales; tg.dequantize it first"
+            f"{func}: a quantised tensor of shape {tuple(target.shape)} cannot grow to {size}, since new elements"
+            " would have no scales: call tg.dequantize first"
         )
     return set_storage(target, target.untyped_storage(), offset, size, stride)
 

@@ -33,7 +33,7 @@ def number_of(xp: Backend, segments: Array) -> int:
     """Return the number of segments, whose ids are ascending. Raises TracedValueError in a trace."""
     if xp.is_traced(segments):
         raise TracedValueError(
-            "how many segments there are depends on values that are being traced: use tf.math.unsorted_segment_* with"
+            "the number of segments depends on values that are being traced: use tf.math.unsorted_segment_* with"
             " num_segments="
         )
     ids = xp.to_numpy(segments)
@@ -135,7 +135,7 @@ def _gradients(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def unique(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> list[Array]:
         """Return (rows, which of the table they are): ascending, each once."""
         if xp.is_traced(indices):
-            raise TracedValueError("how many rows were looked up depends on values that are being traced")
+            raise TracedValueError("the number of rows that are looked up depends on values that are being traced")
         places, inverse = np.unique(xp.to_numpy(indices), return_inverse=True)
         out = total_of(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), places.size)
         return [out, xp.asarray(places)]

@@ -77,7 +77,7 @@ def _drawn(
 ) -> list[Array]:
     """Return (candidates, how often the true classes are expected among them, how often they themselves)."""
     if unique and count > n:
-        raise ValueError(f"{node.op}: {count} different classes are drawn of {n}")
+        raise ValueError(f"{node.op}: {count} unique classes cannot be sampled from {n}")
     draw, probable = sampler
 
     def on_arrays(truth: np.ndarray, key: np.ndarray, counter: np.ndarray) -> list[np.ndarray]:

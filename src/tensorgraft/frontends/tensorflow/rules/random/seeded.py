@@ -22,7 +22,7 @@ _ALGORITHMS = (1, 3)  # Philox, and what is Philox on the CPU
 
 def check_algorithm(algorithm: np.ndarray) -> None:
     if int(algorithm) not in _ALGORITHMS:
-        raise NotImplementedError(f"random numbers of TensorFlow's algorithm {int(algorithm)}: use Philox")
+        raise NotImplementedError(f"TensorFlow's random number algorithm {int(algorithm)} is not supported: use Philox")
 
 
 @rule("StatelessRandomGetKeyCounter", folds=False)

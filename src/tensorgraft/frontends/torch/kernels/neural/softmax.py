@@ -64,7 +64,7 @@ def _masked_meta(
     """PyTorch has none. Where the operator refuses its arguments the CPU is asked for the words."""
     fits = mask.shape == x.shape if mask_type == ELEMENTS or x.dim() != 4 else mask.dim() == 2
     if mask.dtype != torch.bool or mask_type not in (PAIRS, PLACES, ELEMENTS) or not fits:
-        raise RuntimeError("_masked_softmax: the mask does not fit")
+        raise RuntimeError("_masked_softmax: the mask does not match the input")
     return torch.empty_like(x)
 
 
