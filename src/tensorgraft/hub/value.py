@@ -196,10 +196,9 @@ def _function(xp: ValueBackend, fn: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         if args and isinstance(args[0], Backend):
-            return on_values(*args)
+            return with_operators(fn)(*args)
         return _array(xp, fn(*[_value(xp, a) for a in args]))
 
-    on_values = with_operators(fn)
     return call
 
 
