@@ -83,11 +83,7 @@ def gamma(xp: Any, alpha: Array, x: Array) -> Array:
 
     high = scale * _integral(xp, _half_line_nodes(), x, above)
     low = _towards_zero(
-        xp,
-        x,
-        alpha,
-        lambda log_ratio: -(x * xp.expm1(log_ratio)),
-        lambda log_ratio: score_at_x + log_ratio,
+        xp, x, alpha, lambda log_ratio: -(x * xp.expm1(log_ratio)), lambda log_ratio: score_at_x + log_ratio
     )
     out = xp.where(x < alpha, -(x * low), high)
     return xp.astype(xp.where(xp.isnan(out), xp.zeros_like(out), out), dtype)
@@ -107,20 +103,10 @@ def dirichlet(xp: Any, x: Array, alpha: Array, total: Array) -> Array:
         """log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the interval."""
         return xp.log1p(-(odds * xp.expm1(log_ratio)))
 
-    low = _towards_zero(
-        xp,
-        x,
-        alpha,
-        lambda r: (beta - 1) * drift(r, odds),
-        lambda r: score_at_x + r,
-    )
+    low = _towards_zero(xp, x, alpha, lambda r: (beta - 1) * drift(r, odds), lambda r: score_at_x + r)
     inverse = rest / x
     high = _towards_zero(
-        xp,
-        rest,
-        beta,
-        lambda r: (alpha - 1) * drift(r, inverse),
-        lambda r: score_at_x + drift(r, inverse),
+        xp, rest, beta, lambda r: (alpha - 1) * drift(r, inverse), lambda r: score_at_x + drift(r, inverse)
     )
     out = xp.where(x * total < alpha, -(odds * low), high)
     return xp.astype(xp.where(xp.isnan(out), xp.zeros_like(out), out), dtype)

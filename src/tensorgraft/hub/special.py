@@ -46,10 +46,7 @@ def _far(xp: Any, x: Array, table: dict[str, Any], phase: float, second: bool, m
     q = 5.0 / x * q
     angle = x - phase
     sine, cosine = xp.sin(angle), xp.cos(angle)
-    if second:
-        wave = p * sine + q * cosine
-    else:
-        wave = p * cosine - q * sine
+    wave = p * sine + q * cosine if second else p * cosine - q * sine
     return wave * math.sqrt(2 / math.pi) / xp.sqrt(x)
 
 
@@ -119,10 +116,7 @@ def modified_k(order: int, scaled: bool) -> Any:
         small, large = held(xp, x, low, 1.0), held(xp, x, ~low, 3.0)
         series = chebyshev(xp, small * small - 2.0, table["A"])
         log = xp.log(small * 0.5)
-        if order:
-            near = log * i1(xp, small) + series / small
-        else:
-            near = series - log * i0(xp, small)
+        near = log * i1(xp, small) + series / small if order else series - log * i0(xp, small)
         far = chebyshev(xp, 8.0 / large - 2.0, table["B"])
         far = far / xp.sqrt(large)
         if scaled:

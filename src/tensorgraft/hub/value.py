@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -131,10 +131,13 @@ class ValueBackend:
         found = getattr(self.backend, name)
         if not isinstance(found, types.MethodType):
             return found
-        return lambda *args, **kwargs: found(*[_array(self, a) for a in args], **_arrays(self, kwargs))
+        return lambda *args, **kwargs: found(*[array_of(a) for a in args], **{k: array_of(a) for k, a in kwargs.items()})
 
     def is_array(self, x: Any, /) -> bool:
         return type(x) is Value
+
+    def host_call(self, fn: Callable[..., Any], operands: Sequence[Value], results: Sequence[Any], /) -> list[Value]:
+        return _value(self, self.backend.host_call(fn, [array_of(x) for x in operands], results))
 
 
 def _unary(name: str) -> Callable[..., Value]:
@@ -157,31 +160,41 @@ def _operation(name: str) -> Callable[..., Any]:
     return method
 
 
+_LISTS = (tuple, list)
 _MAKERS = ("asarray", "lifted", "custom_vjp", "vmap", "jvp")  # which return arrays, and are no operations
-for _name in (*operations(), *_MAKERS):
+for _name in {*operations(), *_MAKERS} - {"host_call"}:
     _arity = 0 if _name not in ELEMENTWISE else 1 if _name in UNARY or _name in PREDICATES else 2
     setattr(ValueBackend, _name, (_operation, _unary, _binary)[_arity](_name))
+
+
+def array_of(x: Value | Array) -> Array:
+    """The array of a value; an array as it is."""
+    return x.array if type(x) is Value else x
 
 
 def _value(xp: ValueBackend, x: Any) -> Any:
     """`x` with its arrays as values."""
     if xp.backend.is_array(x):
         return Value(x, xp.backend)
-    if type(x) in (tuple, list):
-        return type(x)([_value(xp, v) for v in x])
+    if isinstance(x, _LISTS):
+        return _like(x, [_value(xp, v) for v in x])
     return {k: _value(xp, v) for k, v in x.items()} if type(x) is dict else x
 
 
 def _array(xp: ValueBackend, x: Any) -> Any:
     """`x` with its values as arrays; a function, which a backend calls with arrays, gets values."""
-    kind = type(x)
-    if kind is Value:
+    if type(x) is Value:
         return x.array
-    if kind is tuple or kind is list:
-        return kind([_array(xp, v) for v in x])
-    if kind is dict:
+    if isinstance(x, _LISTS):
+        return _like(x, [_array(xp, v) for v in x])
+    if type(x) is dict:
         return _arrays(xp, x)
     return _function(xp, x) if isinstance(x, _FUNCTIONS) else x
+
+
+def _like(x: Any, items: list[Any]) -> Any:
+    """A list, a tuple, or a named tuple like `x`."""
+    return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
 
 
 def _arrays(xp: ValueBackend, xs: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +225,7 @@ def with_operators(fn: F) -> F:
             return fn(xp, *args, **kwargs)
         view = ValueBackend(xp)
         is_array = xp.is_array
-        operands = [Value(a, xp) if is_array(a) else _value(view, a) if type(a) in (tuple, list) else a for a in args]
+        operands = [Value(a, xp) if is_array(a) else _value(view, a) if isinstance(a, _LISTS) else a for a in args]
         if kwargs:
             kwargs = {k: Value(a, xp) if is_array(a) else a for k, a in kwargs.items()}
         out = fn(view, *operands, **kwargs)

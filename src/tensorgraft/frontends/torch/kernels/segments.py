@@ -16,6 +16,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 Tensor = torch.Tensor
@@ -161,6 +162,7 @@ def _sizes(xp: Any, bounds: Array) -> Array:
 
 
 @kernel("_segment_reduce_backward", meta=lambda grad, output, data, reduce, **_: data.new_empty(data.shape))
+@with_operators
 def _segment_reduce_backward(
     xp: Any,
     grad: Array,
@@ -174,38 +176,38 @@ def _segment_reduce_backward(
     initial: float | None = None,
 ) -> Array:
     _refuse_dtype(xp, data)
-    shape = xp.shape(data)
+    shape = data.shape
     n, inner = shape[axis], math.prod(shape[axis + 1 :])
     if not xp.size(data):
         return data
     bounds = _bounds(xp, lengths, offsets)
-    rows, count = xp.shape(bounds)[0], xp.shape(bounds)[1] - 1
+    rows, count = bounds.shape[0], bounds.shape[1] - 1
     segment = _segment_of(xp, bounds, n)
     values = xp.reshape(wide(xp, data), (rows, n, inner))
     grad, output = (xp.reshape(wide(xp, v), (rows, count, inner)) for v in (grad, output))
     slope = _gathered(xp, grad, segment)
-    nothing = xp.zeros((rows, count, inner), xp.dtype_of(values))
+    nothing = xp.zeros((rows, count, inner), values.dtype)
 
     def sums(v: Array) -> Array:
-        return _gathered(xp, _summed(xp, xp.astype(v, xp.dtype_of(values)), segment, nothing, "add"), segment)
+        return _gathered(xp, _summed(xp, xp.astype(v, values.dtype), segment, nothing, "add"), segment)
 
     if reduce == "mean":
-        size = xp.expand_dims(xp.astype(_sizes(xp, bounds), xp.dtype_of(values)), -1)
-        slope = xp.divide(slope, xp.maximum(_gathered(xp, size, segment), 1))
+        size = xp.expand_dims(xp.astype(_sizes(xp, bounds), values.dtype), -1)
+        slope = slope / xp.maximum(_gathered(xp, size, segment), 1)
     elif reduce == "prod":
-        special = xp.logical_or(xp.isnan(values), xp.equal(values, 0))  # of the others the product is out / value
+        special = xp.isnan(values) | (values == 0)  # of the others the product is out / value
         plain = xp.where(special, xp.ones_like(values), values)
         begun = xp.full_like(nothing, 1.0 if initial is None else initial)
         others = _gathered(xp, _summed(xp, plain, segment, begun, "multiply"), segment)
-        zero, nan = xp.equal(values, 0), xp.isnan(values)
-        more_zeros, more_nan = (xp.subtract(sums(v), xp.astype(v, xp.dtype_of(values))) for v in (zero, nan))
-        others = xp.where(xp.greater(more_zeros, 0), xp.zeros_like(others), others)
-        others = xp.where(xp.greater(more_nan, 0), xp.full_like(others, math.nan), others)
-        out = xp.divide(_gathered(xp, output, segment), plain)
-        slope = xp.multiply(slope, xp.where(special, others, out))
+        zero, nan = values == 0, xp.isnan(values)
+        more_zeros, more_nan = (sums(v) - xp.astype(v, values.dtype) for v in (zero, nan))
+        others = xp.where(more_zeros > 0, xp.zeros_like(others), others)
+        others = xp.where(more_nan > 0, xp.full_like(others, math.nan), others)
+        out = _gathered(xp, output, segment) / plain
+        slope = slope * xp.where(special, others, out)
     elif reduce != "sum":  # of equal ones each gets a share of what is positive, and all of what is negative
-        best = xp.logical_or(xp.isnan(values), xp.equal(values, _gathered(xp, output, segment)))
-        share = xp.divide(slope, xp.maximum(sums(best), 1))
-        slope = xp.where(best, xp.where(xp.greater(slope, 0), share, slope), xp.zeros_like(slope))
-    nowhere = xp.expand_dims(xp.equal(segment, count), -1)
+        best = xp.isnan(values) | (values == _gathered(xp, output, segment))
+        share = slope / xp.maximum(sums(best), 1)
+        slope = xp.where(best, xp.where(slope > 0, share, slope), xp.zeros_like(slope))
+    nowhere = xp.expand_dims(segment == count, -1)
     return xp.reshape(xp.where(nowhere, xp.zeros_like(slope), slope), shape)

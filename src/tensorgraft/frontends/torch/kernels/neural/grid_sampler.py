@@ -16,6 +16,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import gradients, wide
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 LINEAR, NEAREST, CUBIC = 0, 1, 2
@@ -28,10 +29,11 @@ class Tap(NamedTuple):
     inside: Array  # elsewhere nothing is read
 
 
+@with_operators
 def _clipped(xp: Any, x: Array, n: int) -> Array:
     """`x` within the image, with no derivative at its edges."""
-    edge = xp.where(xp.greater(x, 0), xp.full_like(x, n - 1), xp.zeros_like(x))
-    return xp.where(xp.logical_and(xp.greater(x, 0), xp.less(x, n - 1)), x, edge)
+    edge = xp.where(x > 0, xp.full_like(x, n - 1), xp.zeros_like(x))
+    return xp.where((x > 0) & (x < n - 1), x, edge)
 
 
 def _reflected(xp: Any, x: Array, n: int, align_corners: bool) -> Array:
@@ -54,18 +56,18 @@ def _padded(xp: Any, x: Array, n: int, padding: int, align_corners: bool) -> Arr
 
 def _tap(xp: Any, at: Array, weight: Array, n: int) -> Tap:
     """A pixel at an integral place; outside of the image there is none."""
-    inside = xp.logical_and(xp.greater_equal(at, 0), xp.less_equal(at, n - 1))
+    inside = (at >= 0) & (at <= n - 1)
     place = xp.astype(xp.where(inside, at, xp.zeros_like(at)), dtypes.int64)
     return Tap(place, weight, inside)
 
 
 def _cubic(xp: Any, t: Array, offset: int) -> Array:
     """The weight of the pixel `offset` away (Keys 1981, a = -0.75)."""
-    a, d = -0.75, xp.abs(xp.subtract(t, offset))
+    a, d = -0.75, abs(t - offset)
     if offset in (0, 1):
-        return xp.add(xp.multiply(xp.multiply(xp.subtract(xp.multiply(d, a + 2), a + 3), d), d), 1)
-    inner = xp.add(xp.multiply(xp.subtract(d, 5), d), 8)
-    return xp.multiply(xp.subtract(xp.multiply(inner, d), 4), a)
+        return (d * (a + 2) - (a + 3)) * d * d + 1
+    inner = (d - 5) * d + 8
+    return (inner * d - 4) * a
 
 
 _NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, outside of every image
@@ -76,8 +78,8 @@ def _found(xp: Any, x: Array, n: int, padding: int, align_corners: bool, lost: f
     """Places in a volume: NaN is `lost`, and so what is far away where nothing is padded."""
     padded = _padded(xp, x, n, padding, align_corners)
     if padding == ZEROS:
-        return xp.where(xp.less_equal(xp.abs(x), _MOST), padded, xp.full_like(x, _NOWHERE))
-    unplaced = xp.isnan(x) if padding == BORDER else xp.logical_not(xp.isfinite(x))
+        return xp.where(abs(x) <= _MOST, padded, xp.full_like(x, _NOWHERE))
+    unplaced = xp.isnan(x) if padding == BORDER else ~xp.isfinite(x)
     return xp.where(unplaced, xp.full_like(x, lost), padded)
 
 
@@ -86,28 +88,29 @@ def _taps(
 ) -> list[Tap]:
     """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `lost`: NaN's place in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
-    x = xp.multiply(xp.add(g, 1), by) if align_corners else xp.subtract(xp.multiply(xp.add(g, 1), by), 0.5)
+    x = (g + 1) * by if align_corners else (g + 1) * by - 0.5
     if mode == CUBIC:
         floor = xp.floor(x)
-        t = xp.subtract(x, floor)
-        places = {k: xp.round(_padded(xp, xp.add(floor, k), n, padding, align_corners)) for k in range(-1, 3)}
+        t = x - floor
+        places = {k: xp.round(_padded(xp, floor + k, n, padding, align_corners)) for k in range(-1, 3)}
         return [_tap(xp, at, _cubic(xp, t, k), n) for k, at in places.items()]
     x = _padded(xp, x, n, padding, align_corners) if lost is None else _found(xp, x, n, padding, align_corners, lost)
     if mode == NEAREST:
         return [_tap(xp, xp.round(x), xp.ones_like(x), n)]
     floor = xp.floor(x)
-    t = xp.subtract(x, floor)
-    return [_tap(xp, floor, xp.subtract(1, t), n), _tap(xp, xp.add(floor, 1), t, n)]
+    t = x - floor
+    return [_tap(xp, floor, 1 - t, n), _tap(xp, floor + 1, t, n)]
 
 
 @kernel("grid_sampler_2d", "grid_sampler_3d")
+@with_operators
 def _grid_sampler(
     xp: Any, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, backward: bool = False
 ) -> Array:
     """NaN and infinity are read as CPU PyTorch's kernels read them: of images a weight is NaN, whose pixels are zeros
     outside; in volumes they are places (another one in the backward pass)."""
-    n, c, *spatial = xp.shape(x)
-    d, out = len(spatial), xp.shape(grid)[1:-1]
+    n, c, *spatial = x.shape
+    d, out = len(spatial), grid.shape[1:-1]
     places = xp.reshape(wide(xp, grid), (n, math.prod(out), d))
     axes = []
     for k, extent in enumerate(spatial):  # the last coordinate is the first axis
@@ -119,12 +122,12 @@ def _grid_sampler(
     for taps in itertools.product(*axes):
         place, weight, inside = taps[0]
         for extent, tap in zip(spatial[1:], taps[1:], strict=True):
-            place, weight = xp.add(xp.multiply(place, extent), tap.place), xp.multiply(weight, tap.weight)
-            inside = xp.logical_and(inside, tap.inside)
+            place, weight = place * extent + tap.place, weight * tap.weight
+            inside = inside & tap.inside
         part = xp.gather(pixels, (rows, place))
         part = xp.where(xp.expand_dims(inside, 2), part, xp.zeros_like(part))
-        part = xp.multiply(part, xp.expand_dims(weight, 2))
-        total = part if total is None else xp.add(total, part)
+        part = part * xp.expand_dims(weight, 2)
+        total = part if total is None else total + part
     return xp.reshape(xp.permute_dims(total, (0, 2, 1)), (n, c, *out))
 
 

@@ -10,6 +10,7 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import with_operators
 
 aten = torch.ops.aten
 Array = Any
@@ -35,8 +36,8 @@ def input_gradient(xp: Any, grad: Array, normal: Array, rstd: Array, axes: Axes)
     if not xp.count(grad, axes):
         return grad
     first = xp.mean(grad, axis=axes, keepdims=True)
-    second = xp.mean(xp.multiply(grad, normal), axis=axes, keepdims=True)
-    return xp.multiply(xp.subtract(xp.subtract(grad, first), xp.multiply(normal, second)), rstd)
+    second = xp.mean(grad * normal, axis=axes, keepdims=True)
+    return (grad - first - normal * second) * rstd
 
 
 def affine(xp: Any, x: Array, weight: Array | None, bias: Array | None) -> Array:
@@ -62,18 +63,20 @@ def _meta(op: Any, *parameters: int) -> Any:
 
 
 @kernel("native_layer_norm", meta=_meta(aten.native_layer_norm.default, 2, 3))
+@with_operators
 def _layer_norm(
     xp: Any, x: Array, normalized_shape: Sequence[int], weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array]:
-    axes = tuple(range(xp.ndim(x) - len(normalized_shape), xp.ndim(x)))
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     wide = widened(xp, x)
     mean, var = moments(xp, wide, axes)
-    rstd = xp.rsqrt(xp.add(var, eps))
-    normal = xp.multiply(xp.subtract(wide, mean), rstd)
+    rstd = xp.rsqrt(var + eps)
+    normal = (wide - mean) * rstd
     return affine(xp, normal, widened(xp, weight, x), widened(xp, bias, x)), mean, rstd
 
 
 @kernel("native_layer_norm_backward", meta=masked(aten.native_layer_norm_backward.default))
+@with_operators
 def _layer_norm_backward(
     xp: Any,
     grad: Array,
@@ -85,16 +88,16 @@ def _layer_norm_backward(
     bias: Array | None,
     mask: Sequence[bool],
 ) -> tuple[Array | None, ...]:
-    inner = xp.ndim(x) - len(normalized_shape)
-    axes, lead = tuple(range(inner, xp.ndim(x))), tuple(range(inner))
+    inner = x.ndim - len(normalized_shape)
+    axes, lead = tuple(range(inner, x.ndim)), tuple(range(inner))
     grad, mean, rstd = (widened(xp, v, x) for v in (grad, mean, rstd))
-    normal = xp.multiply(xp.subtract(widened(xp, x), mean), rstd)
+    normal = (widened(xp, x) - mean) * rstd
     grad_x = grad_weight = grad_bias = None
     if mask[0]:
-        scaled = grad if weight is None else xp.multiply(grad, widened(xp, weight, x))
+        scaled = grad if weight is None else grad * widened(xp, weight, x)
         grad_x = input_gradient(xp, scaled, normal, rstd, axes)
     if mask[1] and weight is not None:
-        grad_weight = xp.sum(xp.multiply(grad, normal), axis=lead) if lead else xp.multiply(grad, normal)
+        grad_weight = xp.sum(grad * normal, axis=lead) if lead else grad * normal
     if mask[2] and bias is not None:
         grad_bias = xp.sum(grad, axis=lead) if lead else grad
     return grad_x, grad_weight, grad_bias
@@ -112,6 +115,7 @@ def _rms_norm(
 
 
 @kernel("_fused_rms_norm_backward", meta=masked(aten._fused_rms_norm_backward.default))
+@with_operators
 def _rms_norm_backward(
     xp: Any,
     grad: Array,
@@ -121,17 +125,17 @@ def _rms_norm_backward(
     weight: Array | None,
     mask: Sequence[bool],
 ) -> tuple[Array | None, ...]:
-    inner = xp.ndim(x) - len(normalized_shape)
-    axes, lead = tuple(range(inner, xp.ndim(x))), tuple(range(inner))
+    inner = x.ndim - len(normalized_shape)
+    axes, lead = tuple(range(inner, x.ndim)), tuple(range(inner))
     grad, rstd = widened(xp, grad, x), widened(xp, rstd, x)
-    normal = xp.multiply(widened(xp, x), rstd)
+    normal = widened(xp, x) * rstd
     grad_x = grad_weight = None
     if mask[0]:
-        scaled = grad if weight is None else xp.multiply(grad, widened(xp, weight, x))
-        along = xp.mean(xp.multiply(scaled, normal), axis=axes, keepdims=True)
-        grad_x = xp.multiply(xp.subtract(scaled, xp.multiply(normal, along)), rstd)
+        scaled = grad if weight is None else grad * widened(xp, weight, x)
+        along = xp.mean(scaled * normal, axis=axes, keepdims=True)
+        grad_x = (scaled - normal * along) * rstd
     if mask[1] and weight is not None:
-        grad_weight = xp.sum(xp.multiply(grad, normal), axis=lead)
+        grad_weight = xp.sum(grad * normal, axis=lead)
     return grad_x, grad_weight
 
 
@@ -139,6 +143,7 @@ def _rms_norm_backward(
 
 
 @kernel("native_group_norm", meta=_meta(aten.native_group_norm.default, 1, 2))
+@with_operators
 def _group_norm(
     xp: Any,
     x: Array,
@@ -152,16 +157,17 @@ def _group_norm(
 ) -> tuple[Array, Array, Array]:
     wide = xp.reshape(widened(xp, x), (n, group, c // group, hxw))
     mean, var = moments(xp, wide, (2, 3))
-    rstd = xp.rsqrt(xp.add(var, eps))
-    normal = xp.multiply(xp.subtract(wide, mean), rstd)
+    rstd = xp.rsqrt(var + eps)
+    normal = (wide - mean) * rstd
     weight, bias = (
         None if v is None else xp.reshape(widened(xp, v, x), (group, c // group, 1)) for v in (weight, bias)
     )
-    out = xp.reshape(affine(xp, normal, weight, bias), xp.shape(x))
+    out = xp.reshape(affine(xp, normal, weight, bias), x.shape)
     return out, xp.reshape(mean, (n, group)), xp.reshape(rstd, (n, group))
 
 
 @kernel("native_group_norm_backward", meta=masked(aten.native_group_norm_backward.default))
+@with_operators
 def _group_norm_backward(
     xp: Any,
     grad: Array,
@@ -178,15 +184,15 @@ def _group_norm_backward(
     split = (n, group, c // group, hxw)
     wide, grad = (xp.reshape(widened(xp, v, x), split) for v in (x, grad))
     mean, rstd = (xp.reshape(widened(xp, v, x), (n, group, 1, 1)) for v in (mean, rstd))
-    normal = xp.multiply(xp.subtract(wide, mean), rstd)
+    normal = (wide - mean) * rstd
     grad_x = grad_weight = grad_bias = None
     if mask[0]:
         scaled = grad
         if weight is not None:
-            scaled = xp.multiply(grad, xp.reshape(widened(xp, weight, x), (group, c // group, 1)))
-        grad_x = xp.reshape(input_gradient(xp, scaled, normal, rstd, (2, 3)), xp.shape(x))
+            scaled = grad * xp.reshape(widened(xp, weight, x), (group, c // group, 1))
+        grad_x = xp.reshape(input_gradient(xp, scaled, normal, rstd, (2, 3)), x.shape)
     if mask[1]:
-        grad_weight = xp.reshape(xp.sum(xp.multiply(grad, normal), axis=(0, 3)), (c,))
+        grad_weight = xp.reshape(xp.sum(grad * normal, axis=(0, 3)), (c,))
     if mask[2]:
         grad_bias = xp.reshape(xp.sum(grad, axis=(0, 3)), (c,))
     return grad_x, grad_weight, grad_bias
@@ -200,15 +206,17 @@ def _other_axes(xp: Any, v: Array, dim: int) -> tuple[int, ...]:
 
 
 @kernel("_weight_norm_interface")
+@with_operators
 def _weight_norm(xp: Any, v: Array, g: Array, dim: int = 0) -> tuple[Array, Array]:
     v, g = widened(xp, v), widened(xp, g)
-    norm = xp.sqrt(xp.sum(xp.multiply(v, v), axis=_other_axes(xp, v, dim), keepdims=True))
-    return xp.multiply(v, xp.divide(g, norm)), norm
+    norm = xp.sqrt(xp.sum(v * v, axis=_other_axes(xp, v, dim), keepdims=True))
+    return v * (g / norm), norm
 
 
 @kernel("_weight_norm_interface_backward")
+@with_operators
 def _weight_norm_backward(xp: Any, grad: Array, v: Array, g: Array, norm: Array, dim: int) -> tuple[Array, Array]:
     grad, v, g, norm = (widened(xp, x) for x in (grad, v, g, norm))
-    along = xp.divide(xp.sum(xp.multiply(grad, v), axis=_other_axes(xp, v, dim), keepdims=True), norm)
-    across = xp.subtract(grad, xp.multiply(v, xp.divide(along, norm)))
-    return xp.multiply(xp.divide(g, norm), across), along
+    along = xp.sum(grad * v, axis=_other_axes(xp, v, dim), keepdims=True) / norm
+    across = grad - v * (along / norm)
+    return g / norm * across, along

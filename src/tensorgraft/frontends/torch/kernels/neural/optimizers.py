@@ -10,6 +10,7 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 Arrays = list[Array]
@@ -67,6 +68,7 @@ def _steps(
 
 
 def _adam(decoupled: bool) -> Callable[..., Any]:
+    @with_operators
     def fused(
         xp: Any,
         params: Arrays,
@@ -89,19 +91,19 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
         def update(p: Array, g: Array, step: Array, m: Array, v: Array, *top: Array) -> tuple[Array, ...]:
             rate = _like(xp, lr, p)
             if weight_decay and decoupled:
-                p = xp.subtract(p, xp.multiply(xp.multiply(p, weight_decay), rate))
+                p = p - p * weight_decay * rate
             elif weight_decay:
-                g = xp.add(g, xp.multiply(p, weight_decay))
-            m = xp.add(m, xp.multiply(xp.subtract(g, m), 1 - beta1))
-            v = xp.add(xp.multiply(v, beta2), xp.multiply(xp.multiply(g, g), 1 - beta2))
+                g = g + p * weight_decay
+            m = m + (g - m) * (1 - beta1)
+            v = v * beta2 + g * g * (1 - beta2)
             top = tuple(xp.maximum(t, v) for t in top)
             step = xp.astype(step, dtypes.float64)
-            first = xp.astype(xp.subtract(1, xp.pow(xp.full((), beta1, dtypes.float64), step)), xp.dtype_of(p))
-            second = xp.subtract(1, xp.pow(xp.full((), beta2, dtypes.float64), step))
-            root = xp.astype(xp.sqrt(second), xp.dtype_of(p))
-            denominator = xp.add(xp.divide(xp.sqrt(top[0] if top else v), root), eps)
-            ratio = xp.divide(xp.multiply(m, rate), first)
-            return xp.subtract(p, xp.divide(ratio, denominator)), m, v, *top
+            first = xp.astype(1 - xp.full((), beta1, dtypes.float64) ** step, p.dtype)
+            second = 1 - xp.full((), beta2, dtypes.float64) ** step
+            root = xp.astype(xp.sqrt(second), p.dtype)
+            denominator = xp.sqrt(top[0] if top else v) / root + eps
+            ratio = m * rate / first
+            return p - ratio / denominator, m, v, *top
 
         states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else [])]
         new, scaled, kept = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
@@ -115,6 +117,7 @@ kernel("_fused_adamw_", "_fused_adamw_.tensor_lr", dynamic=("lr",))(_adam(True))
 
 
 @kernel("_fused_sgd_", "_fused_sgd_.tensor_lr", dynamic=("lr",), meta=False)
+@with_operators
 def _sgd(
     xp: Any,
     params: Arrays,
@@ -133,13 +136,13 @@ def _sgd(
 ) -> tuple[Any, ...]:
     def update(p: Array, g: Array, step: Any, *buffers: Array) -> tuple[Array, ...]:
         if weight_decay:
-            g = xp.add(g, xp.multiply(p, weight_decay))
+            g = g + p * weight_decay
         if buffers:
             (buffer,) = buffers
-            buffer = g if is_first_step else xp.add(xp.multiply(buffer, momentum), xp.multiply(g, 1 - dampening))
+            buffer = g if is_first_step else buffer * momentum + g * (1 - dampening)
             buffers = (buffer,)
-            g = xp.add(g, xp.multiply(buffer, momentum)) if nesterov else buffer
-        return xp.subtract(p, xp.multiply(g, _like(xp, lr, p))), *buffers
+            g = g + buffer * momentum if nesterov else buffer
+        return p - g * _like(xp, lr, p), *buffers
 
     states = [momentum_buffers] if momentum_buffers else []
     new, scaled, kept = _steps(xp, update, params, grads, states, None, maximize, grad_scale, found_inf)
@@ -147,6 +150,7 @@ def _sgd(
 
 
 def _adagrad(writes_steps: bool) -> Callable[..., Any]:
+    @with_operators
     def fused(
         xp: Any,
         params: Arrays,
@@ -164,12 +168,12 @@ def _adagrad(writes_steps: bool) -> Callable[..., Any]:
     ) -> tuple[Any, ...]:
         def update(p: Array, g: Array, step: Array, total: Array) -> tuple[Array, ...]:
             if weight_decay:
-                g = xp.add(g, xp.multiply(p, weight_decay))
-            decay = xp.add(xp.multiply(xp.subtract(step, 1), lr_decay), 1)
-            rate = xp.divide(_like(xp, lr, decay) if not isinstance(lr, float | int) else lr, decay)
-            total = xp.add(total, xp.multiply(g, g))
-            step_of = xp.divide(g, xp.add(xp.sqrt(total), eps))
-            return xp.subtract(p, xp.multiply(step_of, xp.astype(rate, xp.dtype_of(p)))), total
+                g = g + p * weight_decay
+            decay = (step - 1) * lr_decay + 1
+            rate = (_like(xp, lr, decay) if not isinstance(lr, float | int) else lr) / decay
+            total = total + g * g
+            step_of = g / (xp.sqrt(total) + eps)
+            return p - step_of * xp.astype(rate, p.dtype), total
 
         new, scaled, (sums,) = _steps(
             xp, update, params, grads, [state_sums], state_steps, maximize, grad_scale, found_inf

@@ -14,6 +14,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.batch_norm import axes_but_channel, flat, of_channels
 from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 
@@ -31,6 +32,7 @@ def _stats(xp: Any, x: Array, eps: float) -> tuple[Array, Array]:
 
 
 @kernel("batch_norm_gather_stats_with_counts", writes=("running_mean", "running_var"), meta=_statistics)
+@with_operators
 def _gathered_stats(
     xp: Any,
     x: Array,
@@ -44,21 +46,21 @@ def _gathered_stats(
 ) -> tuple[Array, ...]:
     """(new running statistics, one for each that is given; mean and 1 / deviation over all processes); `means` and
     `rstds` (processes, channels) and `counts` (processes,) are what each has seen."""
-    wide = dtypes.accumulator(xp.dtype_of(x))
+    wide = dtypes.accumulator(x.dtype)
     means, rstds, counts = (xp.astype(v, wide) for v in (means, rstds, counts))
     counts = xp.reshape(counts, (xp.size(counts), 1))
     total = xp.sum(counts, axis=(0, 1))
-    mean = xp.divide(xp.sum(xp.multiply(means, counts), axis=(0,)), total)
-    apart = xp.subtract(means, mean)
-    var = xp.subtract(xp.divide(1.0, xp.multiply(rstds, rstds)), eps)
-    squares = xp.sum(xp.multiply(xp.add(var, xp.multiply(apart, apart)), counts), axis=(0,))
-    unbiased = xp.divide(squares, xp.subtract(total, 1.0))
+    mean = xp.sum(means * counts, axis=(0,)) / total
+    apart = means - mean
+    var = 1.0 / (rstds * rstds) - eps
+    squares = xp.sum((var + apart * apart) * counts, axis=(0,))
+    unbiased = squares / (total - 1.0)
     running = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):
         if old is not None:
-            mixed = xp.add(xp.multiply(xp.astype(old, wide), 1 - momentum), xp.multiply(new, momentum))
-            running.append(xp.astype(mixed, xp.dtype_of(old)))
-    return *running, mean, xp.rsqrt(xp.add(xp.divide(squares, total), eps))
+            mixed = xp.astype(old, wide) * (1 - momentum) + new * momentum
+            running.append(xp.astype(mixed, old.dtype))
+    return *running, mean, xp.rsqrt(squares / total + eps)
 
 
 @kernel("batch_norm_elemt", meta=lambda x, *rest: torch.empty_like(x))
@@ -108,6 +110,7 @@ def _gradient_sums(
 
 
 @kernel("batch_norm_backward_elemt", meta=lambda grad, x, *rest: torch.empty_like(x))
+@with_operators
 def _input_gradient(
     xp: Any,
     grad: Array,
@@ -120,9 +123,9 @@ def _input_gradient(
     count: Array,
 ) -> Array:
     wide = widened(xp, x)
-    total = xp.sum(xp.astype(count, xp.dtype_of(wide)), axis=tuple(range(xp.ndim(count))))
+    total = xp.sum(xp.astype(count, wide.dtype), axis=tuple(range(count.ndim)))
     mean, rstd, first, second = (of_channels(xp, v, x) for v in (mean, rstd, sum_dy, sum_dy_xmu))
-    slope = xp.divide(xp.multiply(second, xp.multiply(rstd, rstd)), total)
-    grad = xp.subtract(widened(xp, grad, x), xp.divide(first, total))
-    grad = xp.subtract(grad, xp.multiply(xp.subtract(wide, mean), slope))
-    return affine(xp, xp.multiply(grad, rstd), of_channels(xp, weight, x), None)
+    slope = second * (rstd * rstd) / total
+    grad = widened(xp, grad, x) - first / total
+    grad = grad - (wide - mean) * slope
+    return affine(xp, grad * rstd, of_channels(xp, weight, x), None)
