@@ -13,6 +13,7 @@ import numpy as np
 from tensorgraft.frontends.jax.rule import rule, without_rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 
@@ -46,9 +47,10 @@ def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
     return xp.astype(x, dtypes.uint32), xp.astype(high, dtypes.uint32)
 
 
+@with_operators
 def _whole(xp: Backend, low: Array, high: Array) -> Array:
     low, high = (xp.astype(x, dtypes.uint64) for x in (low, high))
-    return xp.bitwise_or(xp.bitwise_left_shift(high, xp.full((), 32, dtypes.uint64)), low)
+    return (high << xp.full((), 32, dtypes.uint64)) | low
 
 
 def _threefry(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], width: int) -> tuple[Array, int]:
