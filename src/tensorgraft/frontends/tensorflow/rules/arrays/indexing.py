@@ -14,14 +14,16 @@ from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 
 
+@with_operators
 def _inside(xp: Backend, indices: Array, n: int) -> tuple[Array, Array]:
     """(whether each is an index, the indices held to what there is)."""
     indices = xp.astype(indices, dtypes.int64)
-    good = xp.logical_and(xp.greater_equal(indices, 0), xp.less(indices, n))
+    good = (indices >= 0) & (indices < n)
     return good, xp.where(good, indices, xp.zeros_like(indices))
 
 
@@ -108,24 +110,25 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 # ---- scatter ---------------------------------------------------------------------------------------------------------
 
 
+@with_operators
 def scattered(xp: Backend, x: Array, indices: Array, updates: Array, mode: str) -> Array:
     """`x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
     good, places = _nd(xp, x, indices)
-    rest = xp.shape(x)[len(places) :]
-    updates = xp.broadcast_to(updates, (*xp.shape(good), *rest))
+    rest = x.shape[len(places) :]
+    updates = xp.broadcast_to(updates, (*good.shape, *rest))
     if not places:
         return _whole(xp, x, updates, mode)
-    if mode == "subtract" and xp.dtype_of(x).kind == "b":  # which differ or not
-        flips = scattered(xp, xp.zeros(xp.shape(x), dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
-        return xp.not_equal(x, xp.equal(xp.fmod(flips, xp.full_like(flips, 2)), 1))
+    if mode == "subtract" and x.dtype.kind == "b":  # which differ or not
+        flips = scattered(xp, xp.zeros(x.shape, dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
+        return x != (xp.fmod(flips, xp.full_like(flips, 2)) == 1)
     if mode == "subtract":
-        mode, updates = "add", xp.negative(updates)
+        mode, updates = "add", -updates
     if mode == "divide":
         factors = xp.scatter(xp.ones_like(x), places, _kept(xp, good, updates, 1), mode="multiply")
         return div(xp, x, factors)
     # what is out of range goes to a row behind the last one
-    first, n = places[0], xp.shape(x)[0]
-    padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (xp.ndim(x) - 1)])
+    first, n = places[0], x.shape[0]
+    padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (x.ndim - 1)])
     first = xp.where(good, first, xp.full_like(first, n))
     return xp.take_slice(xp.scatter(padded, (first, *places[1:]), updates, mode=mode), 0, 0, n)
 

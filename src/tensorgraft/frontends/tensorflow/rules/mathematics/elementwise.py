@@ -15,6 +15,7 @@ from tensorgraft.frontends.tensorflow.variants import CompressedMatrix, RaggedRo
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 
@@ -297,5 +298,6 @@ def clip_by_value(xp: Backend, x: Array, low: Array, high: Array) -> Array:
 
 
 @rule("ApproximateEqual")
+@with_operators
 def approximate_equal(xp: Backend, x: Array, y: Array, *, tolerance: float) -> Array:
-    return xp.less(xp.abs(xp.subtract(x, y)), tolerance)
+    return abs(x - y) < tolerance

@@ -7,6 +7,7 @@ from typing import Any
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 
@@ -50,8 +51,9 @@ def softplus(xp: Backend, x: Array) -> Array:
 
 
 @rule("Softsign")
+@with_operators
 def softsign(xp: Backend, x: Array) -> Array:
-    return xp.divide(x, xp.add(xp.abs(x), 1))
+    return x / (abs(x) + 1)
 
 
 @rule("Softmax")
@@ -70,16 +72,17 @@ def l2_loss(xp: Backend, x: Array) -> Array:
 
 
 @rule("SparseSoftmaxCrossEntropyWithLogits")
+@with_operators
 def sparse_cross_entropy(xp: Backend, logits: Array, labels: Array) -> list[Array]:
     """Labels out of range give NaN."""
-    n, dtype = xp.shape(logits)[-1], xp.dtype_of(logits)
+    n, dtype = logits.shape[-1], logits.dtype
     logs = xp.log_softmax(logits, -1)
     hot = xp.one_hot(labels, n, dtypes.bool_)
-    loss = xp.negative(xp.sum(_zeros_where(xp, xp.logical_not(hot), logs), axis=-1))
-    inside = xp.logical_and(xp.greater_equal(labels, 0), xp.less(labels, n))
+    loss = -xp.sum(_zeros_where(xp, ~hot, logs), axis=-1)
+    inside = (labels >= 0) & (labels < n)
     nan = xp.full((), float("nan"), dtype)
     loss = xp.where(inside, loss, nan)
-    back = xp.subtract(xp.exp(logs), xp.astype(hot, dtype))
+    back = xp.exp(logs) - xp.astype(hot, dtype)
     return [loss, xp.where(xp.expand_dims(inside, -1), back, nan)]
 
 
@@ -100,13 +103,15 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @rule("TanhGrad")
+@with_operators
 def tanh_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return xp.multiply(d, xp.subtract(xp.ones_like(y), xp.multiply(y, y)))
+    return d * (xp.ones_like(y) - y * y)
 
 
 @rule("SigmoidGrad")
+@with_operators
 def sigmoid_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return xp.multiply(xp.multiply(d, y), xp.subtract(xp.ones_like(y), y))
+    return d * y * (xp.ones_like(y) - y)
 
 
 def _conjugate(xp: Backend, y: Array) -> Array:
@@ -119,20 +124,23 @@ def _unless_zero(xp: Backend, d: Array, x: Array) -> Array:
 
 
 @rule("SqrtGrad")
+@with_operators
 def sqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return _unless_zero(xp, d, xp.divide(xp.multiply(d, 0.5), _conjugate(xp, y)))
+    return _unless_zero(xp, d, d * 0.5 / _conjugate(xp, y))
 
 
 @rule("RsqrtGrad")
+@with_operators
 def rsqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
     y = _conjugate(xp, y)
-    return _unless_zero(xp, d, xp.multiply(xp.multiply(xp.multiply(d, -0.5), y), xp.multiply(y, y)))
+    return _unless_zero(xp, d, d * -0.5 * y * (y * y))
 
 
 @rule("ReciprocalGrad", "InvGrad")
+@with_operators
 def reciprocal_grad(xp: Backend, y: Array, d: Array) -> Array:
     y = _conjugate(xp, y)
-    return _unless_zero(xp, d, xp.negative(xp.multiply(xp.multiply(y, d), y)))
+    return _unless_zero(xp, d, -(y * d * y))
 
 
 def _where(xp: Backend, condition: Array, d: Array) -> Array:
@@ -146,8 +154,9 @@ def relu_grad(xp: Backend, d: Array, x: Array) -> Array:
 
 
 @rule("Relu6Grad")
+@with_operators
 def relu6_grad(xp: Backend, d: Array, x: Array) -> Array:
-    inside = xp.logical_and(xp.greater(x, 0), xp.less(x, 6))
+    inside = (x > 0) & (x < 6)
     return _where(xp, inside, d)
 
 
@@ -157,20 +166,24 @@ def leaky_relu_grad(xp: Backend, d: Array, x: Array, *, alpha: float = 0.2) -> A
 
 
 @rule("EluGrad")
+@with_operators
 def elu_grad(xp: Backend, d: Array, y: Array) -> Array:
-    return xp.where(xp.less(y, 0), xp.multiply(xp.add(y, 1), d), d)
+    return xp.where(y < 0, (y + 1) * d, d)
 
 
 @rule("SeluGrad")
+@with_operators
 def selu_grad(xp: Backend, d: Array, y: Array) -> Array:
-    return xp.where(xp.less(y, 0), xp.multiply(d, xp.add(y, _SCALE_ALPHA)), xp.multiply(d, _SCALE))
+    return xp.where(y < 0, d * (y + _SCALE_ALPHA), d * _SCALE)
 
 
 @rule("SoftplusGrad")
+@with_operators
 def softplus_grad(xp: Backend, d: Array, x: Array) -> Array:
-    return xp.divide(d, xp.add(xp.exp(xp.negative(x)), 1))
+    return d / (xp.exp(-x) + 1)
 
 
 @rule("SoftsignGrad")
+@with_operators
 def softsign_grad(xp: Backend, d: Array, x: Array) -> Array:
-    return xp.divide(d, xp.square(xp.add(xp.abs(x), 1)))
+    return d / xp.square(abs(x) + 1)

@@ -13,6 +13,7 @@ from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, Pads
 from tensorgraft.frontends.tensorflow.rules.neural.pooling import max_pool_grad
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 
@@ -27,30 +28,32 @@ def _around(xp: Backend, x: Array, radius: int) -> Array:
 
 
 def _scale(xp: Backend, x: Array, radius: int, bias: float, alpha: float) -> Array:
-    wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
-    return xp.add(xp.multiply(_around(xp, xp.square(wide), radius), alpha), bias)
+    wide = xp.astype(x, dtypes.accumulator(x.dtype))
+    return _around(xp, xp.square(wide), radius) * alpha + bias
 
 
 @rule("LRN")
+@with_operators
 def lrn(
     xp: Backend, x: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5
 ) -> Array:
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    out = xp.multiply(xp.astype(x, xp.dtype_of(scale)), xp.pow(scale, xp.full_like(scale, -beta)))
-    return xp.astype(out, xp.dtype_of(x))
+    out = xp.astype(x, scale.dtype) * scale ** xp.full_like(scale, -beta)
+    return xp.astype(out, x.dtype)
 
 
 @rule("LRNGrad")
+@with_operators
 def lrn_grad(
     xp: Backend, d: Array, x: Array, y: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0,
     beta: float = 0.5,
 ) -> Array:  # fmt: skip
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    dtype, wide = xp.dtype_of(x), xp.dtype_of(scale)
+    dtype, wide = x.dtype, scale.dtype
     d, x, y = (xp.astype(v, wide) for v in (d, x, y))
-    direct = xp.multiply(d, xp.pow(scale, xp.full_like(scale, -beta)))
-    shared = _around(xp, xp.divide(xp.multiply(d, y), scale), depth_radius)
-    out = xp.subtract(direct, xp.multiply(xp.multiply(x, shared), 2 * alpha * beta))
+    direct = d * scale ** xp.full_like(scale, -beta)
+    shared = _around(xp, d * y / scale, depth_radius)
+    out = direct - x * shared * (2 * alpha * beta)
     return xp.astype(out, dtype)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 
@@ -24,11 +25,12 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+@with_operators
 def away(xp: Backend, x: Array) -> Array:
     """Rounded, halves away from zero."""
     whole = xp.trunc(x)
-    half = xp.greater_equal(xp.abs(xp.subtract(x, whole)), 0.5)
-    return xp.where(half, xp.add(whole, xp.copysign(xp.ones_like(x), x)), whole)
+    half = abs(x - whole) >= 0.5
+    return xp.where(half, whole + xp.copysign(xp.ones_like(x), x), whole)
 
 
 def wide(xp: Backend, x: Array) -> Array:
@@ -43,10 +45,11 @@ def single(xp: Backend, x: Array) -> Array:
     return xp.astype(x, dtypes.float32)
 
 
+@with_operators
 def truncated_divide(xp: Backend, x: Array, y: Array) -> Array:
     """C's division of integers."""
-    size = xp.integer_floor_divide(xp.abs(x), xp.abs(y))
-    return xp.where(xp.not_equal(xp.less(x, 0), xp.less(y, 0)), xp.negative(size), size)
+    size = xp.integer_floor_divide(abs(x), abs(y))
+    return xp.where((x < 0) != (y < 0), -size, size)
 
 
 def narrowed(xp: Backend, x: Array, dtype: np.dtype) -> Array:
@@ -83,30 +86,30 @@ def zero_of(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> Array:
     return codes_unheld(xp, xp.zeros_like(low), low, high, dtype)
 
 
+@with_operators
 def numbers(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
     """Return the numbers (float32) that codes stand for. `x` may be of a wider dtype."""
     span, steps = _span(xp, low, high, dtype)
-    scale = xp.divide(span, steps)
+    scale = span / steps
     short = single(xp, scale)
-    nothing = xp.equal(low, high)
-    first = xp.multiply(away(xp, xp.divide(low, xp.where(nothing, xp.ones_like(short), short))), short)
-    offset = xp.subtract(double(xp, x), float(limits(dtype)[0]))
-    out = single(xp, xp.add(double(xp, first), xp.multiply(offset, scale)))
-    return xp.where(nothing, xp.broadcast_to(low, xp.shape(out)), out)
+    nothing = low == high
+    first = away(xp, low / xp.where(nothing, xp.ones_like(short), short)) * short
+    offset = double(xp, x) - float(limits(dtype)[0])
+    out = single(xp, double(xp, first) + offset * scale)
+    return xp.where(nothing, xp.broadcast_to(low, out.shape), out)
 
 
 # ---- arrays, in float32 ----------------------------------------------------------------------------------------------
 
 
+@with_operators
 def numbers_narrow(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
     steps = float(2 ** (8 * dtype.itemsize)) - 1.0
-    scale = single(xp, xp.divide(double(xp, xp.subtract(high, low)), steps))
-    nothing = xp.equal(low, high)
-    first = xp.where(
-        nothing, low, xp.multiply(away(xp, xp.divide(low, xp.where(nothing, xp.ones_like(scale), scale))), scale)
-    )
-    first = xp.subtract(first, xp.multiply(scale, float(limits(dtype)[0])))
-    return xp.add(first, xp.multiply(single(xp, x), scale))
+    scale = single(xp, double(xp, high - low) / steps)
+    nothing = low == high
+    first = xp.where(nothing, low, away(xp, low / xp.where(nothing, xp.ones_like(scale), scale)) * scale)
+    first = first - scale * float(limits(dtype)[0])
+    return first + single(xp, x) * scale
 
 
 def codes_narrow(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
@@ -125,10 +128,11 @@ def codes_narrow(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype
 # ---- ranges of what is computed --------------------------------------------------------------------------------------
 
 
+@with_operators
 def step_of(xp: Backend, low: Array, high: Array, dtype: np.dtype, symmetric: bool = False) -> Array:
     """Return the size of one step of a range; `symmetric`: without the lowest of signed integers."""
     least, most = limits(dtype)
-    return xp.divide(xp.subtract(high, low), float(most - least - int(symmetric and least < -most)))
+    return (high - low) / float(most - least - int(symmetric and least < -most))
 
 
 def range_of_steps(xp: Backend, step: Array) -> tuple[Array, Array]:

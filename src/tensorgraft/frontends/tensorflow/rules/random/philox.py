@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import with_operators
 
 Array = Any
 Shape = tuple[int, ...]
@@ -29,29 +30,22 @@ def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
     return xp.astype(low, dtypes.uint32), xp.astype(high, dtypes.uint32)
 
 
+@with_operators
 def joined(xp: Backend, low: Array, high: Array) -> Array:
     low, high = xp.astype(low, dtypes.uint64), xp.astype(high, dtypes.uint64)
-    return xp.bitwise_or(xp.bitwise_left_shift(high, xp.full((), 32, dtypes.uint64)), low)
+    return (high << xp.full((), 32, dtypes.uint64)) | low
 
 
+@with_operators
 def cipher(xp: Backend, key: tuple[Array, Array], counter: tuple[Array, ...]) -> tuple[Array, ...]:
     """Four words of uint32 for each counter of four words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        low0, high0 = _halves(
-            xp, xp.multiply(xp.astype(c0, dtypes.uint64), xp.full((), _MULTIPLIERS[0], dtypes.uint64))
-        )
-        low1, high1 = _halves(
-            xp, xp.multiply(xp.astype(c2, dtypes.uint64), xp.full((), _MULTIPLIERS[1], dtypes.uint64))
-        )
-        c0, c1, c2, c3 = (
-            xp.bitwise_xor(xp.bitwise_xor(high1, c1), k0),
-            low1,
-            xp.bitwise_xor(xp.bitwise_xor(high0, c3), k1),
-            low0,
-        )
-        k0, k1 = (xp.add(k, xp.full((), w, dtypes.uint32)) for k, w in zip((k0, k1), _WEYL, strict=True))
+        low0, high0 = _halves(xp, xp.astype(c0, dtypes.uint64) * xp.full((), _MULTIPLIERS[0], dtypes.uint64))
+        low1, high1 = _halves(xp, xp.astype(c2, dtypes.uint64) * xp.full((), _MULTIPLIERS[1], dtypes.uint64))
+        c0, c1, c2, c3 = (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0)
+        k0, k1 = (k + xp.full((), w, dtypes.uint32) for k, w in zip((k0, k1), _WEYL, strict=True))
     return c0, c1, c2, c3
 
 
@@ -97,16 +91,15 @@ _FORMS = {
 }
 
 
+@with_operators
 def unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
     """Numbers of [1, 2) with these mantissas, less 1."""
     kind, digits, one = _FORMS[dtype]
     wide = xp.astype(bits, dtypes.uint64)
-    wide = xp.bitwise_or(
-        xp.bitwise_and(wide, xp.full((), (1 << digits) - 1, dtypes.uint64)), xp.full((), one, dtypes.uint64)
-    )
-    shape = xp.shape(wide)
+    wide = (wide & xp.full((), (1 << digits) - 1, dtypes.uint64)) | xp.full((), one, dtypes.uint64)
+    shape = wide.shape
     values = xp.bitcast(xp.reshape(xp.astype(wide, kind), (math.prod(shape),)), dtype)
-    return xp.subtract(xp.reshape(values, shape), 1)
+    return xp.reshape(values, shape) - 1
 
 
 def doubled(xp: Backend, w: Array) -> Array:
@@ -161,6 +154,7 @@ def normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtyp
     return xp.astype(_cut(xp, rows, shape), dtype)
 
 
+@with_operators
 def truncated_normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
     """Between -2 and 2: of each group's candidates the first that lie there. TensorFlow reserves 256 words for each
     number; of 32 candidates, of which one in 22 falls out, fewer than four are left once in 1e35 times."""
@@ -168,10 +162,10 @@ def truncated_normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtyp
     each = 2 if dtype == dtypes.float64 else 4
     w = words(xp, key, counter, _groups(shape, each), stride=64 * each, each=8 if each == 4 else 16)
     candidates = box_muller(xp, doubled(xp, w) if each == 2 else w, wide)
-    good = xp.less(xp.abs(candidates), 2.0)
+    good = abs(candidates) < 2.0
     rank = xp.cumsum(xp.astype(good, dtypes.int32), axis=1)
     chosen = []
     for k in range(1, each + 1):
-        at = xp.argmax(xp.astype(xp.logical_and(good, xp.equal(rank, k)), dtypes.int32), axis=1)
+        at = xp.argmax(xp.astype(good & (rank == k), dtypes.int32), axis=1)
         chosen.append(xp.take_along_axis(candidates, xp.expand_dims(at, 1), 1))
     return xp.astype(_cut(xp, xp.concat(chosen, axis=1), shape), dtype)
