@@ -11,23 +11,23 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.special import held, polynomial
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 EULER = 0.57721566490153286061
 # of B_2k / (2k + 1)!, highest first (the dilogarithm as a series of -log(1 - w))
 BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330]
 DILOGARITHM = [b / math.factorial(2 * k + 3) for k, b in enumerate(BERNOULLI)][::-1]
 
 
-def _sum(xp: Any, x: Array, terms: Sequence[float]) -> Array:
+def _sum(xp: Any, x: AnyArray, terms: Sequence[float]) -> AnyArray:
     """The polynomial with these coefficients, lowest first."""
     return polynomial(xp, x, list(terms)[::-1])
 
 
 @with_operators
-def exponential(xp: Any, x: Array) -> Array:
+def exponential(xp: Any, x: Value) -> Value:
     """Ei."""
     size = abs(x)
     # sum of x^k / (k k!), where nothing cancels
@@ -50,7 +50,7 @@ def exponential(xp: Any, x: Array) -> Array:
 
 
 @with_operators
-def dawson(xp: Any, x: Array) -> Array:
+def dawson(xp: Any, x: Value) -> Value:
     """Rybicki's sum of Gaussians (G. B. Rybicki, Dawson's integral and the sampling theorem, 1989)."""
     h, size = 0.25, abs(x)
     small = held(xp, x, size < 0.5, 0.0)
@@ -76,7 +76,7 @@ def dawson(xp: Any, x: Array) -> Array:
 
 
 @with_operators
-def fresnel(xp: Any, x: Array) -> tuple[Array, Array]:
+def fresnel(xp: Any, x: Value) -> tuple[Value, Value]:
     """(sine, cosine) integrals."""
     size = abs(x)
     small = held(xp, size, size < 1.5, 0.0)
@@ -110,7 +110,7 @@ def fresnel(xp: Any, x: Array) -> tuple[Array, Array]:
 
 
 @with_operators
-def spence(xp: Any, x: Array) -> Array:
+def spence(xp: Any, x: Value) -> Value:
     """The dilogarithm of 1 - x; NaN for negative x."""
     low, high = x < 0.5, x > 2
     inner = held(xp, x, x > 0, 1.0)
@@ -130,7 +130,7 @@ def spence(xp: Any, x: Array) -> Array:
 
 
 @with_operators
-def incomplete_beta(xp: Any, a: Array, b: Array, x: Array) -> Array:
+def incomplete_beta(xp: Any, a: Value, b: Value, x: Value) -> Value:
     """Regularised, of arrays of one shape. The continued fraction of Numerical Recipes 6.4, by Lentz's method."""
     turned = x > (a + 1) / (a + b + 2)
     p, q = xp.where(turned, b, a), xp.where(turned, a, b)
@@ -139,10 +139,10 @@ def incomplete_beta(xp: Any, a: Array, b: Array, x: Array) -> Array:
     total = p + q
     tiny = 1e-300
 
-    def guarded(v: Array) -> Array:
+    def guarded(v: Value) -> Value:
         return xp.where(abs(v) < tiny, xp.full_like(v, tiny), v)
 
-    def body(state: list[Array]) -> list[Array]:
+    def body(state: list[Value]) -> list[Value]:
         m, c, d, out, _ = state
         twice = p + m * 2
         even = m * (q - m) * z / ((twice - 1) * twice)
@@ -156,7 +156,7 @@ def incomplete_beta(xp: Any, a: Array, b: Array, x: Array) -> Array:
             out = out * change
         return [m + 1, c, d, out, change]
 
-    def goes_on(state: list[Array]) -> Array:
+    def goes_on(state: list[Value]) -> Value:
         m, change = state[0], state[-1]
         moves = xp.any(abs(change - 1) > 1e-15)
         return moves & (m < 500)
@@ -175,7 +175,7 @@ def incomplete_beta(xp: Any, a: Array, b: Array, x: Array) -> Array:
 
 
 @with_operators
-def log_density(xp: Any, a: Array, x: Array) -> Array:
+def log_density(xp: Any, a: Value, x: Value) -> Value:
     """Return the log density of the standard gamma distribution of shape `a`."""
     return (a - 1) * xp.log(x) - x - xp.lgamma(a)
 

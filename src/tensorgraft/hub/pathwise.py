@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 _STEP = 0.0625
 _GRID = np.arange(-72, 73) * _STEP
 
@@ -36,31 +35,31 @@ def _half_line_nodes() -> np.ndarray:
     return np.stack([y, _STEP * y * (1 + np.exp(-_GRID))], axis=1)
 
 
-def _integral(xp: Any, nodes: np.ndarray, like: Array, term: Callable[..., Array]) -> Array:
+def _integral(xp: Any, nodes: np.ndarray, like: Value, term: Callable[..., Value]) -> Value:
     """The sum of `term(*node) * weight` over the rows (*node, weight) of `nodes`."""
 
-    def body(total: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
+    def body(total: Value, row: tuple[Value, ...]) -> tuple[Value, Value]:
         return total + term(*row[:-1]) * row[-1], row[-1]
 
     columns = tuple(xp.asarray(np.ascontiguousarray(c)) for c in nodes.T)
     return xp.scan(body, xp.zeros_like(like), columns, length=len(nodes))[0]
 
 
-def _doubles(xp: Any, *arrays: Array) -> list[Array]:
+def _doubles(xp: Any, *arrays: AnyArray) -> list[AnyArray]:
     shape = np.broadcast_shapes(*(xp.shape(a) for a in arrays))
     return [xp.broadcast_to(xp.astype(a, dtypes.float64), shape) for a in arrays]
 
 
 def _towards_zero(
-    xp: Any, x: Array, a: Array, others: Callable[[Array], Array], score: Callable[[Array], Array]
-) -> Array:
+    xp: Any, x: Value, a: Value, others: Callable[[Value], Value], score: Callable[[Value], Value]
+) -> Value:
     """The integral over t in (0, x) of (t / x)^(a - 1) exp(others) score / x. Both functions take log(t / x).
 
     With t = x v^p, p = 1 / min(a, 1), nothing but a logarithm is singular at 0.
     """
     p = xp.reciprocal(xp.minimum(a, 1.0))
 
-    def term(log_v: Array, _: Array) -> Array:
+    def term(log_v: Value, _: Value) -> Value:
         log_ratio = p * log_v
         density = (a * p - 1) * log_v + others(log_ratio)
         return xp.exp(density) * score(log_ratio)
@@ -69,13 +68,13 @@ def _towards_zero(
 
 
 @with_operators
-def gamma(xp: Any, alpha: Array, x: Array) -> Array:
+def gamma(xp: Any, alpha: Value, x: Value) -> Value:
     dtype = x.dtype
     alpha, x = _doubles(xp, alpha, x)
     log_x, digamma, scale = xp.log(x), xp.digamma(alpha), xp.maximum(xp.sqrt(alpha), 1.0)
     score_at_x = log_x - digamma
 
-    def above(y: Array) -> Array:
+    def above(y: Value) -> Value:
         away = scale * y
         log_ratio = xp.log1p(away / x)
         density = (alpha - 1) * log_ratio - away
@@ -90,7 +89,7 @@ def gamma(xp: Any, alpha: Array, x: Array) -> Array:
 
 
 @with_operators
-def dirichlet(xp: Any, x: Array, alpha: Array, total: Array) -> Array:
+def dirichlet(xp: Any, x: Value, alpha: Value, total: Value) -> Value:
     """Return the derivative by alpha of one component of a sample, from Beta(alpha, total - alpha), divided by 1 -
     x."""
     dtype = x.dtype
@@ -99,7 +98,7 @@ def dirichlet(xp: Any, x: Array, alpha: Array, total: Array) -> Array:
     score_at_x = xp.log(x) - xp.digamma(alpha) + xp.digamma(total)
     odds = x / rest
 
-    def drift(log_ratio: Array, odds: Array) -> Array:
+    def drift(log_ratio: Value, odds: Value) -> Value:
         """log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the interval."""
         return xp.log1p(-(odds * xp.expm1(log_ratio)))
 

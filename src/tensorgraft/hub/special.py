@@ -7,24 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorgraft.hub import cephes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 @with_operators
-def polynomial(xp: Any, x: Array, coefficients: Sequence[float]) -> Array:
+def polynomial(xp: Any, x: Value, coefficients: Sequence[float]) -> Value:
     out = xp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
         out = out * x + c
     return out
 
 
-def ratio(xp: Any, x: Array, top: Sequence[float], bottom: Sequence[float]) -> Array:
+def ratio(xp: Any, x: AnyArray, top: Sequence[float], bottom: Sequence[float]) -> AnyArray:
     return xp.divide(polynomial(xp, x, top), polynomial(xp, x, bottom))
 
 
-def chebyshev(xp: Any, x: Array, coefficients: Sequence[float]) -> Array:
+def chebyshev(xp: Any, x: Value, coefficients: Sequence[float]) -> Value:
     """A series of Chebyshev polynomials in x / 2, by Clenshaw's recurrence."""
     before, last, now = xp.zeros_like(x), xp.zeros_like(x), xp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
@@ -39,7 +37,7 @@ def _below(coefficients: Sequence[float], monic: bool) -> Sequence[float]:
     return (1.0, *coefficients) if monic else coefficients
 
 
-def _far(xp: Any, x: Array, table: dict[str, Any], phase: float, second: bool, monic: bool) -> Array:
+def _far(xp: Any, x: Value, table: dict[str, Any], phase: float, second: bool, monic: bool) -> Value:
     """The asymptotic form of J or Y (`second`) for x > 5."""
     z = 25.0 / (x * x)
     p, q = ratio(xp, z, table["PP"], table["PQ"]), ratio(xp, z, table["QP"], _below(table["QQ"], monic))
@@ -50,13 +48,13 @@ def _far(xp: Any, x: Array, table: dict[str, Any], phase: float, second: bool, m
     return wave * math.sqrt(2 / math.pi) / xp.sqrt(x)
 
 
-def held(xp: Any, x: Array, inside: Array, harmless: float) -> Array:
+def held(xp: Any, x: AnyArray, inside: AnyArray, harmless: float) -> AnyArray:
     """`x` where a formula is used, else a number that does it no harm."""
     return xp.where(inside, x, xp.full_like(x, harmless))
 
 
 @with_operators
-def j0(xp: Any, x: Array, monic: bool = False) -> Array:
+def j0(xp: Any, x: Value, monic: bool = False) -> Value:
     x = abs(x)
     z = x * x
     roots = (z - 5.78318596294678452118) * (z - 30.4712623436620863991)
@@ -66,7 +64,7 @@ def j0(xp: Any, x: Array, monic: bool = False) -> Array:
 
 
 @with_operators
-def j1(xp: Any, x: Array, monic: bool = False) -> Array:
+def j1(xp: Any, x: Value, monic: bool = False) -> Value:
     size = abs(x)
     z = x * x
     roots = (z - 14.6819706421238932572) * (z - 49.2184563216946036703)
@@ -75,14 +73,14 @@ def j1(xp: Any, x: Array, monic: bool = False) -> Array:
     return xp.where(x < 0, -out, out)
 
 
-def _poles(xp: Any, x: Array, out: Array, at_zero: float) -> Array:
+def _poles(xp: Any, x: AnyArray, out: AnyArray, at_zero: float) -> AnyArray:
     """A function of positive numbers with a pole at 0."""
     out = xp.where(xp.equal(x, 0), xp.full_like(x, at_zero), out)
     return xp.where(xp.less(x, 0), xp.full_like(x, math.nan), out)
 
 
 @with_operators
-def y0(xp: Any, x: Array, monic: bool = False) -> Array:
+def y0(xp: Any, x: Value, monic: bool = False) -> Value:
     z = x * x
     near = xp.log(x) * j0(xp, x, monic) * (2 / math.pi)
     near = ratio(xp, z, cephes.Y0["YP"], _below(cephes.Y0["YQ"], monic)) + near
@@ -91,7 +89,7 @@ def y0(xp: Any, x: Array, monic: bool = False) -> Array:
 
 
 @with_operators
-def y1(xp: Any, x: Array, monic: bool = False) -> Array:
+def y1(xp: Any, x: Value, monic: bool = False) -> Value:
     z = x * x
     near = j1(xp, x, monic) * xp.log(x) - xp.reciprocal(x)
     near = x * ratio(xp, z, cephes.Y1["YP"], _below(cephes.Y1["YQ"], monic)) + near * (2 / math.pi)
@@ -99,11 +97,11 @@ def y1(xp: Any, x: Array, monic: bool = False) -> Array:
     return _poles(xp, x, out, -math.inf)
 
 
-def i0(xp: Any, x: Array) -> Array:
+def i0(xp: Any, x: AnyArray) -> AnyArray:
     return xp.multiply(xp.bessel_i0e(x), xp.exp(xp.abs(x)))
 
 
-def i1(xp: Any, x: Array) -> Array:
+def i1(xp: Any, x: AnyArray) -> AnyArray:
     return xp.multiply(xp.bessel_i1e(x), xp.exp(xp.abs(x)))
 
 
@@ -111,7 +109,7 @@ def modified_k(order: int, scaled: bool) -> Any:
     table = (cephes.K0, cephes.K1)[order]
 
     @with_operators
-    def fn(xp: Any, x: Array) -> Array:
+    def fn(xp: Any, x: Value) -> Value:
         low = x <= 2
         small, large = held(xp, x, low, 1.0), held(xp, x, ~low, 3.0)
         series = chebyshev(xp, small * small - 2.0, table["A"])
@@ -130,7 +128,7 @@ def modified_k(order: int, scaled: bool) -> Any:
 
 
 @with_operators
-def airy(xp: Any, x: Array) -> Array:
+def airy(xp: Any, x: Value) -> Value:
     t = cephes.AIRY
     left, right = x < -2.09, x >= 2.09
     # oscillating, for x < -2.09
@@ -164,7 +162,7 @@ def airy(xp: Any, x: Array) -> Array:
 
 
 @with_operators
-def spherical_j0(xp: Any, x: Array) -> Array:
+def spherical_j0(xp: Any, x: Value) -> Value:
     z = x * x
     near = polynomial(xp, z, [(-1) ** k / math.factorial(2 * k + 1) for k in range(6, -1, -1)])
     far = xp.sin(x) / x
@@ -173,7 +171,7 @@ def spherical_j0(xp: Any, x: Array) -> Array:
 
 
 @with_operators
-def ndtri(xp: Any, y: Array) -> Array:
+def ndtri(xp: Any, y: Value) -> Value:
     """The inverse of the normal distribution function."""
     t = cephes.NDTRI
     upper = y > 1 - 0.13533528323661269189
@@ -197,7 +195,7 @@ def ndtri(xp: Any, y: Array) -> Array:
 
 
 @with_operators
-def erfcx(xp: Any, x: Array) -> Array:
+def erfcx(xp: Any, x: Value) -> Value:
     """exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
     low = x < 2
     small, large = held(xp, x, low, 0.0), held(xp, x, ~low, 3.0)

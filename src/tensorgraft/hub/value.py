@@ -17,12 +17,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE, PREDICATES, UNARY
-
-F = TypeVar("F", bound=Callable[..., Any])
-Array = Any
 
 
 def _operator(name: str) -> tuple[Any, Any]:
@@ -131,7 +129,11 @@ class ValueBackend:
         found = getattr(self.backend, name)
         if not isinstance(found, types.MethodType):
             return found
-        return lambda *args, **kwargs: found(*[array_of(a) for a in args], **{k: array_of(a) for k, a in kwargs.items()})
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return found(*map(array_of, args), **{name: array_of(a) for name, a in kwargs.items()})
+
+        return method
 
     def is_array(self, x: Any, /) -> bool:
         return type(x) is Value
@@ -215,7 +217,7 @@ def _function(xp: ValueBackend, fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def with_operators(fn: F) -> F:
+def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Make of a function of a `ValueBackend` and values one of a backend and arrays. Called with a `ValueBackend`, as
     functions of values call each other, it is `fn`."""
 
@@ -231,4 +233,8 @@ def with_operators(fn: F) -> F:
         out = fn(view, *operands, **kwargs)
         return out.array if type(out) is Value else _array(view, out)
 
-    return call  # type: ignore[return-value]
+    return call
+
+
+AnyArray = TypeVar("AnyArray", Array, Value)
+"""The arguments and results of a function of a backend's operations, which functions of values may call, too."""

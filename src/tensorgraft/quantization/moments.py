@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-Array = Any
 BLOCK = 256
 SMALLEST = 4096  # smaller tensors keep float32, as in the paper
 # 2^32 times the inverses of the ratios, modulo 2^32: of steps, of elements
@@ -91,15 +91,15 @@ def wide(dtype: Any) -> Any:
 
 @with_operators
 def step(
-    xp: Backend,
-    grad: Array,
-    weights: Array | None,
-    kept: Sequence[Array],
-    count: Array,
+    xp: ValueBackend,
+    grad: Value,
+    weights: Any,
+    kept: Sequence[Value],
+    count: Value,
     rate: Any,
     settings: Settings,
     phases: tuple[int, int],
-) -> tuple[Array, tuple[Array, ...]]:
+) -> tuple[Value, tuple[Value, ...]]:
     """One step of Adam for one parameter.
 
     Arguments:
@@ -156,14 +156,14 @@ def later(phase: int, element: int) -> int:
     return (phase + element * _PLASTIC + 2**31) % 2**32 - 2**31
 
 
-def _corrected(xp: Backend, beta: float, count: Array, dtype: Any) -> Array:
+def _corrected(xp: Any, beta: float, count: AnyArray, dtype: Any) -> AnyArray:
     """1 - beta^count, also where that is small."""
     if not beta:
         return xp.ones((), dtype)
     return xp.negative(xp.expm1(xp.multiply(xp.astype(count, dtype), math.log(beta))))
 
 
-def _encode(xp: Backend, values: Array, form: MomentFormat, count: Array, start: int) -> tuple[Array, Array]:
+def _encode(xp: ValueBackend, values: Value, form: MomentFormat, count: Value, start: int) -> tuple[Value, Value]:
     """(codes, scales) of float values of any shape, block by block."""
     size = xp.size(values)
     flat = xp.reshape(xp.astype(values, dtypes.float32), (size,))
@@ -188,7 +188,7 @@ def _encode(xp: Backend, values: Array, form: MomentFormat, count: Array, start:
     return xp.astype(codes, dtypes.uint8), scale
 
 
-def _dither(xp: Backend, rows: int, bits: int, count: Array, start: int) -> Array:
+def _dither(xp: ValueBackend, rows: int, bits: int, count: Value, start: int) -> Value:
     """int32 (rows, BLOCK), from 0 to 2^bits - 1."""
     # arrays with an axis: NumPy warns where numbers of 32 bits overflow, as they are to do here
     now = xp.reshape(xp.astype(count, dtypes.int32), (1,)) * _int32(xp, _GOLDEN)
@@ -198,16 +198,16 @@ def _dither(xp: Backend, rows: int, bits: int, count: Array, start: int) -> Arra
     return xp.reshape(words & ((1 << bits) - 1), (rows, BLOCK))
 
 
-def _same_bits(xp: Backend, x: Array, dtype: Any) -> Array:
+def _same_bits(xp: Any, x: AnyArray, dtype: Any) -> AnyArray:
     shape = xp.shape(x)
     return xp.reshape(xp.bitcast(xp.reshape(x, (xp.size(x),)), dtype), shape)
 
 
-def _int32(xp: Backend, value: int) -> Array:
+def _int32(xp: Any, value: int) -> Any:
     return xp.full((1,), value, dtypes.int32)
 
 
-def _decode(xp: Backend, codes: Array, scale: Array, form: MomentFormat, shape: tuple[int, ...]) -> Array:
+def _decode(xp: ValueBackend, codes: Value, scale: Value, form: MomentFormat, shape: tuple[int, ...]) -> Value:
     """float32 values of a shape."""
     kept = codes.shape
     level = xp.astype(codes, dtypes.int32)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
 
-Array = Any
-
 
 @with_operators
-def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tuple[Array, Array | None]:
+def ranges(xp: ValueBackend, x: Value, scheme: Scheme, block: tuple[int, ...]) -> tuple[Value, Value | None]:
     """float32 (scales, zero points or None) of every block, one axis for each of `x`; of a block of zeros, 1.
 
     Of signed codes, that which is greatest in magnitude gets the lowest code, since there is one more of them below
@@ -28,7 +27,7 @@ def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tup
     if 0 in split:
         return xp.ones(grid, dtypes.float32), xp.zeros(grid, dtypes.float32) if scheme.has_zero_points else None
 
-    def over(name: str, x: Array) -> Array:
+    def over(name: str, x: Value) -> Value:
         return xp.reshape(getattr(xp, name)(x, axis=inner) if inner else x, grid)
 
     if codes.kind == "integer" and codes.bits == 1:
@@ -84,5 +83,5 @@ def split_of(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int,
     return tuple(split), tuple(inner)
 
 
-def _not_zero(xp: Backend, scale: Array) -> Array:
+def _not_zero(xp: Any, scale: AnyArray) -> AnyArray:
     return xp.where(xp.equal(scale, 0.0), xp.ones_like(scale), scale)

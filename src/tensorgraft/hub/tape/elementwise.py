@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import Value, ValueBackend
 
-Array = Any
 LN2, LN10 = math.log(2), math.log(10)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _dot_general(
@@ -54,12 +53,12 @@ def _dot_general(
     ]
 
 
-def _h(xp: Any, x: Array) -> Array:
+def _h(xp: Any, x: AnyArray) -> AnyArray:
     x = xp.matrix_transpose(x)
     return xp.conj(x) if dtypes.is_complex(x.dtype) else x
 
 
-def _conj(xp: Any, x: Array | None) -> Array | None:
+def _conj(xp: Any, x: Any) -> Any:
     return xp.conj(x) if x is not None and dtypes.is_complex(x.dtype) else x
 
 
@@ -73,33 +72,33 @@ def _conjugated(rule: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     return wrapped
 
 
-def _eye(xp: Any, x: Array) -> Array:
+def _eye(xp: Any, x: AnyArray) -> AnyArray:
     n = x.shape[-1]
     return xp.eye(n, n, dtypes.bool_)
 
 
-def _zero(xp: Any, x: Array) -> Array:
+def _zero(xp: Any, x: AnyArray) -> AnyArray:
     return xp.full((), 0, xp.dtype_of(x))
 
 
-def _diagonal_only(xp: Any, x: Array) -> Array:
+def _diagonal_only(xp: Any, x: AnyArray) -> AnyArray:
     return xp.where(_eye(xp, x), x, _zero(xp, x))
 
 
-def _as_diagonal(xp: Any, v: Array, like: Array) -> Array:
+def _as_diagonal(xp: Any, v: AnyArray, like: AnyArray) -> AnyArray:
     """(..., n) -> (..., n, n), in the dtype of `like`."""
     v = xp.astype(v, like.dtype)
     return xp.where(_eye(xp, like), xp.expand_dims(v, -1), _zero(xp, like))
 
 
-def _differences(xp: Any, v: Array) -> Array:
+def _differences(xp: Any, v: AnyArray) -> AnyArray:
     """v[j] - v[i], ones on the diagonal."""
     d = xp.expand_dims(v, -2) - xp.expand_dims(v, -1)
     return xp.where(_eye(xp, d), xp.full((), 1, d.dtype), d)
 
 
-def _cholesky(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
-    def pull() -> Array:
+def _cholesky(xp: Any, y: Value, g: Value, x: Value) -> list[Any]:
+    def pull() -> Value:
         inner = xp.tril(_h(xp, y) @ g)
         inner = inner - _diagonal_only(xp, inner) * 0.5
         right = xp.triangular_solve(y, inner, lower=True, left=False)
@@ -111,18 +110,18 @@ def _cholesky(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
 
 def _triangular_solve(
     xp: Any,
-    y: Array,
-    g: Array,
-    a: Array,
-    b: Array,
+    y: Value,
+    g: Value,
+    a: Value,
+    b: Value,
     lower: bool,
     left: bool = True,
     transpose: bool = False,
     adjoint: bool = False,
     unit_diagonal: bool = False,
 ) -> list[Any]:
-    def solved() -> Array:
-        def solve(v: Array, **how: bool) -> Array:
+    def solved() -> Value:
+        def solve(v: Value, **how: bool) -> Value:
             return xp.triangular_solve(a, v, lower=lower, left=left, unit_diagonal=unit_diagonal, **how)
 
         if adjoint:
@@ -131,7 +130,7 @@ def _triangular_solve(
             return _conj(xp, solve(_conj(xp, g)))
         return solve(g, adjoint=True)
 
-    def matrix() -> Array:
+    def matrix() -> Value:
         gb = solved()
         dy = gb @ _h(xp, y) if left else _h(xp, y) @ gb
         if adjoint:
@@ -145,13 +144,13 @@ def _triangular_solve(
     return [matrix, solved]
 
 
-def _qr(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
+def _qr(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
     q, r = y
     m, n = x.shape[-2:]
     if m < n or (full and m != n):
         raise NotImplementedError("qr has a derivative for matrices with no more columns than rows, without full")
 
-    def pull() -> Array:
+    def pull() -> Value:
         gq, gr = (xp.zeros_like(v) if c is None else c for v, c in zip(y, g, strict=True))
         inner = xp.triu(gr @ _h(xp, r) - _h(xp, q) @ gq)
         both = inner + _h(xp, inner)
@@ -161,10 +160,10 @@ def _qr(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
     return [pull]
 
 
-def _eigh(xp: Any, y: Any, g: Any, x: Array, lower: bool = True) -> list[Any]:
+def _eigh(xp: Any, y: Any, g: Any, x: Value, lower: bool = True) -> list[Any]:
     values, vectors = y
 
-    def pull() -> Array:
+    def pull() -> Value:
         gl, gv = g
         inner = _zero(xp, vectors) if gl is None else _as_diagonal(xp, gl, vectors)
         if gv is not None:
@@ -176,13 +175,13 @@ def _eigh(xp: Any, y: Any, g: Any, x: Array, lower: bool = True) -> list[Any]:
     return [pull]
 
 
-def _svd(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
+def _svd(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
     u, s, vh = y
     m, n = x.shape[-2:]
     if full and m != n:
         raise NotImplementedError("svd has a derivative without full")
 
-    def pull() -> Array:
+    def pull() -> Value:
         gu, gs, gvh = g
         dtype = u.dtype
         sigma = xp.astype(s, dtype)
@@ -191,11 +190,11 @@ def _svd(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
         gaps = xp.astype(_differences(xp, square), dtype)
         diagonal = xp.zeros_like(inner)
 
-        def skew(a: Array, b: Array) -> Array:
+        def skew(a: Value, b: Value) -> Value:
             product = _h(xp, a) @ b
             return product - _h(xp, product)
 
-        def off(k: Array) -> Array:
+        def off(k: Value) -> Value:
             return xp.where(_eye(xp, k), _zero(xp, k), k) / gaps
 
         if gu is not None:
@@ -219,18 +218,18 @@ def _svd(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
     return [pull]
 
 
-def _svdvals(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
-    def pull() -> Array:
+def _svdvals(xp: Any, y: Value, g: Value, x: Value) -> list[Any]:
+    def pull() -> Value:
         u, _, vh = xp.svd(x)
         return (u * xp.expand_dims(xp.astype(g, u.dtype), -2)) @ vh
 
     return [pull]
 
 
-def _eig(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
+def _eig(xp: Any, y: Any, g: Any, x: Value) -> list[Any]:
     values, vectors = y
 
-    def pull() -> Array:
+    def pull() -> Value:
         gl, gv = g
         inner = xp.zeros_like(vectors)
         vh = _h(xp, vectors)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
-Array = Any
 Ints = Sequence[int]
 # (xp, one array an operand, as many others of the same shapes) -> as many
 Combine = Callable[[Backend, Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 
 @with_operators
-def greater(xp: Backend, a: Array, b: Array) -> Array:
+def greater(xp: ValueBackend, a: Value, b: Value) -> Value:
     """bool: `a` is greater in the lexicographic order of complex numbers, which is JAX's."""
     a_real, b_real = xp.real(a), xp.real(b)
     same = (a_real == b_real) & (xp.imag(a) > xp.imag(b))

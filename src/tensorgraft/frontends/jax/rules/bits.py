@@ -9,13 +9,12 @@ import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def reinterpreted(xp: Backend, x: Array, dtype: np.dtype) -> Array:
+def reinterpreted(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
     """The same bits as another dtype of the same size."""
     shape = xp.shape(x)
     return xp.reshape(xp.bitcast(xp.reshape(x, (xp.size(x),)), dtype), shape)
@@ -55,15 +54,15 @@ def _repeated(pattern: int, width: int) -> int:
 
 @rule("population_count")
 @with_operators
-def population_count(xp: Backend, x: Array, **_: Any) -> Array:
+def population_count(xp: ValueBackend, x: Value, **_: Any) -> Value:
     """Sums of pairs, of fours, of bytes (Warren, "Hacker's Delight", section 5-1)."""
     dtype = x.dtype
     unsigned, width = unsigned_of(dtype), 8 * dtype.itemsize
 
-    def constant(value: int) -> Array:
+    def constant(value: int) -> Value:
         return xp.full((), value, unsigned)
 
-    def halves(v: Array, by: int, pattern: int) -> Array:
+    def halves(v: Value, by: int, pattern: int) -> Value:
         mask = constant(_repeated(pattern, width))
         return (v & mask) + ((v >> constant(by)) & mask)
 
@@ -75,7 +74,7 @@ def population_count(xp: Backend, x: Array, **_: Any) -> Array:
 
 @rule("clz")
 @with_operators
-def clz(xp: Backend, x: Array, **_: Any) -> Array:
+def clz(xp: ValueBackend, x: Value, **_: Any) -> Value:
     """The bits that stay zero when the highest one is smeared to the right."""
     dtype = x.dtype
     unsigned, width = unsigned_of(dtype), 8 * dtype.itemsize
@@ -88,7 +87,7 @@ def clz(xp: Backend, x: Array, **_: Any) -> Array:
 
 @rule("mulhi")
 @with_operators
-def mulhi(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+def mulhi(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
     """The high half of the product, by the four products of halves."""
     dtype = x.dtype
     half = 4 * dtype.itemsize
@@ -116,7 +115,7 @@ def bitcast_convert_type(xp: Backend, x: Array, *, new_dtype: Any, out: Any, **_
 
 @rule("reduce_precision")
 @with_operators
-def reduce_precision(xp: Backend, x: Array, *, exponent_bits: int, mantissa_bits: int, **_: Any) -> Array:
+def reduce_precision(xp: ValueBackend, x: Value, *, exponent_bits: int, mantissa_bits: int, **_: Any) -> Value:
     """Rounded to another format, halves to even, without its subnormal numbers, as XLA's CPU compiler does it
     (xla/service/elemental_ir_emitter, EmitReducePrecisionIR)."""
     dtype = x.dtype
@@ -124,7 +123,7 @@ def reduce_precision(xp: Backend, x: Array, *, exponent_bits: int, mantissa_bits
     unsigned = unsigned_of(dtype)
     mantissa, exponent = int(info.nmant), 8 * dtype.itemsize - 1 - int(info.nmant)
 
-    def constant(value: int) -> Array:
+    def constant(value: int) -> Value:
         return xp.full((), value, unsigned)
 
     v = reinterpreted(xp, x, unsigned)
@@ -150,7 +149,7 @@ def reduce_precision(xp: Backend, x: Array, *, exponent_bits: int, mantissa_bits
 # ---- the total order of floating numbers -----------------------------------------------------------------------------
 
 
-def _total(xp: Backend, x: Array) -> Array:
+def _total(xp: Any, x: AnyArray) -> AnyArray:
     """Integers in the order -NaN, -inf, ..., -0, 0, ..., inf, NaN."""
     dtype = xp.dtype_of(x)
     if not dtypes.is_floating(dtype):
@@ -162,7 +161,7 @@ def _total(xp: Backend, x: Array) -> Array:
 
 def _by_total_order(strict: str, compare: str) -> Callable[..., Array]:
     @with_operators
-    def run(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    def run(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
         if not dtypes.is_complex(x.dtype):
             return getattr(xp, compare)(_total(xp, x), _total(xp, y))
         (a, b), (c, d) = ((_total(xp, xp.real(z)), _total(xp, xp.imag(z))) for z in (x, y))

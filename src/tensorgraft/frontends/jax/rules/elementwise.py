@@ -12,14 +12,13 @@ from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.rule import RULES, rule
 from tensorgraft.frontends.jax.rules import bits  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _is_complex(xp: Backend, x: Array) -> bool:
+def _is_complex(xp: Any, x: Array) -> bool:
     return dtypes.is_complex(xp.dtype_of(x))
 
 
@@ -27,7 +26,7 @@ def _is_complex(xp: Backend, x: Array) -> bool:
 
 
 @with_operators
-def _is_before(xp: Backend, x: Array, y: Array) -> Array:
+def _is_before(xp: ValueBackend, x: Value, y: Value) -> Value:
     """Return whether `x` is before `y`, complex numbers in lexicographic order."""
     real, other = xp.real(x), xp.real(y)
     tied = (real == other) & (xp.imag(x) < xp.imag(y))
@@ -69,7 +68,7 @@ def _is_integer(xp: Backend, x: Array) -> bool:
 
 
 @with_operators
-def _safe_divisor(xp: Backend, x: Array, y: Array) -> tuple[Array, Array, Array | None]:
+def _safe_divisor(xp: ValueBackend, x: Value, y: Value) -> tuple[Value, Value, Value | None]:
     """(1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
     zero, overflow, dtype = y == 0, None, x.dtype
     odd = zero
@@ -104,13 +103,14 @@ def rem(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 
 @rule("integer_pow")
 @with_operators
-def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
+def integer_pow(xp: ValueBackend, x: Value, *, y: int, **_: Any) -> Value:
     """Raise to an integer power by squaring, as JAX does."""
     if y == 0:
         return xp.ones_like(x)
     if y < 0:
         return xp.reciprocal(integer_pow(xp, x, y=-y))
-    power, left = None, y
+    power: Any = None
+    left = y
     if y == 3:
         return x * x * x
     while left:
@@ -124,7 +124,7 @@ def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
 
 @rule("pow")
 @with_operators
-def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+def pow_(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
     """The exponent may be an integer. Of complex numbers anything ** 0 is 1, and 0 ** y is 0 for real y > 0 alone."""
     dtype = x.dtype
     y = xp.astype(y, dtype)
@@ -140,7 +140,7 @@ def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 
 @rule("atan2")
 @with_operators
-def atan2(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+def atan2(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
     if not _is_complex(xp, x):
         return xp.atan2(x, y)
     root = xp.sqrt(x * x + y * y)
@@ -152,7 +152,7 @@ def atan2(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 
 @rule("round")
 @with_operators
-def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
+def round_(xp: ValueBackend, x: Value, *, rounding_method: Any, **_: Any) -> Value:
     if int(rounding_method) == 1:
         return xp.round(x)
     whole = xp.trunc(x)
@@ -160,7 +160,7 @@ def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
 
 
 @rule("digamma")
-def digamma(xp: Backend, x: Array, **_: Any) -> Array:
+def digamma(xp: Any, x: AnyArray, **_: Any) -> AnyArray:
     """Compute digamma with JAX's value at zeros, where the hub has PyTorch's infinity of the other sign."""
     return xp.where(xp.equal(x, 0), releases.DIGAMMA_OF_ZERO, xp.digamma(x))
 

@@ -12,10 +12,10 @@ from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.associative_scan import folded, named, scanned
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
-Array = Any
 Ints = Sequence[int]
 
 
@@ -131,7 +131,7 @@ for _name in ("sum", "prod", "max", "min"):
 
 
 @with_operators
-def _cumlogsumexp(xp: Backend, x: Array, axis: int) -> Array:
+def _cumlogsumexp(xp: ValueBackend, x: Value, axis: int) -> Value:
     """Return the cumulative logsumexp; of complex numbers the imaginary part is in [-pi, pi)."""
     out = xp.cumlogsumexp(x, axis)
     if not dtypes.is_complex(x.dtype):

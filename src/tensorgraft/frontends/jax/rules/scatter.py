@@ -14,10 +14,10 @@ from tensorgraft.frontends.jax.rules.gather_windows import Places, places
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-Array = Any
 Ints = tuple[int, ...]
 Apply = Callable[[Array, Array], Array]  # (what is there, the update) -> what will be there
 
@@ -50,7 +50,7 @@ def _looked_up(
     return where, reshaped(xp, updates, (*where.batch, *sizes))
 
 
-def _along(xp: Backend, inside: Array, more: int) -> Array:
+def _along(xp: Any, inside: AnyArray, more: int) -> AnyArray:
     """A mask of the batch, to broadcast with updates of `more` axes in a window."""
     return xp.reshape(inside, (*xp.shape(inside), *(1,) * more)) if more else inside
 
@@ -94,12 +94,12 @@ def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Arr
 
 
 @with_operators
-def _set_inside(xp: Backend, x: Array, index: list[Array], updates: Array, inside: Array) -> Array:
+def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, inside: Value) -> Value:
     """`x` with the updates that are inside. Of the others, those of a small array go into a row that is cut off; those
     of a great one, not to copy it twice, say again what the last update that is inside says."""
     shape, k = x.shape, len(index)
     rows = math.prod(shape[:k])
-    flat: Array = None
+    flat: Any = None
     for at, n in zip(index, shape[:k], strict=True):
         flat = at if flat is None else flat * n + at
     rest = shape[k:]

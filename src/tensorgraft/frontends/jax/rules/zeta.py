@@ -10,10 +10,7 @@ from typing import Any
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.elementwise import digamma
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 _TERMS = 9  # beside the first one
 
@@ -29,14 +26,14 @@ def _corrections(count: int) -> list[float]:
 _FIRST, *_OTHERS = _corrections(12)
 
 
-def _is_even(xp: Backend, x: Array) -> Array:
+def _is_even(xp: Any, x: AnyArray) -> AnyArray:
     half = xp.multiply(x, 0.5)
     return xp.equal(half, xp.floor(half))
 
 
 @rule("zeta")
 @with_operators
-def zeta(xp: Backend, s: Array, q: Array, **_: Any) -> Array:
+def zeta(xp: ValueBackend, s: Value, q: Value, **_: Any) -> Value:
     """The sum of (q + n)^-s over n. At a pole infinity for even exponents, whose terms have one sign, else NaN; left
     of 0 exponents are whole."""
     exponent = -s
@@ -64,7 +61,7 @@ def zeta(xp: Backend, s: Array, q: Array, **_: Any) -> Array:
 
 @rule("polygamma")
 @with_operators
-def polygamma(xp: Backend, n: Array, x: Array, **_: Any) -> Array:
+def polygamma(xp: ValueBackend, n: Value, x: Value, **_: Any) -> Value:
     """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = x.dtype
     factorial = xp.astype(xp.exp(xp.lgamma(xp.astype(n, dtypes.float64) + 1.0)), dtype)

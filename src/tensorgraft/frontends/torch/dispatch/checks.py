@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import array_of
 
-Array = Any
 Judge = Callable[[np.ndarray], None]
 
 _local = threading.local()

@@ -9,9 +9,8 @@ import numpy as np
 
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import Value, with_operators
 
-Array = Any
 Refusal = Callable[[int], Exception]  # the error about one index
 
 
@@ -21,7 +20,7 @@ def out_of_bounds(kind: type[Exception], dim: int, n: int, prefix: str = "") -> 
 
 
 @with_operators
-def within(xp: Any, index: Array, n: int, refuse: Refusal, wrap: bool = False) -> Array:
+def within(xp: Any, index: Value, n: int, refuse: Refusal, wrap: bool = False) -> Value:
     """`index` as int64 in [0, n); negative ones count from the end where `wrap`. Raises what `refuse` gives."""
     index = xp.astype(index, dtypes.int64)
     if not xp.size(index):

@@ -12,9 +12,9 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 Tensor = torch.Tensor
 Triple = tuple[Array, Array, Array]
 
@@ -137,7 +137,9 @@ def _bincount(xp: Any, x: Array, weights: Array | None = None, minlength: int = 
     return xp.scatter(zeros, (xp.astype(x, dtypes.int64),), weights, mode="add")
 
 
-def _ends(xp: Any, x: Array, span: tuple[float, float] | None, margin: float, what: str) -> tuple[Array, Array]:
+def _ends(
+    xp: Any, x: AnyArray, span: tuple[float, float] | None, margin: float, what: str
+) -> tuple[AnyArray, AnyArray]:
     """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal.
     Raises RuntimeError about the range of `what` where those of the data are not finite."""
     dtype = xp.dtype_of(x)
@@ -158,7 +160,7 @@ def _ends(xp: Any, x: Array, span: tuple[float, float] | None, margin: float, wh
 
 @kernel("histc")
 @with_operators
-def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
+def _histc(xp: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
     if not math.isfinite(min) or not math.isfinite(max):
         raise RuntimeError(f"torch.histc: range of [{min}, {max}] is not finite")
     dtype = x.dtype
@@ -179,7 +181,7 @@ def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -
 
 
 @with_operators
-def _bin_of(xp: Any, edges: Array, x: Array) -> tuple[Array, Array]:
+def _bin_of(xp: Any, edges: Value, x: Value) -> tuple[Value, Value]:
     """(the bin of each of `x` (n,), whether it is in any): bins are half open, the last one closed."""
     n = edges.shape[0] - 1
     last = xp.take_slice(edges, 0, n, n + 1)
@@ -207,7 +209,7 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
 
 
 @with_operators
-def _edges(xp: Any, x: Array, bins: int, span: tuple[float, float] | None, axis: int = 0) -> Array:
+def _edges(xp: Any, x: Value, bins: int, span: tuple[float, float] | None, axis: int = 0) -> Value:
     """`bins` bins of one width over the range that is given or that of `x`; symmetric, as torch.linspace."""
     dtype = x.dtype
     span = (0.0, 1.0) if span is None and not xp.size(x) else span

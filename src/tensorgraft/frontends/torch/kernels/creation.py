@@ -12,9 +12,8 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.kernels.common import check_fits, number
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _default(xp: Any) -> np.dtype:
@@ -109,7 +108,7 @@ def _range(start: Any, end: Any, step: Any = 1, *, out: Any = None, dtype: Any =
 @with_operators
 def _arange(
     xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None, count: int | None = None
-) -> Array:
+) -> Value:
     if count is not None:
         values = xp.iota(count, dtypes.int64) * step
         return xp.astype(values + number(xp, start, dtypes.int64), dtype or dtypes.int64)
@@ -128,7 +127,7 @@ def _arange(
 
 
 @with_operators
-def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Array:
+def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Value:
     """`steps` numbers from `start` to `end`, in double precision; the ends as `dtype` has them where it is integer."""
     wide = dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64
     start, end = (_end(xp, x, dtype, wide) for x in (start, end))

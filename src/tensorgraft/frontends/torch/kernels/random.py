@@ -15,9 +15,8 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import scalar_name
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _inner(dtype: np.dtype) -> np.dtype:
@@ -26,14 +25,14 @@ def _inner(dtype: np.dtype) -> np.dtype:
     return dtypes.accumulator(real) if dtypes.is_floating(real) else dtypes.float64
 
 
-def _number(xp: Any, value: Any, dtype: np.dtype) -> Array:
+def _number(xp: Any, value: Any, dtype: np.dtype) -> Any:
     """A Python number, or the traced one that stands for it, as a 0-d array."""
     if isinstance(value, bool | int | float):
         return xp.asarray(np.asarray(value).astype(dtype))
     return xp.astype(value, dtype)
 
 
-def _normals(xp: Any, key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _normals(xp: Any, key: AnyArray, shape: tuple[int, ...], dtype: np.dtype) -> AnyArray:
     """Standard normal; complex numbers have a variance of 1 in all."""
     if dtypes.is_complex(dtype):
         parts = xp.normal(key, (2, *shape), dtypes.real_dtype(dtype))
@@ -81,7 +80,7 @@ def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False
 
 @kernel("normal_", random=True, check=_as_cpu("normal_"), dynamic=("mean", "std"))
 @with_operators
-def _normal(xp: Any, x: Array, mean: Any = 0.0, std: Any = 1.0, *, key: Array) -> Array:
+def _normal(xp: Any, x: Value, mean: Any = 0.0, std: Any = 1.0, *, key: Value) -> Value:
     z = _normals(xp, key, x.shape, x.dtype)
     dtype = z.dtype
     return z * _number(xp, std, dtype) + _number(xp, mean, dtype)
@@ -89,7 +88,7 @@ def _normal(xp: Any, x: Array, mean: Any = 0.0, std: Any = 1.0, *, key: Array) -
 
 @kernel("uniform_", random=True, check=_as_cpu("uniform_"), dynamic=("from", "to"))
 @with_operators
-def _uniform(xp: Any, x: Array, low: Any = 0.0, high: Any = 1.0, *, key: Array) -> Array:
+def _uniform(xp: Any, x: Value, low: Any = 0.0, high: Any = 1.0, *, key: Value) -> Value:
     dtype = x.dtype
     if dtypes.is_complex(dtype):  # both parts
         parts = xp.zeros((2, *x.shape), dtypes.real_dtype(dtype))
@@ -113,7 +112,7 @@ def _log_normal(xp: Any, x: Array, mean: Any = 1.0, std: Any = 2.0, *, key: Arra
 
 @kernel("cauchy_", random=True, check=_as_cpu("cauchy_"), dynamic=("median", "sigma"))
 @with_operators
-def _cauchy(xp: Any, x: Array, median: Any = 0.0, sigma: Any = 1.0, *, key: Array) -> Array:
+def _cauchy(xp: Any, x: Value, median: Any = 0.0, sigma: Any = 1.0, *, key: Value) -> Value:
     inner = _inner(x.dtype)
     angle = (xp.uniform(key, x.shape, inner) - 0.5) * math.pi
     return xp.tan(angle) * _number(xp, sigma, inner) + _number(xp, median, inner)
@@ -134,7 +133,7 @@ def _bernoulli(xp: Any, x: Array, p: Any = 0.5, *, key: Array) -> Array:
 
 @kernel("bernoulli_.Tensor", random=True)
 @with_operators
-def _bernoulli_each(xp: Any, x: Array, p: Array, *, key: Array) -> Array:
+def _bernoulli_each(xp: Any, x: Value, p: Value, *, key: Value) -> Value:
     p = xp.astype(p, dtypes.float64 if p.dtype == dtypes.float64 else dtypes.float32)
     require(
         xp,
@@ -159,19 +158,19 @@ def _last_random(dtype: np.dtype) -> int:
     return 2 ** (dtypes.finfo(dtype).nmant + 1)
 
 
-def _integers(xp: Any, key: Array, x: Array, low: Any, span: Array) -> Array:
+def _integers(xp: Any, key: AnyArray, x: AnyArray, low: Any, span: AnyArray) -> AnyArray:
     """`low` + 64 random bits modulo `span` (uint64), which is wrapped: every range of 64-bit integers is right."""
     at = xp.fmod(xp.random_uint64(key, xp.shape(x)), span)
     drawn = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
     return xp.astype(drawn, xp.dtype_of(x))
 
 
-def _unsigned(xp: Any, value: Any) -> Array:
+def _unsigned(xp: Any, value: Any) -> Any:
     return xp.astype(_number(xp, value, dtypes.int64), dtypes.uint64)
 
 
 @with_operators
-def _inner_bound(xp: Any, x: Array, bound: Any, inward: int) -> Array:
+def _inner_bound(xp: Any, x: Value, bound: Any, inward: int) -> Value:
     """A bound of `random_`; where the dtype of `x` rounds the integer beside it (`inward`: 1, or -1 of the upper bound,
     which is not drawn) out of the range, the bound is moved by the distance of numbers of that dtype there."""
     bound = _number(xp, bound, dtypes.int64)
@@ -200,7 +199,7 @@ def _random_to(xp: Any, x: Array, high: Any, *, key: Array) -> Array:
 
 @kernel("random_.from", random=True, check=_as_cpu("random_"), dynamic=("from", "to"))
 @with_operators
-def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -> Array:
+def _random_from(xp: Any, x: Value, low: Any, high: Any = None, *, key: Value) -> Value:
     low = _inner_bound(xp, x, low, 1)
     if high is not None:
         high = _inner_bound(xp, x, high, -1)
@@ -244,7 +243,7 @@ def _check_deviations(xp: Any, std: Array) -> None:
 
 
 @with_operators
-def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Array) -> Array:
+def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Value) -> Value:
     dtype = next(v.dtype for v in (mean, std) if xp.is_array(v) and (v.shape or shape == ()))
     z = _normals(xp, key, shape, dtype)
     inner = z.dtype

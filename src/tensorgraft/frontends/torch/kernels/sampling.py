@@ -9,9 +9,8 @@ from typing import Any
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _wide(xp: Any, x: Array) -> Array:
@@ -19,17 +18,17 @@ def _wide(xp: Any, x: Array) -> Array:
     return xp.astype(x, dtypes.accumulator(dtype) if dtypes.is_floating(dtype) else dtypes.float64)
 
 
-def _child(xp: Any, key: Array, round_: Array, which: int) -> Array:
+def _child(xp: Any, key: Any, round_: Any, which: int) -> Any:
     """A key of its own for one draw of one round (0-d uint32)."""
     return xp.fold_in(key, xp.full((), which, dtypes.uint32), round_)
 
 
 def _until_accepted(
-    xp: Any, key: Array, like: Array, propose: Callable[[Callable[[int], Array]], tuple[Array, Array]]
-) -> Array:
+    xp: Any, key: AnyArray, like: AnyArray, propose: Callable[[Callable[[int], AnyArray]], tuple[AnyArray, AnyArray]]
+) -> AnyArray:
     """`propose(keys) -> (values, accepted)`, repeated until every element has an accepted value."""
 
-    def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def body(state: tuple[AnyArray, AnyArray, AnyArray]) -> tuple[AnyArray, AnyArray, AnyArray]:
         n, drawn, done = state
         values, accepted = propose(lambda which: _child(xp, key, n, which))
         drawn = xp.where(done, drawn, values)
@@ -40,14 +39,14 @@ def _until_accepted(
 
 
 @with_operators
-def _gamma(xp: Any, key: Array, alpha: Array) -> Array:
+def _gamma(xp: Any, key: Value, alpha: Value) -> Value:
     """Marsaglia and Tsang 2000; below 1 by the gamma of alpha + 1 times a power of a uniform number."""
     shape, dtype = alpha.shape, alpha.dtype
     small = alpha < 1
     d = xp.where(small, alpha + 1, alpha) - 1 / 3
     c = 1 / 3 / xp.sqrt(d)
 
-    def propose(keys: Callable[[int], Array]) -> tuple[Array, Array]:
+    def propose(keys: Callable[[int], Value]) -> tuple[Value, Value]:
         z = xp.normal(keys(0), shape, dtype)
         v = c * z + 1
         positive = v > 0
@@ -79,18 +78,18 @@ def _sample_dirichlet(xp: Any, alpha: Array, *, key: Array) -> Array:
     return xp.astype(xp.divide(gammas, xp.sum(gammas, axis=-1, keepdims=True)), xp.dtype_of(alpha))
 
 
-def _inverse(xp: Any, key: Array, shape: tuple[int, ...], first: Array, ratio: Callable[[Array], Array]) -> Array:
+def _inverse(xp: Any, key: Value, shape: tuple[int, ...], first: Value, ratio: Callable[[Value], Value]) -> Value:
     """Sample by inversion: count the masses, from `first` on, that fit into a uniform number. For means of about 10."""
     u = xp.uniform(key, shape, first.dtype)
 
-    def body(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def body(state: tuple[Value, Value, Value]) -> tuple[Value, Value, Value]:
         k, mass, total = state
         more = u >= total
         k = xp.where(more, k + 1, k)
         mass = xp.where(more, mass * ratio(k), mass)
         return k, mass, xp.where(more, total + mass, total)
 
-    def unfinished(state: tuple[Array, Array, Array]) -> Array:
+    def unfinished(state: tuple[Value, Value, Value]) -> Value:
         k, mass, total = state
         return xp.any((u >= total) & ((mass > 0) & (k < 1000)))
 
@@ -99,14 +98,14 @@ def _inverse(xp: Any, key: Array, shape: tuple[int, ...], first: Array, ratio: C
     )[0]
 
 
-def _rejection(xp: Any, key: Array, mean: Array, deviation: Array, log_mass: Callable[[Array], Array]) -> Array:
+def _rejection(xp: Any, key: Value, mean: Value, deviation: Value, log_mass: Callable[[Value], Value]) -> Value:
     """Rejection from a Cauchy hat (Devroye 1986, section X.4.3: a mass function with one mode, of known mean and
     deviation); needs about 3 rounds."""
     shape, dtype = mean.shape, mean.dtype
     width = deviation * math.sqrt(2) + 1
     top = log_mass(xp.floor(mean))
 
-    def propose(keys: Callable[[int], Array]) -> tuple[Array, Array]:
+    def propose(keys: Callable[[int], Value]) -> tuple[Value, Value]:
         y = xp.tan((xp.uniform(keys(0), shape, dtype) - 0.5) * math.pi)
         k = xp.floor(width * y + mean)
         possible = (k >= 0) & (abs(k) < 2.0**60)
@@ -118,14 +117,14 @@ def _rejection(xp: Any, key: Array, mean: Array, deviation: Array, log_mass: Cal
     return _until_accepted(xp, key, mean, propose)
 
 
-def _keys(xp: Any, key: Array) -> tuple[Array, Array]:
+def _keys(xp: Any, key: AnyArray) -> tuple[AnyArray, AnyArray]:
     zero = xp.zeros((), dtypes.uint32)
     return tuple(xp.fold_in(key, xp.full((), n, dtypes.uint32), zero) for n in (1 << 30, 1 << 29))
 
 
 @kernel("poisson", random=True)
 @with_operators
-def _poisson(xp: Any, rate: Array, *, key: Array) -> Array:
+def _poisson(xp: Any, rate: Value, *, key: Value) -> Value:
     require(xp, (rate >= 0, "invalid Poisson rate, expected rate to be non-negative"))
     lam = xp.astype(rate, dtypes.float64)
     small_key, large_key = _keys(xp, key)
@@ -134,7 +133,7 @@ def _poisson(xp: Any, rate: Array, *, key: Array) -> Array:
     few = _inverse(xp, small_key, lam.shape, xp.exp(-low), lambda k: low / k)
     high = xp.where(large, lam, xp.full_like(lam, 10.0))
 
-    def log_mass(k: Array) -> Array:
+    def log_mass(k: Value) -> Value:
         return k * xp.log(high) - high - xp.lgamma(k + 1)
 
     many = _rejection(xp, large_key, high, xp.sqrt(high), log_mass)
@@ -143,7 +142,7 @@ def _poisson(xp: Any, rate: Array, *, key: Array) -> Array:
 
 @kernel("binomial", random=True, meta=False)
 @with_operators
-def _binomial(xp: Any, count: Array, prob: Array, *, key: Array) -> Array:
+def _binomial(xp: Any, count: Value, prob: Value, *, key: Value) -> Value:
     dtype = count.dtype
     n, p = xp.astype(count, dtypes.float64), xp.astype(prob, dtypes.float64)
     n, p = n + p * 0, p + n * 0  # one shape
@@ -160,7 +159,7 @@ def _binomial(xp: Any, count: Array, prob: Array, *, key: Array) -> Array:
     mean = n_high * q_high
     deviation = xp.sqrt(mean * (1 - q_high))
 
-    def log_mass(k: Array) -> Array:
+    def log_mass(k: Value) -> Value:
         rest = n_high - k
         inside = rest >= 0
         rest = xp.maximum(rest, 0)

@@ -16,9 +16,9 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 Tensor = torch.Tensor
 
 # name -> (how updates of a segment are put together, what an empty segment begins with)
@@ -38,7 +38,7 @@ def _refuse_dtype(xp: Any, data: Array) -> None:
         raise NotImplementedError(f"segments of {xp.dtype_of(data)}")
 
 
-def _bounds(xp: Any, lengths: Array | None, offsets: Array | None) -> Array:
+def _bounds(xp: Any, lengths: AnyArray | None, offsets: AnyArray | None) -> AnyArray:
     """int64 (rows, segments + 1): where segments begin, and where the last one ends."""
     ends = lengths if offsets is None else offsets
     count = xp.shape(ends)[-1]
@@ -49,7 +49,7 @@ def _bounds(xp: Any, lengths: Array | None, offsets: Array | None) -> Array:
     return xp.concat([xp.zeros((rows, 1), dtypes.int64), xp.cumsum(ends, axis=1)], axis=1)
 
 
-def _segment_of(xp: Any, bounds: Array, n: int) -> Array:
+def _segment_of(xp: Any, bounds: AnyArray, n: int) -> AnyArray:
     """int64 (rows, n): the segment of each place; one more than the last where it is in none."""
     rows, count = xp.shape(bounds)[0], xp.shape(bounds)[1] - 1
     place = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), (1, n)), (rows, n))
@@ -61,20 +61,20 @@ def _rows(xp: Any, rows: int) -> Array:
     return xp.reshape(xp.iota(rows, dtypes.int64), (rows, 1))
 
 
-def _gathered(xp: Any, of_segments: Array, segment: Array) -> Array:
+def _gathered(xp: Any, of_segments: AnyArray, segment: AnyArray) -> AnyArray:
     """Take from (rows, segments, inner) the entry for the segment of each place; zero for a place in none."""
     padded = xp.pad(of_segments, 0, [(0, 0, 0), (0, 1, 0), (0, 0, 0)])
     return xp.gather(padded, (_rows(xp, xp.shape(segment)[0]), segment))
 
 
-def _summed(xp: Any, values: Array, segment: Array, start: Array, mode: str) -> Array:
+def _summed(xp: Any, values: AnyArray, segment: AnyArray, start: AnyArray, mode: str) -> AnyArray:
     """(rows, n, inner) -> (rows, segments, inner)."""
     rows, count, inner = xp.shape(start)
     room = xp.concat([start, xp.zeros((rows, 1, inner), xp.dtype_of(start))], axis=1)
     return xp.take_slice(xp.scatter(room, (_rows(xp, rows), segment), values, mode=mode), 1, 0, count)
 
 
-def _check_lengths(xp: Any, lengths: Array, n: int, unsafe: bool) -> None:
+def _check_lengths(xp: Any, lengths: Any, n: int, unsafe: bool) -> None:
     """Raises RuntimeError where a length is negative or those of a row do not fill the axis."""
     if unsafe:
         return
@@ -156,7 +156,7 @@ def _segment_reduce(
     return xp.reshape(out, (*shape[:axis], count, *shape[axis + 1 :]))
 
 
-def _sizes(xp: Any, bounds: Array) -> Array:
+def _sizes(xp: Any, bounds: AnyArray) -> AnyArray:
     count = xp.shape(bounds)[1] - 1
     return xp.subtract(xp.take_slice(bounds, 1, 1, count + 1), xp.take_slice(bounds, 1, 0, count))
 
@@ -165,16 +165,16 @@ def _sizes(xp: Any, bounds: Array) -> Array:
 @with_operators
 def _segment_reduce_backward(
     xp: Any,
-    grad: Array,
-    output: Array,
-    data: Array,
+    grad: Value,
+    output: Value,
+    data: Value,
     reduce: str,
     *,
-    lengths: Array | None = None,
-    offsets: Array | None = None,
+    lengths: Value | None = None,
+    offsets: Value | None = None,
     axis: int = 0,
     initial: float | None = None,
-) -> Array:
+) -> Value:
     _refuse_dtype(xp, data)
     shape = data.shape
     n, inner = shape[axis], math.prod(shape[axis + 1 :])
@@ -188,7 +188,7 @@ def _segment_reduce_backward(
     slope = _gathered(xp, grad, segment)
     nothing = xp.zeros((rows, count, inner), values.dtype)
 
-    def sums(v: Array) -> Array:
+    def sums(v: Value) -> Value:
         return _gathered(xp, _summed(xp, xp.astype(v, values.dtype), segment, nothing, "add"), segment)
 
     if reduce == "mean":

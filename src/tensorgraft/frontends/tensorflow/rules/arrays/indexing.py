@@ -13,14 +13,13 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 @with_operators
-def _inside(xp: Backend, indices: Array, n: int) -> tuple[Array, Array]:
+def _inside(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
     """(whether each is an index, the indices held to what there is)."""
     indices = xp.astype(indices, dtypes.int64)
     good = (indices >= 0) & (indices < n)
@@ -81,7 +80,7 @@ def resource_gather(xp: Backend, cell: VariableCell, indices: Array, *, batch_di
     return gather_v2(xp, cell.value, indices, np.asarray(batch_dims), batch_dims=batch_dims)
 
 
-def _nd(xp: Backend, x: Array, indices: Array) -> tuple[Array, list[Array]]:
+def _nd(xp: Any, x: AnyArray, indices: AnyArray) -> tuple[AnyArray, list[AnyArray]]:
     """(whether each place is one, an index array for each of the first axes)."""
     parts = xp.unstack(indices, -1) if xp.shape(indices)[-1] else []
     good = xp.full(xp.shape(indices)[:-1], True, dtypes.bool_)
@@ -111,7 +110,7 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 
 
 @with_operators
-def scattered(xp: Backend, x: Array, indices: Array, updates: Array, mode: str) -> Array:
+def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: str) -> Value:
     """`x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
     good, places = _nd(xp, x, indices)
     rest = x.shape[len(places) :]
@@ -133,11 +132,11 @@ def scattered(xp: Backend, x: Array, indices: Array, updates: Array, mode: str) 
     return xp.take_slice(xp.scatter(padded, (first, *places[1:]), updates, mode=mode), 0, 0, n)
 
 
-def _kept(xp: Backend, good: Array, updates: Array, otherwise: int) -> Array:
+def _kept(xp: Any, good: AnyArray, updates: AnyArray, otherwise: int) -> AnyArray:
     return xp.where(_behind(xp, good, updates), updates, xp.full_like(updates, otherwise))
 
 
-def _whole(xp: Backend, x: Array, updates: Array, mode: str) -> Array:
+def _whole(xp: Any, x: AnyArray, updates: AnyArray, mode: str) -> AnyArray:
     """Combine updates without positions, each of which is of the whole array."""
     count = xp.size(updates) // max(xp.size(x), 1)
     for part in xp.unstack(xp.reshape(updates, (count, *xp.shape(x))), 0):

@@ -13,11 +13,9 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import batch_to_space_n
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.values import CountedRows, is_known, lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
-
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 # ---- of lengths that depend on values --------------------------------------------------------------------------------
 
@@ -167,10 +165,10 @@ def unravel_index(xp: Backend, indices: Array, dims: np.ndarray) -> Array:
 
 @rule("ReverseSequence")
 @with_operators
-def reverse_sequence(xp: Backend, x: Array, lengths: Array, *, seq_dim: int, batch_dim: int = 0) -> Array:
+def reverse_sequence(xp: ValueBackend, x: Value, lengths: Value, *, seq_dim: int, batch_dim: int = 0) -> Value:
     n, rank = x.shape[seq_dim], x.ndim
 
-    def along(v: Array, axis: int) -> Array:
+    def along(v: Value, axis: int) -> Value:
         return xp.reshape(v, tuple(v.shape[0] if a == axis else 1 for a in range(rank)))
 
     at = along(xp.iota(n, dtypes.int64), seq_dim)

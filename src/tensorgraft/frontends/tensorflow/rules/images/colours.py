@@ -12,18 +12,16 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, pads
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
-
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- colours ---------------------------------------------------------------------------------------------------------
 
 
 @rule("RGBToHSV")
 @with_operators
-def rgb_to_hsv(xp: Backend, x: Array) -> Array:
+def rgb_to_hsv(xp: ValueBackend, x: Value) -> Value:
     r, g, b = xp.unstack(x, -1)
     value = xp.max(x, axis=-1)
     span = value - xp.min(x, axis=-1)
@@ -43,13 +41,13 @@ def rgb_to_hsv(xp: Backend, x: Array) -> Array:
     return xp.stack([xp.where(hue < 0, hue + 1, hue), saturation, value], axis=-1)
 
 
-def _positive(xp: Backend, x: Array) -> Array:
+def _positive(xp: Any, x: AnyArray) -> AnyArray:
     return xp.where(xp.greater(x, 0), x, xp.ones_like(x))
 
 
 @rule("HSVToRGB")
 @with_operators
-def hsv_to_rgb(xp: Backend, x: Array) -> Array:
+def hsv_to_rgb(xp: ValueBackend, x: Value) -> Value:
     h, s, v = xp.unstack(x, -1)
     sixths = h * 6
     third = [xp.clip(abs(sixths - 3) - 1, 0, 1), xp.clip(2 - abs(sixths - 2), 0, 1), xp.clip(2 - abs(sixths - 4), 0, 1)]
@@ -58,7 +56,7 @@ def hsv_to_rgb(xp: Backend, x: Array) -> Array:
 
 @rule("AdjustContrastv2", "AdjustContrast")
 @with_operators
-def adjust_contrast(xp: Backend, x: Array, factor: Array) -> Array:
+def adjust_contrast(xp: ValueBackend, x: Value, factor: Value) -> Value:
     dtype = x.dtype
     wide = xp.astype(x, dtypes.float32)
     mean = xp.mean(wide, axis=(-3, -2), keepdims=True)
@@ -108,7 +106,7 @@ def extract_volume_patches(xp: Backend, x: Array, *, ksizes: Ints, strides: Ints
 
 
 @with_operators
-def _mapped(xp: Backend, at: Array, n: int, mode: str) -> Array:
+def _mapped(xp: ValueBackend, at: Value, n: int, mode: str) -> Value:
     """A coordinate beyond the image as one of it; `CONSTANT` leaves it where it is."""
     if mode == "CONSTANT":
         return at
@@ -128,7 +126,7 @@ def _mapped(xp: Backend, at: Array, n: int, mode: str) -> Array:
 
 
 @with_operators
-def _pixels(xp: Backend, x: Array, row: Array, column: Array, fill: Array) -> Array:
+def _pixels(xp: ValueBackend, x: Value, row: Value, column: Value, fill: Value) -> Value:
     """Those at float positions (batch, out rows, out columns); `fill` beyond."""
     batch, h, w, _ = x.shape
     inside = (row >= 0) & (row < h)
@@ -173,14 +171,14 @@ def projective_transform(
 
 
 @with_operators
-def _rounded(xp: Backend, x: Array) -> Array:
+def _rounded(xp: ValueBackend, x: Value) -> Value:
     """Halves away from zero."""
     away = xp.floor(abs(x) + 0.5)
     return xp.where(x < 0, -away, away)
 
 
 @with_operators
-def _between(xp: Backend, a: Array, b: Array, t: Array) -> Array:
+def _between(xp: ValueBackend, a: Value, b: Value, t: Value) -> Value:
     return a * (1 - t) + b * t
 
 

@@ -11,16 +11,16 @@ from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import computed
 from tensorgraft.frontends.tensorflow.rules.mathematics.products import adjoint
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-Array = Any
 _WORST_CONDITION = 1e8  # of eigenvectors: half of the digits of float64
 
 
 @rule("CholeskyGrad")
 @with_operators
-def cholesky_grad(xp: Backend, factor: Array, d: Array) -> Array:
+def cholesky_grad(xp: ValueBackend, factor: Value, d: Value) -> Value:
     """The symmetric derivative: L^-H phi(L^H d) L^-1, phi: the lower triangle with half the diagonal."""
     middle = xp.tril(adjoint(xp, factor) @ xp.tril(d))
     diagonal = xp.tril(xp.triu(middle))
@@ -59,7 +59,7 @@ def matrix_logarithm(xp: Backend, x: Array, *, node: GraphNode) -> Array:
 
 
 @with_operators
-def _by_eigenvalues(xp: Backend, x: Array, name: str, node: GraphNode) -> Array:
+def _by_eigenvalues(xp: ValueBackend, x: Value, name: str, node: GraphNode) -> Value:
     """A matrix that has not enough eigenvectors, or nearly so (their condition is what digits are lost by), is
     TensorFlow's, on the host; NaN where it is being traced."""
     dtype = x.dtype
@@ -75,13 +75,13 @@ def _by_eigenvalues(xp: Backend, x: Array, name: str, node: GraphNode) -> Array:
     return xp.where(good, out, xp.asarray(computed(node, [xp.to_numpy(x)])[0]))
 
 
-def _frobenius(xp: Backend, x: Array) -> Array:
+def _frobenius(xp: Any, x: AnyArray) -> AnyArray:
     return xp.sqrt(xp.sum(xp.square(xp.abs(x)), axis=(-2, -1), keepdims=True))
 
 
 @rule("MatrixSolveLs")
 @with_operators
-def matrix_solve_ls(xp: Backend, a: Array, b: Array, regularizer: Array, *, fast: bool = True) -> Array:
+def matrix_solve_ls(xp: ValueBackend, a: Value, b: Value, regularizer: Value, *, fast: bool = True) -> Value:
     """Least squares, or of all solutions the shortest; regularised."""
     n, m = a.shape[-2:]
     if not fast:
@@ -101,7 +101,7 @@ def matrix_solve_ls(xp: Backend, a: Array, b: Array, regularizer: Array, *, fast
     return conjugate @ _solved(xp, factor, b)
 
 
-def _solved(xp: Backend, factor: Array, b: Array) -> Array:
+def _solved(xp: Any, factor: AnyArray, b: AnyArray) -> AnyArray:
     half = xp.triangular_solve(factor, b, lower=True)
     return xp.triangular_solve(factor, half, lower=True, adjoint=True)
 
@@ -135,10 +135,10 @@ def tridiagonal_solve(
 
 @rule("TridiagonalMatMul")
 @with_operators
-def tridiagonal_matmul(xp: Backend, above: Array, diagonal: Array, below: Array, x: Array) -> Array:
+def tridiagonal_matmul(xp: ValueBackend, above: Value, diagonal: Value, below: Value, x: Value) -> Value:
     n = x.shape[-2]
 
-    def column(v: Array) -> Array:
+    def column(v: Value) -> Value:
         return xp.reshape(v, (*v.shape[:-2], n, 1))
 
     up = xp.roll(x, -1, x.ndim - 2)

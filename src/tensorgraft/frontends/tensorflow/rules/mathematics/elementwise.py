@@ -13,11 +13,10 @@ from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.values import EitherOptional, OptionalValue, TensorList, added, lifted
 from tensorgraft.frontends.tensorflow.variants import CompressedMatrix, RaggedRows
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 # ---- one to one ------------------------------------------------------------------------------------------------------
 
@@ -196,7 +195,7 @@ def round_(xp: Backend, x: Array) -> Array:
 
 
 @rule("Div")
-def div(xp: Backend, x: Array, y: Array) -> Array:
+def div(xp: Any, x: Any, y: Any) -> Any:
     return truncate_div(xp, x, y) if _is_integer(xp, x) else xp.divide(x, y)
 
 
@@ -299,5 +298,5 @@ def clip_by_value(xp: Backend, x: Array, low: Array, high: Array) -> Array:
 
 @rule("ApproximateEqual")
 @with_operators
-def approximate_equal(xp: Backend, x: Array, y: Array, *, tolerance: float) -> Array:
+def approximate_equal(xp: ValueBackend, x: Value, y: Value, *, tolerance: float) -> Value:
     return abs(x - y) < tolerance

@@ -9,10 +9,9 @@ from typing import Any
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes, integrals, pathwise, special
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "BesselI0": special.i0,
@@ -42,7 +41,7 @@ for _name, _fn in FUNCTIONS.items():
 # ---- at the ends of what they are defined for, where libraries differ ------------------------------------------------
 
 
-def _chosen(xp: Backend, y: Array, *cases: tuple[Array, float | Array]) -> Array:
+def _chosen(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> AnyArray:
     """The value of the first case that holds, otherwise `y`."""
     for condition, value in reversed(cases):
         y = xp.where(condition, xp.full_like(y, value) if isinstance(value, float | int) else value, y)
@@ -71,7 +70,7 @@ def bessel_y1(xp: Backend, x: Array) -> Array:
 
 
 @with_operators
-def _is_pole(xp: Backend, x: Array) -> Array:
+def _is_pole(xp: ValueBackend, x: Value) -> Value:
     return (x <= 0) & (x == xp.floor(x))
 
 
@@ -81,13 +80,13 @@ def erf_inv(xp: Backend, x: Array) -> Array:
 
 
 @rule("Digamma")
-def digamma(xp: Backend, x: Array) -> Array:
+def digamma(xp: Any, x: AnyArray) -> AnyArray:
     return _chosen(xp, xp.digamma(x), (_is_pole(xp, x), math.nan))
 
 
 @rule("Zeta")
 @with_operators
-def zeta(xp: Backend, s: Array, q: Array) -> Array:
+def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
     """Hurwitz's zeta function. A pole is infinite for even powers, whose terms have one sign, else NaN; left of it
     powers have to be whole."""
     pole, whole = _is_pole(xp, q), s == xp.floor(s)
@@ -108,7 +107,7 @@ def zeta(xp: Backend, s: Array, q: Array) -> Array:
 
 @rule("Polygamma")
 @with_operators
-def polygamma(xp: Backend, n: Array, x: Array) -> Array:
+def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
     """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = x.dtype
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
@@ -120,7 +119,7 @@ def polygamma(xp: Backend, n: Array, x: Array) -> Array:
 
 
 @with_operators
-def _gamma_edges(xp: Backend, a: Array, x: Array) -> Array:
+def _gamma_edges(xp: ValueBackend, a: Value, x: Value) -> Value:
     """Return a mask of the arguments for which the incomplete gamma function is not defined."""
     return ~((a > 0) & (x >= 0))
 
@@ -164,7 +163,7 @@ def random_gamma_grad(xp: Backend, alpha: Array, sample: Array) -> Array:
 
 @rule("PopulationCount")
 @with_operators
-def population_count(xp: Backend, x: Array) -> Array:
+def population_count(xp: ValueBackend, x: Value) -> Value:
     dtype = x.dtype
     total, one = xp.zeros_like(x), xp.ones_like(x)
     for bit in range(dtype.itemsize * 8):

@@ -6,13 +6,12 @@ from typing import Any
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _zeros_where(xp: Backend, condition: Array, x: Array) -> Array:
+def _zeros_where(xp: Any, condition: AnyArray, x: AnyArray) -> AnyArray:
     """0 where the condition holds, else `x`."""
     return xp.where(condition, xp.zeros_like(x), x)
 
@@ -52,7 +51,7 @@ def softplus(xp: Backend, x: Array) -> Array:
 
 @rule("Softsign")
 @with_operators
-def softsign(xp: Backend, x: Array) -> Array:
+def softsign(xp: ValueBackend, x: Value) -> Value:
     return x / (abs(x) + 1)
 
 
@@ -73,7 +72,7 @@ def l2_loss(xp: Backend, x: Array) -> Array:
 
 @rule("SparseSoftmaxCrossEntropyWithLogits")
 @with_operators
-def sparse_cross_entropy(xp: Backend, logits: Array, labels: Array) -> list[Array]:
+def sparse_cross_entropy(xp: ValueBackend, logits: Value, labels: Value) -> list[Value]:
     """Labels out of range give NaN."""
     n, dtype = logits.shape[-1], logits.dtype
     logs = xp.log_softmax(logits, -1)
@@ -104,46 +103,46 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 @rule("TanhGrad")
 @with_operators
-def tanh_grad(xp: Backend, y: Array, d: Array) -> Array:
+def tanh_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
     return d * (xp.ones_like(y) - y * y)
 
 
 @rule("SigmoidGrad")
 @with_operators
-def sigmoid_grad(xp: Backend, y: Array, d: Array) -> Array:
+def sigmoid_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
     return d * y * (xp.ones_like(y) - y)
 
 
-def _conjugate(xp: Backend, y: Array) -> Array:
+def _conjugate(xp: Any, y: AnyArray) -> AnyArray:
     return xp.conj(y) if dtypes.is_complex(xp.dtype_of(y)) else y
 
 
-def _unless_zero(xp: Backend, d: Array, x: Array) -> Array:
+def _unless_zero(xp: Any, d: AnyArray, x: AnyArray) -> AnyArray:
     """0 where the derivative that comes in is, whatever the rest is."""
     return _zeros_where(xp, xp.equal(d, 0), x)
 
 
 @rule("SqrtGrad")
 @with_operators
-def sqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
+def sqrt_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
     return _unless_zero(xp, d, d * 0.5 / _conjugate(xp, y))
 
 
 @rule("RsqrtGrad")
 @with_operators
-def rsqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
+def rsqrt_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
     y = _conjugate(xp, y)
     return _unless_zero(xp, d, d * -0.5 * y * (y * y))
 
 
 @rule("ReciprocalGrad", "InvGrad")
 @with_operators
-def reciprocal_grad(xp: Backend, y: Array, d: Array) -> Array:
+def reciprocal_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
     y = _conjugate(xp, y)
     return _unless_zero(xp, d, -(y * d * y))
 
 
-def _where(xp: Backend, condition: Array, d: Array) -> Array:
+def _where(xp: Any, condition: AnyArray, d: AnyArray) -> AnyArray:
     """The product of the two: NaN and infinities stay NaN. XLA would make a choice of a product with a bool."""
     return xp.where(condition, d, xp.multiply(d, 0))
 
@@ -155,7 +154,7 @@ def relu_grad(xp: Backend, d: Array, x: Array) -> Array:
 
 @rule("Relu6Grad")
 @with_operators
-def relu6_grad(xp: Backend, d: Array, x: Array) -> Array:
+def relu6_grad(xp: ValueBackend, d: Value, x: Value) -> Value:
     inside = (x > 0) & (x < 6)
     return _where(xp, inside, d)
 
@@ -167,23 +166,23 @@ def leaky_relu_grad(xp: Backend, d: Array, x: Array, *, alpha: float = 0.2) -> A
 
 @rule("EluGrad")
 @with_operators
-def elu_grad(xp: Backend, d: Array, y: Array) -> Array:
+def elu_grad(xp: ValueBackend, d: Value, y: Value) -> Value:
     return xp.where(y < 0, (y + 1) * d, d)
 
 
 @rule("SeluGrad")
 @with_operators
-def selu_grad(xp: Backend, d: Array, y: Array) -> Array:
+def selu_grad(xp: ValueBackend, d: Value, y: Value) -> Value:
     return xp.where(y < 0, d * (y + _SCALE_ALPHA), d * _SCALE)
 
 
 @rule("SoftplusGrad")
 @with_operators
-def softplus_grad(xp: Backend, d: Array, x: Array) -> Array:
+def softplus_grad(xp: ValueBackend, d: Value, x: Value) -> Value:
     return d / (xp.exp(-x) + 1)
 
 
 @rule("SoftsignGrad")
 @with_operators
-def softsign_grad(xp: Backend, d: Array, x: Array) -> Array:
+def softsign_grad(xp: ValueBackend, d: Value, x: Value) -> Value:
     return d / xp.square(abs(x) + 1)

@@ -13,10 +13,9 @@ from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
 from tensorgraft.frontends.tensorflow.values import lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 
 @rule("CTCLoss", either=(1, 2, 3))
@@ -66,7 +65,9 @@ def _check(xp: Backend, told: Array, ends: Array, steps: int, ignores: bool) -> 
 
 
 @with_operators
-def _rows(xp: Backend, places: Array, labels: Array, batch: int, classes: int, collapses: bool) -> tuple[Array, Array]:
+def _rows(
+    xp: ValueBackend, places: Value, labels: Value, batch: int, classes: int, collapses: bool
+) -> tuple[Value, Value]:
     """(labels in rows of one length, -1 behind the last; how many there were in each). Labels that are no class, and
     repeated ones where they collapse, are left out."""
     row, column = (xp.astype(x, dtypes.int64) for x in xp.unstack(places, 1))

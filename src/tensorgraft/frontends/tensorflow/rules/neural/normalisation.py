@@ -6,39 +6,37 @@ from typing import Any
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _axes(xp: Backend, x: Array, data_format: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _axes(xp: Any, x: Array, data_format: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(the axes that are averaged over, the shape of a number a channel)."""
     n = xp.ndim(x)
     channel = 1 if data_format.startswith("NC") else n - 1
     return tuple(a for a in range(n) if a != channel), tuple(-1 if a == channel else 1 for a in range(n))
 
 
-def _along(xp: Backend, v: Array, shape: tuple[int, ...]) -> Array:
+def _along(xp: Any, v: AnyArray, shape: tuple[int, ...]) -> AnyArray:
     return xp.reshape(v, tuple(xp.size(v) if n < 0 else n for n in shape))
 
 
 @rule("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 @with_operators
 def fused_batch_norm(
-    xp: Backend,
-    x: Array,
-    scale: Array,
-    offset: Array,
-    mean: Array,
-    variance: Array,
+    xp: ValueBackend,
+    x: Value,
+    scale: Value,
+    offset: Value,
+    mean: Value,
+    variance: Value,
     *,
     node: Any,
     epsilon: float = 1e-4,
     exponential_avg_factor: float = 1.0,
     data_format: str = "NHWC",
     is_training: bool = True,
-) -> list[Array]:
+) -> list[Value]:
     """(result, running mean, running variance, what the derivative takes: the mean, the variance, and nothing)."""
     axes, shape = _axes(xp, x, data_format)
     wide = xp.astype(x, dtypes.float32)
@@ -64,17 +62,17 @@ def fused_batch_norm(
 @rule("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
 @with_operators
 def fused_batch_norm_grad(
-    xp: Backend,
-    d: Array,
-    x: Array,
-    scale: Array,
-    mean: Array,
-    variance: Array,
-    *_: Array,
+    xp: ValueBackend,
+    d: Value,
+    x: Value,
+    scale: Value,
+    mean: Value,
+    variance: Value,
+    *_: Value,
     epsilon: float = 1e-4,
     data_format: str = "NHWC",
     is_training: bool = True,
-) -> list[Array]:
+) -> list[Value]:
     axes, shape = _axes(xp, x, data_format)
     dtype = x.dtype
     d, wide = xp.astype(d, dtypes.float32), xp.astype(x, dtypes.float32)

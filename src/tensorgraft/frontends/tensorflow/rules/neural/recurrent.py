@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 
 @rule("LSTMBlockCell")
 @with_operators
 def lstm_block_cell(
-    xp: Backend, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array, b: Array, *,
+    xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, *,
     forget_bias: float = 1.0, cell_clip: float = 3.0, use_peephole: bool = False,
-) -> list[Array]:  # fmt: skip
+) -> list[Value]:  # fmt: skip
     """(i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
     gates = xp.concat([x, h], axis=1) @ w + b
     i, ci, f, o = xp.split(gates, [c.shape[1]] * 4, 1)
@@ -66,21 +65,21 @@ def _second_order(xp: Backend, v: Array) -> Array:
 @rule("LSTMBlockCellGrad")
 @with_operators
 def lstm_block_cell_grad(
-    xp: Backend, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array, b: Array, i: Array,
-    new: Array, f: Array, o: Array, ci: Array, co: Array, d_new: Array, d_h: Array, *, use_peephole: bool,
-) -> list[Array]:  # fmt: skip
+    xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, i: Value,
+    new: Value, f: Value, o: Value, ci: Value, co: Value, d_new: Value, d_h: Value, *, use_peephole: bool,
+) -> list[Value]:  # fmt: skip
     """(that of the state before, of the four gates before their functions, of the three peepholes)."""
 
-    def scaled(*factors: Array) -> Array:
+    def scaled(*factors: Value) -> Value:
         whole = factors[0]
         for factor in factors[1:]:
             whole = whole * factor
         return whole
 
-    def of_sigmoid(y: Array) -> Array:
+    def of_sigmoid(y: Value) -> Value:
         return y * (1 - y)
 
-    def of_tanh(y: Array) -> Array:
+    def of_tanh(y: Value) -> Value:
         return 1 - xp.square(y)
 
     do = scaled(of_sigmoid(o), d_h, co)
@@ -129,7 +128,9 @@ def block_lstm_grad(
 
 @rule("GRUBlockCell")
 @with_operators
-def gru_block_cell(xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array) -> list[Array]:
+def gru_block_cell(
+    xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value
+) -> list[Value]:
     both = xp.sigmoid(xp.concat([x, h], axis=1) @ w_ru + b_ru)
     r, u = xp.split(both, [h.shape[1]] * 2, 1)
     c = xp.tanh(xp.concat([x, h * r], axis=1) @ w_c + b_c)
@@ -139,9 +140,9 @@ def gru_block_cell(xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_r
 @rule("GRUBlockCellGrad")
 @with_operators
 def gru_block_cell_grad(
-    xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array, r: Array, u: Array, c: Array,
-    d: Array,
-) -> list[Array]:  # fmt: skip
+    xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value, r: Value, u: Value,
+    c: Value, d: Value,
+) -> list[Value]:  # fmt: skip
     """(that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
     n = x.shape[1]
     dc = d * (1 - u) * (1 - xp.square(c))

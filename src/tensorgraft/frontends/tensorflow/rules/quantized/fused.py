@@ -25,30 +25,28 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
     wide,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
-
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # Of the oneDNN in TensorFlow 2.22, and of that before it, which multiplies by the product of the scales.
 _ONE_AFTER_ANOTHER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 22)
 
 
-def _largest(xp: Backend, low: Array, high: Array) -> Array:
+def _largest(xp: Any, low: AnyArray, high: AnyArray) -> AnyArray:
     return xp.maximum(xp.abs(low), xp.abs(high))
 
 
-def _fits(xp: Backend, x: Array, dtype: np.dtype) -> Array:
+def _fits(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
     """Round float32 to integers: halves to even, held."""
     return narrowed(xp, wide(xp, xp.clip(xp.round(double(xp, x)), *map(float, limits(INT32)))), dtype)
 
 
 @with_operators
 def _finished(
-    xp: Backend, total: Array, units: tuple[Array, Array], bias: Array | None, ranges: tuple[Array, ...], relu: bool,
-    out_type: np.dtype, own_range: tuple[Array, Array],
-) -> list[Array]:  # fmt: skip
+    xp: ValueBackend, total: Value, units: tuple[Value, Value], bias: Value | None, ranges: tuple[Value, ...],
+    relu: bool, out_type: np.dtype, own_range: tuple[Value, Value],
+) -> list[Value]:  # fmt: skip
     """The sums of products, with bias, in the range that is asked for. `units`: what steps of the factors stand for."""
     unit = xp.multiply(*units)
     if bias is not None and bias.dtype == INT32:
@@ -126,10 +124,10 @@ rule("QuantizedConv2DPerChannel")(_convolution(False, False, False))
 def _matmul(relu: bool) -> Callable[..., list[Array]]:
     @with_operators
     def fused(
-        xp: Backend, a: Array, b: Array, bias: Array, low: Array, high: Array, b_low: Array, b_high: Array,
-        *ranges: Array, Toutput: np.dtype = INT32, transpose_a: bool = False, transpose_b: bool = False,
+        xp: ValueBackend, a: Value, b: Value, bias: Value, low: Value, high: Value, b_low: Value, b_high: Value,
+        *ranges: Value, Toutput: np.dtype = INT32, transpose_a: bool = False, transpose_b: bool = False,
         input_quant_mode: str = "MIN_FIRST",
-    ) -> list[Array]:  # fmt: skip
+    ) -> list[Value]:  # fmt: skip
         left, right = xp.astype(a, INT32), xp.astype(b, INT32)
         total = xp.dot_general(left, right, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
         first = input_quant_mode == "MIN_FIRST"
@@ -156,8 +154,8 @@ rule("QuantizedMatMulWithBiasAndRelu", "QuantizedMatMulWithBiasAndReluAndRequant
 @rule("RequantizationRangePerChannel")
 @with_operators
 def requantization_range_per_channel(
-    xp: Backend, x: Array, low: Array, high: Array, *, clip_value_max: float
-) -> list[Array]:
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, clip_value_max: float
+) -> list[Value]:
     over = tuple(range(x.ndim - 1))
     first, last = wide(xp, xp.min(x, axis=over)), wide(xp, xp.max(x, axis=over))
     most = single(xp, xp.maximum(abs(first), abs(last)))
@@ -170,8 +168,8 @@ def requantization_range_per_channel(
 @rule("RequantizePerChannel")
 @with_operators
 def requantize_per_channel(
-    xp: Backend, x: Array, low: Array, high: Array, first: Array, last: Array, *, out_type: np.dtype = UINT8
-) -> list[Array]:
+    xp: ValueBackend, x: Value, low: Value, high: Value, first: Value, last: Value, *, out_type: np.dtype = UINT8
+) -> list[Value]:
     scale = _largest(xp, low, high) / _largest(xp, first, last) / float(1 << 31)
     scale = scale * float(limits(out_type)[1])
     return [_fits(xp, single(xp, x) * scale, out_type), first, last]

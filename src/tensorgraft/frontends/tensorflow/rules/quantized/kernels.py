@@ -29,17 +29,16 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
     zero_of,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- sums and products -----------------------------------------------------------------------------------------------
 
 
 def _common_range(
-    xp: Backend, low: Array, high: Array, other_low: Array, other_high: Array, bits: int
-) -> tuple[Array, Array]:
+    xp: Any, low: AnyArray, high: AnyArray, other_low: AnyArray, other_high: AnyArray, bits: int
+) -> tuple[AnyArray, AnyArray]:
     """Around zero, the larger of both and so many bits above it, in int32."""
     top = xp.maximum(xp.maximum(high, xp.negative(low)), xp.maximum(xp.negative(other_low), other_high))
     top = xp.multiply(top, float(1 << bits))
@@ -49,11 +48,11 @@ def _common_range(
 @rule("QuantizedAdd")
 @with_operators
 def quantized_add(
-    xp: Backend, x: Array, y: Array, low: Array, high: Array, other_low: Array, other_high: Array
-) -> list[Array]:
+    xp: ValueBackend, x: Value, y: Value, low: Value, high: Value, other_low: Value, other_high: Value
+) -> list[Value]:
     first, last = _common_range(xp, low, high, other_low, other_high, 14)
 
-    def moved(x: Array, low: Array, high: Array) -> Array:
+    def moved(x: Value, low: Value, high: Value) -> Value:
         """Convert by the codes of the first two integers, from which the others follow; a scalar by itself."""
         dtype = x.dtype
         if xp.size(x) == 1:
@@ -71,11 +70,11 @@ def quantized_add(
 @rule("QuantizedBiasAdd")
 @with_operators
 def quantized_bias_add(
-    xp: Backend, x: Array, bias: Array, low: Array, high: Array, other_low: Array, other_high: Array
-) -> list[Array]:
+    xp: ValueBackend, x: Value, bias: Value, low: Value, high: Value, other_low: Value, other_high: Value
+) -> list[Value]:
     first, last = _common_range(xp, low, high, other_low, other_high, 17)
 
-    def moved(x: Array, low: Array, high: Array) -> Array:
+    def moved(x: Value, low: Value, high: Value) -> Value:
         return codes_narrow(xp, numbers_narrow(xp, x, low, high, x.dtype), first, last, INT32)
 
     zero = codes(xp, xp.zeros_like(low), first, last, INT32)
@@ -110,8 +109,8 @@ def quantized_matmul(
 
 
 def convolved(
-    xp: Backend, x: Array, w: Array, strides: Ints, around: Pads, dilations: Ints = (1, 1), groups: int = 1
-) -> Array:
+    xp: Any, x: AnyArray, w: AnyArray, strides: Ints, around: Pads, dilations: Ints = (1, 1), groups: int = 1
+) -> AnyArray:
     """Integers (batch, height, width, channels) with filters (height, width, in, out), in int32. float64 has them all
     as they are."""
     x, w = xp.permute_dims(double(xp, x), (0, 3, 1, 2)), xp.permute_dims(double(xp, w), (3, 2, 0, 1))
@@ -119,7 +118,7 @@ def convolved(
     return xp.astype(wide(xp, xp.permute_dims(out, (0, 2, 3, 1))), INT32)
 
 
-def quantized_convolution(xp: Backend, x: Array, w: Array, *ranges: Array, strides: Ints, padding: str) -> list[Array]:
+def quantized_convolution(xp: Any, x: Any, w: Any, *ranges: Any, strides: Ints, padding: str) -> list[Any]:
     window, (along, across) = xp.shape(w)[:2], strides[1:3]
     around = []
     for n, k, s in zip(xp.shape(x)[1:3], window, (along, across), strict=True):
@@ -204,14 +203,14 @@ def quantized_resize(
         found = [xp.take(xp.astype(x, calc), xp.asarray(rows[:, i]), 1) for i in (0, 1)]
         return [[xp.take(row, xp.asarray(columns[:, i]), 2) for i in (0, 1)] for row in found]
 
-    w, h = across[None, None, :, 1, None], down[None, :, 1, None, None]
+    parts = across[None, None, :, 1, None], down[None, :, 1, None, None]
     if dtype != UINT8:
         calc = dtypes.float64 if dtype == INT32 else dtypes.float32
-        w, h = (xp.asarray(v.astype(calc)) for v in (w, h))
+        w, h = (xp.asarray(v.astype(calc)) for v in parts)
         sides = [xp.add(a, xp.multiply(xp.subtract(b, a), w)) for a, b in corners(calc, single(xp, x))]
         out = xp.add(sides[0], xp.multiply(xp.subtract(sides[1], sides[0]), h))
         return [narrowed(xp, wide(xp, xp.add(out, 0.5)), dtype) if dtype == INT32 else out, low, high]
-    w, h = (xp.asarray(np.trunc(v * np.float32(one)).astype(np.int32)) for v in (w, h))
+    w, h = (xp.asarray(np.trunc(v * np.float32(one)).astype(np.int32)) for v in parts)
     whole = xp.full((), one, INT32)
     sides = [xp.add(xp.multiply(a, one), xp.multiply(xp.subtract(b, a), w)) for a, b in corners(INT32, x)]
     out = xp.add(sides[0], xp.multiply(truncated_divide(xp, xp.subtract(sides[1], sides[0]), whole), h))
@@ -228,7 +227,9 @@ def _actual_range(xp: Backend, x: Array, low: Array, high: Array) -> tuple[Array
 
 
 @with_operators
-def _requantized(xp: Backend, x: Array, low: Array, high: Array, first: Array, last: Array, dtype: np.dtype) -> Array:
+def _requantized(
+    xp: ValueBackend, x: Value, low: Value, high: Value, first: Value, last: Value, dtype: np.dtype
+) -> Value:
     if dtype != UINT8:
         return codes_narrow(xp, numbers_narrow(xp, x, low, high, INT32), first, last, dtype)
     bits = 16  # in fixed point
@@ -236,7 +237,7 @@ def _requantized(xp: Backend, x: Array, low: Array, high: Array, first: Array, l
     nothing = target == 0
     safe = xp.where(nothing, xp.ones_like(target), target)
 
-    def fixed(v: Array) -> Array:
+    def fixed(v: Value) -> Value:
         return wide(xp, xp.where(nothing, xp.zeros_like(v), v))
 
     scale = fixed(255.0 * (1 << bits) * double(xp, span) / double(xp, safe))
@@ -273,8 +274,8 @@ def quantize_down(xp: Backend, x: Array, low: Array, high: Array, *, out_type: n
 @rule("QuantizedBatchNormWithGlobalNormalization")
 @with_operators
 def quantized_batch_norm(
-    xp: Backend, x: Array, *operands: Array, variance_epsilon: float, scale_after_normalization: bool
-) -> list[Array]:
+    xp: ValueBackend, x: Value, *operands: Value, variance_epsilon: float, scale_after_normalization: bool
+) -> list[Value]:
     """Normalise in fixed point, with a range that is always the same."""
     low, high, *rest = operands
     mean, variance, beta, gamma = (
@@ -287,7 +288,7 @@ def quantized_batch_norm(
         scale = scale * gamma
     offset = -mean * scale + beta
 
-    def fixed(v: Array) -> Array:
+    def fixed(v: Value) -> Value:
         return codes(xp, v, first, last, INT32)
 
     product = fixed(numbers(xp, x, low, high, UINT8)) * fixed(scale)
@@ -298,9 +299,9 @@ def quantized_batch_norm(
 @rule("QuantizedInstanceNorm")
 @with_operators
 def quantized_instance_norm(
-    xp: Backend, x: Array, low: Array, high: Array, *, output_range_given: bool = False, given_y_min: float = 0.0,
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, output_range_given: bool = False, given_y_min: float = 0.0,
     given_y_max: float = 0.0, variance_epsilon: float = 1e-5, min_separation: float = 1e-3,
-) -> list[Array]:  # fmt: skip
+) -> list[Value]:  # fmt: skip
     step, plain = (high - low) / 255.0, single(xp, x)
     centred = step * (plain - xp.mean(plain, axis=(1, 2), keepdims=True))
     variance = xp.mean(xp.square(centred), axis=(1, 2), keepdims=True)

@@ -17,15 +17,14 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
     wide,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- fake quantisation -----------------------------------------------------------------------------------------------
 
 
-def _nudged(xp: Backend, low: Array, high: Array, num_bits: int, narrow: bool) -> tuple[Array, Array, Array]:
+def _nudged(xp: ValueBackend, low: Value, high: Value, num_bits: int, narrow: bool) -> tuple[Value, Value, Value]:
     """(low, high, scale) such that 0 is on the grid."""
     first, last = float(narrow), float(2**num_bits - 1)
     scale = (high - low) / (last - first)
@@ -35,7 +34,7 @@ def _nudged(xp: Backend, low: Array, high: Array, num_bits: int, narrow: bool) -
 
 
 @with_operators
-def _fake(xp: Backend, x: Array, low: Array, high: Array, num_bits: int, narrow: bool) -> Array:
+def _fake(xp: ValueBackend, x: Value, low: Value, high: Value, num_bits: int, narrow: bool) -> Value:
     nothing = (low == 0) & (high == 0)
     safe = xp.where(nothing, xp.ones_like(high), high)
     first, last, scale = _nudged(xp, low, safe, num_bits, narrow)
@@ -47,8 +46,8 @@ def _fake(xp: Backend, x: Array, low: Array, high: Array, num_bits: int, narrow:
 
 @with_operators
 def _fake_gradients(
-    xp: Backend, d: Array, x: Array, low: Array, high: Array, num_bits: int, narrow: bool
-) -> tuple[Array, Array, Array]:
+    xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, num_bits: int, narrow: bool
+) -> tuple[Value, Value, Value]:
     """(that of x, and what those of both ends sum up)."""
     nothing = (low == 0) & (high == 0)
     first, last, _ = _nudged(xp, low, xp.where(nothing, xp.ones_like(high), high), num_bits, narrow)
@@ -97,12 +96,14 @@ def fake_quant_vars_gradient(
 # ---- rounding to a grid ----------------------------------------------------------------------------------------------
 
 
-def _channels(xp: Backend, v: Array, x: Array, axis: int) -> Array:
+def _channels(xp: Any, v: AnyArray, x: AnyArray, axis: int) -> AnyArray:
     return v if axis == -1 else xp.reshape(v, tuple(xp.size(v) if a == axis else 1 for a in range(xp.ndim(x))))
 
 
 @with_operators
-def _on_grid(xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: bool, mode: str, narrow: bool) -> Array:
+def _on_grid(
+    xp: ValueBackend, x: Value, low: Value, high: Value, bits: int, signed: bool, mode: str, narrow: bool
+) -> Value:
     """The range is widened at one end until the grid, which has 0, covers it."""
     least = (-(2 ** (bits - 1)) + int(narrow)) if signed else 0
     most = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
@@ -156,8 +157,8 @@ def quantize_and_dequantize_v3(
 @rule("QuantizeAndDequantizeV4Grad")
 @with_operators
 def quantize_and_dequantize_v4_grad(
-    xp: Backend, d: Array, x: Array, low: Array, high: Array, *, axis: int = -1
-) -> list[Array]:
+    xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, *, axis: int = -1
+) -> list[Value]:
     inside = (x >= _channels(xp, low, x, axis)) & (x <= _channels(xp, high, x, axis))
     return [d * xp.astype(inside, d.dtype), xp.zeros_like(low), xp.zeros_like(high)]
 
@@ -168,9 +169,9 @@ def quantize_and_dequantize_v4_grad(
 @rule("Dequantize")
 @with_operators
 def dequantize(
-    xp: Backend, x: Array, low: Array, high: Array, *, mode: str = "MIN_COMBINED", narrow_range: bool = False,
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, mode: str = "MIN_COMBINED", narrow_range: bool = False,
     axis: int = -1, dtype: np.dtype = dtypes.float32,
-) -> Array:  # fmt: skip
+) -> Value:  # fmt: skip
     source = x.dtype
     least, most = limits(source)
     low, high = _channels(xp, low, x, axis), _channels(xp, high, x, axis)
@@ -191,10 +192,10 @@ def dequantize(
 @rule("QuantizeV2")
 @with_operators
 def quantize_v2(
-    xp: Backend, x: Array, low: Array, high: Array, *, T: np.dtype, mode: str = "MIN_COMBINED",
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, T: np.dtype, mode: str = "MIN_COMBINED",
     round_mode: str = "HALF_AWAY_FROM_ZERO", narrow_range: bool = False, axis: int = -1,
     ensure_minimum_range: float = 0.01,
-) -> list[Array]:  # fmt: skip
+) -> list[Value]:  # fmt: skip
     least, most = limits(T)
     low = xp.minimum(xp.zeros_like(low), low)
     size = xp.maximum(xp.maximum(abs(low), abs(high)), xp.ones_like(low))
@@ -223,7 +224,7 @@ def quantize_v2(
     return [xp.astype(wide(xp, away(xp, out - (most - least + 1) / 2.0)), T), low, high]
 
 
-def _by_onednn(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype, mode: str) -> list[Array]:
+def _by_onednn(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype, mode: str) -> list[Value]:
     """Quantise as oneDNN does, which TensorFlow uses where it can."""
     if mode == "MIN_FIRST":
         out = (x - low) * (255.0 / (high - low))
@@ -234,7 +235,7 @@ def _by_onednn(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype, 
     return [narrowed(xp, wide(xp, xp.round(out)), dtype), low, high]
 
 
-def _scaled_range(xp: Backend, low: Array, high: Array, first: float, last: float) -> tuple[Array, Array, Array]:
+def _scaled_range(xp: ValueBackend, low: Value, high: Value, first: float, last: float) -> tuple[Value, Value, Value]:
     """(low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
     scale = xp.full_like(high, np.finfo(np.float32).max)
     for end, steps in ((low, first), (high, last)):

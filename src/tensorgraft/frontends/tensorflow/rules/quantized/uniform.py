@@ -11,19 +11,18 @@ from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints
 from tensorgraft.frontends.tensorflow.rules.quantized.ranges import INT8, INT32, away, double, limits, single, wide
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _along(xp: Backend, v: Array, rank: int, axis: int) -> Array:
+def _along(xp: Any, v: AnyArray, rank: int, axis: int) -> AnyArray:
     """Scales or zero points for an array of so many axes."""
     return v if xp.ndim(v) == 0 else xp.reshape(v, tuple(-1 if a == axis else 1 for a in range(rank)))
 
 
 @with_operators
-def _codes(xp: Backend, x: Array, scale: Array, zero: Array, least: int, most: int, dtype: np.dtype) -> Array:
+def _codes(xp: ValueBackend, x: Value, scale: Value, zero: Value, least: int, most: int, dtype: np.dtype) -> Value:
     steps = xp.floor(x * (1.0 / scale) + 0.5)
     held = wide(xp, xp.clip(double(xp, steps), *map(float, limits(INT32))))
     return xp.astype(xp.clip(held + wide(xp, zero), least, most), dtype)
@@ -47,7 +46,7 @@ def uniform_dequantize(xp: Backend, x: Array, scale: Array, zero: Array, *, quan
 # ---- in fixed point --------------------------------------------------------------------------------------------------
 
 
-def _multiplier(xp: Backend, factor: Array) -> tuple[Array, Array]:
+def _multiplier(xp: ValueBackend, factor: Value) -> tuple[Value, Value]:
     """(31 bits of a positive float64, the power of two), read off its bits."""
     shape = factor.shape
     bits = xp.reshape(xp.bitcast(xp.reshape(factor, (-1,)), dtypes.int64), shape)
@@ -63,7 +62,7 @@ def _multiplier(xp: Backend, factor: Array) -> tuple[Array, Array]:
 
 
 @with_operators
-def _rescaled(xp: Backend, x: Array, factor: Array, zero: Array, least: int, most: int, dtype: np.dtype) -> Array:
+def _rescaled(xp: ValueBackend, x: Value, factor: Value, zero: Value, least: int, most: int, dtype: np.dtype) -> Value:
     """Multiply int32 by a float64 factor, round once, and add a zero point."""
     fixed, shift = _multiplier(xp, factor)
     total = 31 - shift
@@ -131,12 +130,12 @@ def uniform_clip(
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-def _centred(xp: Backend, x: Array, zero: Array, axis: int) -> Array:
+def _centred(xp: Any, x: AnyArray, zero: AnyArray, axis: int) -> AnyArray:
     return xp.subtract(xp.astype(x, INT32), _along(xp, zero, xp.ndim(x), axis))
 
 
 @with_operators
-def _product_scale(xp: Backend, scale_a: Array, scale_b: Array, scale: Array) -> Array:
+def _product_scale(xp: ValueBackend, scale_a: Value, scale_b: Value, scale: Value) -> Value:
     """Return the factor (float64) that a product in int32 is multiplied by."""
     return double(xp, scale_a) * double(xp, scale_b) / double(xp, scale)
 
@@ -151,7 +150,7 @@ def uniform_dot(
     return _rescaled(xp, total, factor, zero, output_quantization_min_val, output_quantization_max_val, Tout)
 
 
-def _rows_in_codes(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
+def _rows_in_codes(xp: ValueBackend, x: Value) -> tuple[Value, Value, Value]:
     """(int8, scales, zero points) of each element of the first axis, by the range of its numbers and zero."""
     over = tuple(range(1, x.ndim))
     least, most = map(float, limits(INT8))
@@ -171,7 +170,7 @@ def _rows_in_codes(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
 
 @rule("UniformQuantizedDotHybrid")
 @with_operators
-def uniform_dot_hybrid(xp: Backend, a: Array, b: Array, scale_b: Array, zero_b: Array) -> Array:
+def uniform_dot_hybrid(xp: ValueBackend, a: Value, b: Value, scale_b: Value, zero_b: Value) -> Value:
     codes, scale, zero = _rows_in_codes(xp, a)
     total = xp.dot_general(xp.astype(codes, INT32) - zero, _centred(xp, b, zero_b, 1), ((1,), (0,)))
     return single(xp, total) * scale * scale_b
@@ -213,13 +212,13 @@ class _Layout:
             *said[f"{rest}_dimensions"],
         )
 
-    def apply(self, xp: Backend, a: Array, b: Array) -> Array:
+    def apply(self, xp: Any, a: AnyArray, b: AnyArray) -> AnyArray:
         """Return the product, int32 (batch, channels, space), of integers whose zero point is 0."""
         a, b = (xp.permute_dims(double(xp, x), axes) for x, axes in ((a, self.input), (b, self.kernel)))
         out = xp.convolution(a, b, self.strides, self.pads, self.spread, self.dilations, self.groups, self.batch_groups)
         return xp.astype(wide(xp, out), INT32)
 
-    def finish(self, xp: Backend, out: Array) -> Array:
+    def finish(self, xp: Any, out: AnyArray) -> AnyArray:
         return xp.permute_dims(out, tuple(int(i) for i in np.argsort(self.output)))
 
 
@@ -264,10 +263,10 @@ def uniform_convolution(
 @rule("UniformQuantizedConvolutionHybrid")
 @with_operators
 def uniform_convolution_hybrid(
-    xp: Backend, a: Array, b: Array, scale_b: Array, zero_b: Array, *, padding: str, window_strides: Ints = (),
+    xp: ValueBackend, a: Value, b: Value, scale_b: Value, zero_b: Value, *, padding: str, window_strides: Ints = (),
     explicit_padding: Ints = (), lhs_dilation: Ints = (), rhs_dilation: Ints = (), batch_group_count: int = 1,
     feature_group_count: int = 1, dimension_numbers: str | bytes = "", rhs_quantization_axis: int = -1,
-) -> Array:  # fmt: skip
+) -> Value:  # fmt: skip
     layout = _Layout(
         a.shape, b.shape, window_strides, padding, explicit_padding, lhs_dilation, rhs_dilation,
         feature_group_count, batch_group_count, dimension_numbers

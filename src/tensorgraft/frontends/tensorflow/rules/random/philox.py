@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-Array = Any
 Shape = tuple[int, ...]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -23,7 +23,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LEAST = 1e-7  # below which Box and Muller's logarithm is not taken
 
 
-def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
+def _halves(xp: Any, x: AnyArray) -> tuple[AnyArray, AnyArray]:
     """The low and the high word of uint64."""
     low = xp.bitwise_and(x, xp.full((), 0xFFFFFFFF, dtypes.uint64))
     high = xp.bitwise_right_shift(x, xp.full((), 32, dtypes.uint64))
@@ -31,13 +31,13 @@ def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
 
 
 @with_operators
-def joined(xp: Backend, low: Array, high: Array) -> Array:
+def joined(xp: ValueBackend, low: Value, high: Value) -> Value:
     low, high = xp.astype(low, dtypes.uint64), xp.astype(high, dtypes.uint64)
     return (high << xp.full((), 32, dtypes.uint64)) | low
 
 
 @with_operators
-def cipher(xp: Backend, key: tuple[Array, Array], counter: tuple[Array, ...]) -> tuple[Array, ...]:
+def cipher(xp: ValueBackend, key: tuple[Value, Value], counter: tuple[Value, ...]) -> tuple[Value, ...]:
     """Four words of uint32 for each counter of four words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
@@ -57,7 +57,7 @@ def skipped(xp: Backend, counter: Array, by: Array) -> tuple[Array, Array]:
     return after, xp.add(high, carry)
 
 
-def words(xp: Backend, key: Array, counter: Array, groups: int, stride: int = 1, each: int = 1) -> Array:
+def words(xp: Any, key: AnyArray, counter: AnyArray, groups: int, stride: int = 1, each: int = 1) -> AnyArray:
     """uint32 (groups, 4 * each): `each` numbers of the counter in a row, from every `stride`th on."""
     first = xp.multiply(xp.iota(groups, dtypes.uint64), xp.full((), stride, dtypes.uint64))
     at = xp.add(xp.expand_dims(first, 1), xp.iota(each, dtypes.uint64))
@@ -74,7 +74,7 @@ def words_at(xp: Backend, key: Array, counter: Array, at: Array) -> Array:
 def key_and_counter(xp: Backend, seed: Array) -> tuple[Array, Array]:
     """Out of two integers, scrambled."""
     parts = [xp.astype(xp.reshape(s, ()), dtypes.uint64) for s in xp.unstack(seed, 0)]
-    fixed = tuple(xp.full((), word, dtypes.uint32) for word in (0x3EC8F720, 0x02461E29))
+    fixed = xp.full((), 0x3EC8F720, dtypes.uint32), xp.full((), 0x02461E29, dtypes.uint32)
     m0, m1, m2, m3 = cipher(xp, fixed, (*_halves(xp, parts[0]), *_halves(xp, parts[1])))
     key = xp.reshape(joined(xp, m0, m1), (1,))
     return key, xp.stack([xp.zeros((), dtypes.uint64), joined(xp, m2, m3)], axis=0)
@@ -92,7 +92,7 @@ _FORMS = {
 
 
 @with_operators
-def unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
+def unit(xp: ValueBackend, bits: Value, dtype: np.dtype) -> Value:
     """Numbers of [1, 2) with these mantissas, less 1."""
     kind, digits, one = _FORMS[dtype]
     wide = xp.astype(bits, dtypes.uint64)
@@ -102,12 +102,12 @@ def unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
     return xp.reshape(values, shape) - 1
 
 
-def doubled(xp: Backend, w: Array) -> Array:
+def doubled(xp: Any, w: AnyArray) -> AnyArray:
     """Pairs of words as the bits of doubles: the high ones first."""
     return joined(xp, *(xp.take_slice(w, 1, i, xp.shape(w)[1], 2) for i in (1, 0)))
 
 
-def _cut(xp: Backend, rows: Array, shape: Shape) -> Array:
+def _cut(xp: Any, rows: AnyArray, shape: Shape) -> AnyArray:
     flat = xp.reshape(rows, (xp.size(rows),))
     return xp.reshape(xp.take_slice(flat, 0, 0, math.prod(shape)), shape)
 
@@ -134,7 +134,7 @@ def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dt
     return xp.astype(_cut(xp, bits, shape), dtype)
 
 
-def box_muller(xp: Backend, w: Array, dtype: np.dtype) -> Array:
+def box_muller(xp: Any, w: AnyArray, dtype: np.dtype) -> AnyArray:
     """Words or doubles (n, 2 m), in pairs, to as many normal numbers."""
     units = unit(xp, w, dtype)
     n, m = xp.shape(units)
@@ -155,7 +155,7 @@ def normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtyp
 
 
 @with_operators
-def truncated_normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
+def truncated_normal(xp: ValueBackend, key: Value, counter: Value, shape: Shape, dtype: np.dtype) -> Value:
     """Between -2 and 2: of each group's candidates the first that lie there. TensorFlow reserves 256 words for each
     number; of 32 candidates, of which one in 22 falls out, fewer than four are left once in 1e35 times."""
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32

@@ -20,46 +20,46 @@ from tensorgraft.frontends.tensorflow.rules.random import philox
 from tensorgraft.frontends.tensorflow.rules.random.seeded import RESERVED, check_algorithm, taken
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-Array = Any
 Shape = tuple[int, ...]
-Draw = Callable[[Array], Array]
+Draw = Callable[[Any], Any]
 
 
 class Buffer(NamedTuple):
     """The current block of each number, and how many of its values are left."""
 
-    values: Array  # (n, m)
-    left: Array  # (n,) int32
+    values: Any  # (n, m)
+    left: Any  # (n,) int32
 
 
 class Streams:
     """A stretch of a counter for each of n numbers: `first` (n,) says where it begins."""
 
-    def __init__(self, xp: Backend, key: Array, counter: Array, first: Array, dtype: np.dtype) -> None:
+    def __init__(self, xp: Any, key: Any, counter: Any, first: Any, dtype: np.dtype) -> None:
         self.xp, self.key, self.counter, self.first, self.dtype = xp, key, counter, first, dtype
         self.each = 2 if dtype == dtypes.float64 else 4
 
-    def _words(self, at: Array) -> Array:
+    def _words(self, at: Any) -> Any:
         w = philox.words_at(self.xp, self.key, self.counter, self.xp.add(self.first, at))
         return philox.doubled(self.xp, w) if self.each == 2 else w
 
-    def uniform(self, at: Array) -> Array:
+    def uniform(self, at: Any) -> Any:
         return philox.unit(self.xp, self._words(at), self.dtype)
 
-    def normal(self, at: Array) -> Array:
+    def normal(self, at: Any) -> Any:
         return philox.box_muller(self.xp, self._words(at), self.dtype)
 
-    def start(self) -> Array:
+    def start(self) -> Any:
         return self.xp.zeros(self.xp.shape(self.first), dtypes.uint64)
 
     def empty(self) -> Buffer:
         n = self.xp.shape(self.first)[0]
         return Buffer(self.xp.zeros((n, self.each), self.dtype), self.xp.zeros((n,), dtypes.int32))
 
-    def take(self, draw: Draw, at: Array, buffer: Buffer, asked: Array) -> tuple[Array, Array, Buffer]:
+    def take(self, draw: Draw, at: Any, buffer: Buffer, asked: Any) -> tuple[Any, Any, Buffer]:
         """Return (a number for each that asks, its position in the counter, the buffer after it)."""
         xp = self.xp
         fresh = xp.logical_and(asked, xp.equal(buffer.left, 0))
@@ -70,28 +70,28 @@ class Streams:
         return number, xp.add(at, xp.astype(fresh, dtypes.uint64)), Buffer(values, left)
 
 
-def _until_done(xp: Backend, step: Callable[[Any], Any], init: tuple[Any, ...]) -> Any:
+def _until_done(xp: Any, step: Callable[[Any], Any], init: tuple[Any, ...]) -> Any:
     """Run `step` until all of the state's first part, which says who is done, is true."""
     return xp.while_loop(lambda s: xp.logical_not(xp.all(s[0])), step, init)
 
 
-def _spread(xp: Backend, x: Array, each: int) -> Array:
+def _spread(xp: Any, x: AnyArray, each: int) -> AnyArray:
     """A parameter for each number: `each` numbers in a row have the same."""
     n = xp.size(x)
     return xp.reshape(xp.broadcast_to(xp.reshape(x, (n, 1)), (n, each)), (n * each,))
 
 
-def _arranged(xp: Backend, drawn: Array, count: int, shape: Shape) -> Array:
+def _arranged(xp: Any, drawn: AnyArray, count: int, shape: Shape) -> AnyArray:
     """Numbers, drawn parameter by parameter, with parameters last."""
     rows = xp.reshape(drawn, (count, xp.size(drawn) // count))
     return xp.reshape(xp.permute_dims(rows, (1, 0)), shape)
 
 
-def _firsts(xp: Backend, n: int, apart: int = RESERVED) -> Array:
+def _firsts(xp: Any, n: int, apart: int = RESERVED) -> Any:
     return xp.multiply(xp.iota(n, dtypes.uint64), xp.full((), apart, dtypes.uint64))
 
 
-def _accepts(xp: Backend, done: Array, now: Array, old: Array, new: Array) -> tuple[Array, Array]:
+def _accepts(xp: Any, done: AnyArray, now: AnyArray, old: AnyArray, new: AnyArray) -> tuple[AnyArray, AnyArray]:
     return xp.logical_or(done, now), xp.where(now, new, old)
 
 
@@ -99,7 +99,7 @@ def _accepts(xp: Backend, done: Array, now: Array, old: Array, new: Array) -> tu
 
 
 @with_operators
-def gamma(xp: Backend, key: Array, counter: Array, shape: Shape, alpha: Array) -> Array:
+def gamma(xp: ValueBackend, key: Value, counter: Value, shape: Shape, alpha: Value) -> Value:
     count, dtype = xp.size(alpha), alpha.dtype
     n = math.prod(shape)
     if not n:
@@ -158,7 +158,7 @@ def stateless_gamma_v3(
 
 
 @with_operators
-def poisson(xp: Backend, key: Array, counter: Array, shape: Shape, rate: Array, dtype: np.dtype) -> Array:
+def poisson(xp: ValueBackend, key: Value, counter: Value, shape: Shape, rate: Value, dtype: np.dtype) -> Value:
     count, n = xp.size(rate), math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
@@ -228,7 +228,7 @@ _TAILS = (
 )  # fmt: skip
 
 
-def _tail(xp: Backend, k: Array) -> Array:
+def _tail(xp: ValueBackend, k: Value) -> Value:
     square = xp.square(k + 1.0)
     series = (1 / 360 - xp.full_like(k, 1 / 1260) / square) / square
     far = (1 / 12 - series) / (k + 1.0)
@@ -238,8 +238,8 @@ def _tail(xp: Backend, k: Array) -> Array:
 
 @with_operators
 def binomial(
-    xp: Backend, key: Array, counter: Array, shape: Shape, counts: Array, odds: Array, dtype: np.dtype
-) -> Array:
+    xp: ValueBackend, key: Value, counter: Value, shape: Shape, counts: Value, odds: Value, dtype: np.dtype
+) -> Value:
     lead = np.broadcast_shapes(counts.shape, odds.shape)
     count, n = math.prod(lead), math.prod(shape)
     if not n:

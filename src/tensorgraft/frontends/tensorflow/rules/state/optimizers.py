@@ -15,23 +15,23 @@ from tensorgraft.frontends.tensorflow.rule import RULES, rule
 from tensorgraft.frontends.tensorflow.rules.state import variables  # noqa: F401  (its rules come first)
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-Array = Any
 Update = Callable[..., Sequence[Array]]
 
 
-def _toward(xp: Backend, x: Array, to: Array, rate: Array) -> Array:
+def _toward(xp: ValueBackend, x: Value, to: Value, rate: Value) -> Value:
     return x + (to - x) * rate
 
 
-def _rest(xp: Backend, x: Array) -> Array:
+def _rest(xp: Any, x: AnyArray) -> AnyArray:
     return xp.subtract(1, x)
 
 
 @with_operators
-def momentum(xp: Any, v: Array, m: Array, rate: Array, d: Array, beta: Array, *, use_nesterov: bool = False) -> Any:
+def momentum(xp: Any, v: Value, m: Value, rate: Value, d: Value, beta: Value, *, use_nesterov: bool = False) -> Any:
     m = m * beta + d
     step = m * rate
     if use_nesterov:
@@ -41,7 +41,7 @@ def momentum(xp: Any, v: Array, m: Array, rate: Array, d: Array, beta: Array, *,
 
 @with_operators
 def keras_momentum(
-    xp: Any, v: Array, m: Array, rate: Array, d: Array, beta: Array, *, use_nesterov: bool = False
+    xp: Any, v: Value, m: Value, rate: Value, d: Value, beta: Value, *, use_nesterov: bool = False
 ) -> Any:
     m = m * beta - d * rate
     step = m * beta - d * rate if use_nesterov else m
@@ -50,7 +50,7 @@ def keras_momentum(
 
 @with_operators
 def rms_prop(
-    xp: Any, v: Array, s: Array, m: Array, rate: Array, rho: Array, beta: Array, epsilon: Array, d: Array
+    xp: Any, v: Value, s: Value, m: Value, rate: Value, rho: Value, beta: Value, epsilon: Value, d: Value
 ) -> Any:
     s = _toward(xp, s, xp.square(d), _rest(xp, rho))
     m = m * beta + d * rate / xp.sqrt(s + epsilon)
@@ -59,7 +59,7 @@ def rms_prop(
 
 @with_operators
 def centred_rms_prop(
-    xp: Any, v: Array, g: Array, s: Array, m: Array, rate: Array, rho: Array, beta: Array, epsilon: Array, d: Array
+    xp: Any, v: Value, g: Value, s: Value, m: Value, rate: Value, rho: Value, beta: Value, epsilon: Value, d: Value
 ) -> Any:
     s = _toward(xp, s, xp.square(d), _rest(xp, rho))
     g = _toward(xp, g, d, _rest(xp, rho))
@@ -70,8 +70,8 @@ def centred_rms_prop(
 
 @with_operators
 def ada_max(
-    xp: Any, v: Array, m: Array, s: Array, power: Array, rate: Array, beta1: Array, beta2: Array, epsilon: Array,
-    d: Array,
+    xp: Any, v: Value, m: Value, s: Value, power: Value, rate: Value, beta1: Value, beta2: Value, epsilon: Value,
+    d: Value,
 ) -> Any:  # fmt: skip
     m = _toward(xp, m, d, _rest(xp, beta1))
     s = xp.maximum(s * beta2, abs(d))
@@ -81,8 +81,8 @@ def ada_max(
 
 @with_operators
 def adam_amsgrad(
-    xp: Any, v: Array, m: Array, s: Array, most: Array, power1: Array, power2: Array, rate: Array, beta1: Array,
-    beta2: Array, epsilon: Array, d: Array,
+    xp: Any, v: Value, m: Value, s: Value, most: Value, power1: Value, power2: Value, rate: Value, beta1: Value,
+    beta2: Value, epsilon: Value, d: Value,
 ) -> Any:  # fmt: skip
     scale = rate * xp.sqrt(_rest(xp, power2)) / _rest(xp, power1)
     m = _toward(xp, m, d, _rest(xp, beta1))
@@ -92,7 +92,7 @@ def adam_amsgrad(
 
 
 @with_operators
-def adadelta(xp: Any, v: Array, s: Array, u: Array, rate: Array, rho: Array, epsilon: Array, d: Array) -> Any:
+def adadelta(xp: Any, v: Value, s: Value, u: Value, rate: Value, rho: Value, epsilon: Value, d: Value) -> Any:
     s = s * rho + xp.square(d) * _rest(xp, rho)
     step = xp.sqrt(u + epsilon) * xp.rsqrt(s + epsilon) * d
     u = u * rho + xp.square(step) * _rest(xp, rho)
@@ -100,19 +100,19 @@ def adadelta(xp: Any, v: Array, s: Array, u: Array, rate: Array, rho: Array, eps
 
 
 @with_operators
-def adagrad(xp: Any, v: Array, s: Array, rate: Array, d: Array, *, update_slots: bool = True) -> Any:
+def adagrad(xp: Any, v: Value, s: Value, rate: Value, d: Value, *, update_slots: bool = True) -> Any:
     s = s + xp.square(d) if update_slots else s
     return v - d * rate * xp.rsqrt(s), s
 
 
 @with_operators
-def adagrad_v2(xp: Any, v: Array, s: Array, rate: Array, epsilon: Array, d: Array, *, update_slots: bool = True) -> Any:
+def adagrad_v2(xp: Any, v: Value, s: Value, rate: Value, epsilon: Value, d: Value, *, update_slots: bool = True) -> Any:
     s = s + xp.square(d) if update_slots else s
     return v - d * rate / (xp.sqrt(s) + epsilon), s
 
 
 @with_operators
-def adagrad_da(xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array) -> Any:
+def adagrad_da(xp: Any, v: Value, g: Value, s: Value, d: Value, rate: Value, l1: Value, l2: Value, step: Value) -> Any:
     step = xp.astype(step, d.dtype)
     g, s = g + d, s + xp.square(d)
     shrunk = abs(g) - l1 * step
@@ -122,27 +122,27 @@ def adagrad_da(xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1:
 
 
 @with_operators
-def add_sign(xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array) -> Any:
+def add_sign(xp: Any, v: Value, m: Value, rate: Value, alpha: Value, decay: Value, beta: Value, d: Value) -> Any:
     m = m * beta + d * _rest(xp, beta)
     factor = alpha + decay * (xp.sign(d) * xp.sign(m))
     return v - factor * d * rate, m
 
 
 @with_operators
-def power_sign(xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array) -> Any:
+def power_sign(xp: Any, v: Value, m: Value, rate: Value, logbase: Value, decay: Value, beta: Value, d: Value) -> Any:
     m = m * beta + d * _rest(xp, beta)
     factor = xp.exp(logbase * decay * (xp.sign(d) * xp.sign(m)))
     return v - factor * d * rate, m
 
 
-def _shrunk(xp: Any, x: Array, by: Array, l1: Array, below: Array) -> Array:
+def _shrunk(xp: Any, x: Value, by: Value, l1: Value, below: Value) -> Value:
     less = abs(x) - by
     soft = xp.sign(x) * xp.maximum(less, xp.zeros_like(less))
     return xp.where(l1 > 0, soft, x) / below
 
 
 @with_operators
-def proximal_adagrad(xp: Any, v: Array, s: Array, rate: Array, l1: Array, l2: Array, d: Array) -> Any:
+def proximal_adagrad(xp: Any, v: Value, s: Value, rate: Value, l1: Value, l2: Value, d: Value) -> Any:
     s = s + xp.square(d)
     own = rate * xp.rsqrt(s)
     moved = v - d * own
@@ -150,21 +150,21 @@ def proximal_adagrad(xp: Any, v: Array, s: Array, rate: Array, l1: Array, l2: Ar
 
 
 @with_operators
-def proximal_descent(xp: Any, v: Array, rate: Array, l1: Array, l2: Array, d: Array) -> Any:
+def proximal_descent(xp: Any, v: Value, rate: Value, l1: Value, l2: Value, d: Value) -> Any:
     moved = v - d * rate
     return (_shrunk(xp, moved, rate * l1, l1, 1 + rate * l2),)
 
 
 @with_operators
 def ftrl_v2(
-    xp: Any, v: Array, s: Array, line: Array, d: Array, rate: Array, l1: Array, l2: Array, shrinkage: Any,
-    power: Array, *, multiply_linear_by_lr: bool = False,
+    xp: Any, v: Value, s: Value, line: Value, d: Value, rate: Value, l1: Value, l2: Value, shrinkage: Any,
+    power: Value, *, multiply_linear_by_lr: bool = False,
 ) -> Any:  # fmt: skip
     more = s + xp.square(d)
     if shrinkage is not None:
         d = d + v * shrinkage * 2
 
-    def root(x: Array) -> Array:
+    def root(x: Value) -> Value:
         return x ** xp.broadcast_to(-power, x.shape)
 
     moved = (root(more) - root(s)) * v

@@ -16,10 +16,10 @@ from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import number, scalar_name
 from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddexp
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE, PREDICATES
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 DEFAULT, FLOAT, BOOL, COMPLEX_FLOAT = (
     PROMOTION.DEFAULT,
     PROMOTION.INT_TO_FLOAT,
@@ -122,7 +122,7 @@ def _scaled(method: str) -> Callable[..., Any]:
     return fn
 
 
-def like(xp: Any, value: Any, x: Array) -> Array:
+def like(xp: Any, value: Any, x: AnyArray) -> AnyArray:
     """A number (possibly a traced one) in the dtype of an array."""
     return number(xp, value, xp.dtype_of(x))
 
@@ -258,7 +258,7 @@ kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncom
 
 @kernel("logit")
 @with_operators
-def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
+def _logit(xp: Any, x: Value, eps: float | None = None) -> Value:
     """Compute in the dtype of `x` throughout, as the CPU: in bfloat16 1 - 1e-5 is 1, whose logit is infinite."""
     x = x if _inexact(xp, x) else xp.astype(x, dtypes.float32)
     one = xp.full_like(x, 1)
@@ -292,7 +292,7 @@ def _lerp_scalar(xp: Any, x: Array, y: Array, weight: Any) -> Array:
 
 @kernel("lerp.Tensor", promotion=DEFAULT)
 @with_operators
-def _lerp(xp: Any, x: Array, y: Array, weight: Array) -> Array:
+def _lerp(xp: Any, x: Value, y: Value, weight: Value) -> Value:
     size = abs(weight)
     near = x + weight * (y - x)
     far = y - (y - x) * (1 - weight)
@@ -301,13 +301,13 @@ def _lerp(xp: Any, x: Array, y: Array, weight: Array) -> Array:
 
 @kernel("addcmul", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
 @with_operators
-def _addcmul(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
+def _addcmul(xp: Any, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
     return x + like(xp, value, x) * a * b
 
 
 @kernel("addcdiv", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
 @with_operators
-def _addcdiv(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
+def _addcdiv(xp: Any, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
     return x + like(xp, value, x) * (a / b)
 
 
@@ -362,7 +362,7 @@ def _polygamma(xp: Any, n: int, x: Array) -> Array:
 
 @kernel("special_zeta", promotion=FLOAT, dynamic=("self", "other"), promote=("self", "other"))
 @with_operators
-def _zeta(xp: Any, s: Array, q: Array) -> Array:
+def _zeta(xp: Any, s: Value, q: Value) -> Value:
     """PyTorch adds terms until they no longer count, of which there is no last one where `s` or `q` is infinite."""
     endless = s == math.inf
     edges = (

@@ -11,12 +11,11 @@ from tensorgraft.frontends.torch.core.result_strides import column_major
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 
-
-def adjoint(xp: Any, x: Array) -> Array:
+def adjoint(xp: Any, x: AnyArray) -> AnyArray:
     x = xp.matrix_transpose(x)
     return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
 
@@ -65,12 +64,12 @@ def _not_converged(xp: Any, x: Array, name: str) -> None:
 
 
 @with_operators
-def _failed_minor(xp: Any, x: Array) -> Array:
+def _failed_minor(xp: Any, x: Value) -> Value:
     """int32: the order of the first leading minor that is not positive; 0 where all are."""
     n, dtype = x.shape[-1], x.dtype
     batch = x.shape[:-2]
 
-    def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+    def step(carry: tuple[Value, Value], k: Value) -> tuple[tuple[Value, Value], Value]:
         rest, info = carry
         at = xp.astype(xp.iota(n, dtypes.int64) == k, dtype)
         column = rest @ at
@@ -149,7 +148,7 @@ def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @kernel("geqrf", meta=_geqrf_meta)
 @with_operators
-def _geqrf(xp: Any, x: Array) -> tuple[Array, Array]:
+def _geqrf(xp: Any, x: Value) -> tuple[Value, Value]:
     """(R above the diagonal and the reflectors below it, their factors), in the conventions of LAPACK's geqrf."""
     refuse_narrow(xp, x)
     *batch, m, n = x.shape
@@ -158,7 +157,7 @@ def _geqrf(xp: Any, x: Array) -> tuple[Array, Array]:
         return x, xp.zeros((*batch, k), dtype)
     rows = xp.iota(m, dtypes.int64)
 
-    def step(a: Array, j: Array) -> tuple[Array, Array]:
+    def step(a: Value, j: Value) -> tuple[Value, Value]:
         here = xp.astype(rows == j, dtype)
         column = a @ xp.astype(xp.iota(n, dtypes.int64) == j, dtype)
         below = column * xp.astype(rows > j, dtype)

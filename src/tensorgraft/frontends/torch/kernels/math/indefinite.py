@@ -13,9 +13,9 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.math.factorization import adjoint, refuse_narrow
 from tensorgraft.frontends.torch.kernels.math.factorization import check_errors as refuse_failed
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
@@ -33,29 +33,29 @@ def _each(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]
     return back if isinstance(outputs, tuple) else back[0]
 
 
-def _column(xp: Any, a: Array, k: Array) -> Array:
+def _column(xp: Any, a: AnyArray, k: AnyArray) -> AnyArray:
     return xp.squeeze(xp.take(a, xp.reshape(k, (1,)), 1), 1)
 
 
-def _entry(xp: Any, v: Array, k: Array) -> Array:
+def _entry(xp: Any, v: AnyArray, k: AnyArray) -> AnyArray:
     return xp.gather(v, (k,))
 
 
-def _factor(xp: Any, a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
+def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
     """(L below D, pivots from 1, info) of a matrix (n, n) that equals its transpose (conjugate transpose)."""
     n, dtype = a.shape[-1], a.dtype
     at = xp.iota(n, dtypes.int64)
     rows, columns = xp.expand_dims(at, 1), xp.expand_dims(at, 0)
     conj = xp.conj if hermitian else lambda v: v
 
-    def size(v: Array) -> Array:  # LAPACK compares complex numbers by the sum of their parts' moduli
+    def size(v: Value) -> Value:  # LAPACK compares complex numbers by the sum of their parts' moduli
         return abs(xp.real(v)) + abs(xp.imag(v)) if dtypes.is_complex(dtype) else abs(v)
 
-    def greatest(v: Array, where: Array) -> tuple[Array, Array]:
+    def greatest(v: Value, where: Value) -> tuple[Value, Value]:
         sizes = xp.where(where, size(v), xp.full((), -1.0, dtypes.real_dtype(dtype)))
         return xp.argmax(sizes, axis=0), xp.maximum(xp.max(sizes), 0)
 
-    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(state: tuple[Value, ...]) -> tuple[Value, ...]:
         k, a, pivots, info = state
         column = _column(xp, a, k)
         here = size(_entry(xp, column, k))
@@ -113,8 +113,8 @@ def _factor(xp: Any, a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
 @kernel("linalg_ldl_factor_ex")
 @with_operators
 def _ldl_factor(
-    xp: Any, x: Array, *, hermitian: bool = False, check_errors: bool = False
-) -> tuple[Array, Array, Array]:
+    xp: Any, x: Value, *, hermitian: bool = False, check_errors: bool = False
+) -> tuple[Value, Value, Value]:
     refuse_narrow(xp, x)
     batch, dtype = x.shape[:-2], x.dtype
     hermitian = hermitian and dtypes.is_complex(dtype)
@@ -132,12 +132,12 @@ def _ldl_factor(
 
 
 @with_operators
-def _forward(xp: Any, packed: Array, pivots: Array) -> Array:
+def _forward(xp: Any, packed: Value, pivots: Value) -> Value:
     """M (n, n) with M A M^T = D: interchanges and columns of L, undone one after the other."""
     n, dtype = packed.shape[-1], packed.dtype
     at = xp.iota(n, dtypes.int64)
 
-    def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(state: tuple[Value, Value]) -> tuple[Value, Value]:
         k, m = state
         number = xp.astype(_entry(xp, pivots, k), dtypes.int64)
         pair = number < 0
@@ -156,11 +156,11 @@ def _forward(xp: Any, packed: Array, pivots: Array) -> Array:
 
 
 @with_operators
-def _block_diagonal(xp: Any, packed: Array, pivots: Array, hermitian: bool) -> Array:
+def _block_diagonal(xp: Any, packed: Value, pivots: Value, hermitian: bool) -> Value:
     """D: where a pair of pivots begins, the entry below the diagonal is D's own, not L's."""
     n, dtype = packed.shape[-1], packed.dtype
 
-    def begins(second: Array, number: Array) -> tuple[Array, Array]:
+    def begins(second: Value, number: Value) -> tuple[Value, Value]:
         first = (number < 0) & ~second
         return first, first
 

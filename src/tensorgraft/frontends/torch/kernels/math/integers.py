@@ -9,9 +9,8 @@ from typing import Any
 from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 @kernel("gcd", promotion=PROMOTION.DEFAULT)
@@ -41,7 +40,7 @@ _LAYOUT = {dtypes.float32: (dtypes.int32, 23, 8, 32), dtypes.float64: (dtypes.in
 
 @kernel("frexp.Tensor")
 @with_operators
-def _frexp(xp: Any, x: Array) -> tuple[Array, Array]:
+def _frexp(xp: Any, x: Value) -> tuple[Value, Value]:
     """(mantissa in [0.5, 1), int32 exponent) with x = mantissa * 2 ** exponent."""
     shape, dtype = x.shape, x.dtype
     if not dtypes.is_floating(dtype):

@@ -18,9 +18,8 @@ from tensorgraft.frontends.torch.kernels.math.factorization import (
     refuse_narrow,
 )
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _together(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:
@@ -93,7 +92,7 @@ def _inv_ex(xp: Any, a: Array, check_errors: bool = False) -> tuple[Array, Array
 
 
 @with_operators
-def _sign_of(xp: Any, pivots: Array, dtype: np.dtype) -> Array:
+def _sign_of(xp: Any, pivots: Value, dtype: np.dtype) -> Value:
     odd = xp.fmod(xp.parity(pivots - 1), 2)
     return xp.astype(1 - odd * 2, dtype)
 
@@ -169,8 +168,8 @@ def _cholesky_inverse(xp: Any, factor: Array, upper: bool = False) -> Array:
 @kernel("linalg_lstsq", concrete=True, meta=False)
 @with_operators
 def _lstsq(
-    xp: Any, a: Array, b: Array, rcond: float | None = None, driver: str | None = None
-) -> tuple[Array, Array, Array, Array]:
+    xp: Any, a: Value, b: Value, rcond: float | None = None, driver: str | None = None
+) -> tuple[Value, Value, Value, Value]:
     """Solve by singular value decomposition with any driver, on which what is returned beside the solution depends."""
     refuse_narrow(xp, a, b)
     driver = driver or "gelsy"
@@ -211,7 +210,7 @@ _PADE = {dtypes.float32: (7, 3.925724783138660), dtypes.float64: (13, 5.37192035
 
 @kernel("linalg_matrix_exp")
 @with_operators
-def _matrix_exp(xp: Any, a: Array) -> Array:
+def _matrix_exp(xp: Any, a: Value) -> Value:
     a = wide(xp, a)
     if not dtypes.is_inexact(a.dtype):
         raise NotImplementedError(f"matrix_exp of {a.dtype}")
@@ -241,10 +240,10 @@ def _matrix_exp(xp: Any, a: Array) -> Array:
     odd = a @ odd
     start = xp.solve(even - odd, even + odd)
 
-    def more(state: tuple[Array, Array]) -> Array:
+    def more(state: tuple[Value, Value]) -> Value:
         return xp.max(state[1]) > 0
 
-    def squared(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def squared(state: tuple[Value, Value]) -> tuple[Value, Value]:
         x, left = state
         go = xp.expand_dims(xp.expand_dims(left > 0, -1), -1)
         return xp.where(go, x @ x, x), left - 1

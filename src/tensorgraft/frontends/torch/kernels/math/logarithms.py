@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 @with_operators
-def complex_logaddexp(xp: Any, x: Array, y: Array) -> Array:
+def complex_logaddexp(xp: Any, x: Value, y: Value) -> Value:
     """The greater real part, or the first of equal ones, before the logarithm. Of two infinite ones of one sign the
     second of the negative stays, as its angle means nothing, and the positive are added as vectors of infinite
     length."""
@@ -28,10 +26,10 @@ def complex_logaddexp(xp: Any, x: Array, y: Array) -> Array:
     return xp.where(bad, xp.full_like(out, complex(np.nan, np.nan)), out)
 
 
-def _sum_of_infinite(xp: Any, x: Array, y: Array) -> Array:
+def _sum_of_infinite(xp: Any, x: AnyArray, y: AnyArray) -> AnyArray:
     """log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
 
-    def long(part: Array) -> Array:
+    def long(part: AnyArray) -> AnyArray:
         return xp.where(xp.equal(part, 0), part, xp.multiply(part, np.inf))
 
     real, imag = (xp.add(*(long(f(xp.imag(v))) for v in (x, y))) for f in (xp.cos, xp.sin))

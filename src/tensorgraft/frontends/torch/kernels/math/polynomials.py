@@ -12,9 +12,8 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,14 @@ TABLE = {
 }
 
 
-def _recur(xp: Any, x: Array, n: Array, rule: Recurrence) -> Array:
+def _recur(xp: Any, x: Value, n: Value, rule: Recurrence) -> Value:
     """P_n(x); n int64, as many steps as the greatest n asks for whose polynomial is a number still."""
     dtype = x.dtype
 
-    def more(carry: tuple[Array, Array, Array]) -> Array:
+    def more(carry: tuple[Value, Value, Value]) -> Value:
         return xp.any((carry[0] < n) & ~xp.isnan(carry[2]))
 
-    def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(carry: tuple[Value, Value, Value]) -> tuple[Value, Value, Value]:
         at, before, last = carry
         k = xp.astype(at, dtype)
         value = rule.alpha(xp, x, k) * last - rule.beta(xp, k) * before
@@ -80,7 +79,7 @@ def _recur(xp: Any, x: Array, n: Array, rule: Recurrence) -> Array:
     return xp.where(n < 0, xp.zeros_like(x), xp.where(n == 0, xp.ones_like(x), last))
 
 
-def _by_angle(xp: Any, name: str, x: Array, n: Array) -> Array:
+def _by_angle(xp: Any, name: str, x: Value, n: Value) -> Value:
     """The Chebyshev polynomials inside (-1, 1) as functions of acos(x)."""
     angle = xp.acos(x)
     n = xp.astype(n, x.dtype)
@@ -107,7 +106,7 @@ def _polynomial(name: str) -> Callable[..., Array]:
     chebyshev = "chebyshev" in name
 
     @with_operators
-    def fn(xp: Any, x: Array, n: Array) -> Array:
+    def fn(xp: Any, x: Value, n: Value) -> Value:
         dtype = x.dtype
         shape = (x + n).shape
         x, n = xp.broadcast_to(x, shape), xp.astype(xp.broadcast_to(n, shape), dtypes.int64)

@@ -8,20 +8,19 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import check_fits
 from tensorgraft.frontends.torch.kernels.math.elementwise import DEFAULT, like
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 @kernel("silu", promotion=DEFAULT)
 @with_operators
-def _silu(xp: Any, x: Array) -> Array:
+def _silu(xp: Any, x: Value) -> Value:
     return x / (xp.exp(-x) + 1)
 
 
 @kernel("silu_backward", promotion=DEFAULT)
 @with_operators
-def _silu_backward(xp: Any, grad: Array, x: Array) -> Array:
+def _silu_backward(xp: Any, grad: Value, x: Value) -> Value:
     s = xp.sigmoid(x)
     return grad * s * (x * (1 - s) + 1)
 
@@ -41,14 +40,14 @@ def _threshold_backward(xp: Any, grad: Array, x: Array, threshold: float) -> Arr
 
 @kernel("tanh_backward", promotion=DEFAULT)
 @with_operators
-def _tanh_backward(xp: Any, grad: Array, out: Array) -> Array:
+def _tanh_backward(xp: Any, grad: Value, out: Value) -> Value:
     out = xp.conj(out) if dtypes.is_complex(out.dtype) else out
     return grad * (1 - out * out)
 
 
 @kernel("sigmoid_backward", promotion=DEFAULT)
 @with_operators
-def _sigmoid_backward(xp: Any, grad: Array, out: Array) -> Array:
+def _sigmoid_backward(xp: Any, grad: Value, out: Value) -> Value:
     out = xp.conj(out) if dtypes.is_complex(out.dtype) else out
     return grad * ((1 - out) * out)
 
@@ -59,7 +58,7 @@ def _leaky_relu(xp: Any, x: Array, negative_slope: Any = 0.01) -> Array:
 
 
 @with_operators
-def _shrink_backward(xp: Any, grad: Array, x: Array, lambd: float) -> Array:
+def _shrink_backward(xp: Any, grad: Value, x: Value, lambd: float) -> Value:
     inside = (x >= -lambd) & (x <= lambd)
     return xp.where(inside, xp.zeros_like(grad), grad)
 

@@ -12,13 +12,13 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 Axes = tuple[int, ...]
 
 
-def of_channels(xp: Any, v: Array | None, x: Array) -> Array | None:
+def of_channels(xp: Any, v: Any, x: Array) -> Any:
     """A vector with an entry a channel, in the shape that broadcasts against `x`."""
     if v is None:
         return None
@@ -29,25 +29,26 @@ def axes_but_channel(xp: Any, x: Array) -> Axes:
     return (0, *range(2, xp.ndim(x)))
 
 
-def flat(xp: Any, v: Array) -> Array:
+def flat(xp: Any, v: AnyArray) -> AnyArray:
     return xp.reshape(v, (xp.size(v),))
 
 
 @with_operators
 def _batch_norm(
     xp: Any,
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[list[Array | None], list[Array]]:
+) -> tuple[list[Value | None], list[Value]]:
     """(the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
     wide, axes = widened(xp, x), axes_but_channel(xp, x)
-    running: list[Array | None] = [v for v in (running_mean, running_var) if v is not None]
+    running: list[Value | None] = [v for v in (running_mean, running_var) if v is not None]
+    mean: Any
     if training:
         mean, var = moments(xp, wide, axes)
         n = xp.count(x, axes)
@@ -139,17 +140,17 @@ def _gradients_meta(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | 
 @with_operators
 def _batch_norm_gradients(
     xp: Any,
-    grad: Array,
-    x: Array,
-    weight: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    saved_mean: Array | None,
-    saved_rstd: Array | None,
+    grad: Value,
+    x: Value,
+    weight: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    saved_mean: Value | None,
+    saved_rstd: Value | None,
     training: bool,
     eps: float,
     mask: Sequence[bool],
-) -> tuple[Array | None, ...]:
+) -> tuple[Value | None, ...]:
     axes = axes_but_channel(xp, x)
     if training:
         mean, rstd = of_channels(xp, saved_mean, x), of_channels(xp, saved_rstd, x)

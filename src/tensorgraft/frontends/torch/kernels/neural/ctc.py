@@ -13,23 +13,23 @@ import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 Lengths = Sequence[Any] | Array
 
 
 class Lattice(NamedTuple):
     """N samples, T steps, L = 2 S + 1 states: blank, label, blank, label, ..., blank."""
 
-    states: Array  # int64 (N, L): the class of each state
-    emitted: Array  # (T, N, L): log probabilities of these
-    skips: Array  # bool (N, L): a state may follow the one two before it
-    steps: Array  # int64 (N, 1): how long each input is
-    labels: Array  # int64 (N, 1): how long each target is
+    states: Any  # int64 (N, L): the class of each state
+    emitted: Any  # (T, N, L): log probabilities of these
+    skips: Any  # bool (N, L): a state may follow the one two before it
+    steps: Any  # int64 (N, 1): how long each input is
+    labels: Any  # int64 (N, 1): how long each target is
 
 
-def _vector(xp: Any, numbers: Lengths) -> Array:
+def _vector(xp: Any, numbers: Any) -> Any:
     if xp.is_array(numbers):
         return xp.reshape(xp.astype(numbers, dtypes.int64), (xp.size(numbers), 1))
     each = [xp.full((1, 1), n, dtypes.int64) for n in numbers]
@@ -38,7 +38,7 @@ def _vector(xp: Any, numbers: Lengths) -> Array:
 
 @with_operators
 def _lattice(
-    xp: Any, log_probs: Array, targets: Array, input_lengths: Lengths, target_lengths: Lengths, blank: int
+    xp: Any, log_probs: Value, targets: Value, input_lengths: Lengths, target_lengths: Lengths, blank: int
 ) -> Lattice:
     steps, labels = _vector(xp, input_lengths), _vector(xp, target_lengths)
     targets, n = xp.astype(targets, dtypes.int64), log_probs.shape[1]
@@ -57,17 +57,17 @@ def _lattice(
     return Lattice(states, emitted, skips, steps, labels)
 
 
-def _shifted(xp: Any, x: Array, by: int, fill: float) -> Array:
+def _shifted(xp: Any, x: AnyArray, by: int, fill: float) -> AnyArray:
     """The last axis moved by `by` states, to the left where negative."""
     config = [(0, 0, 0)] * (xp.ndim(x) - 1) + [(by, -by, 0)]
     return xp.pad(x, xp.full((), fill, xp.dtype_of(x)), config)
 
 
-def _where_minus(xp: Any, condition: Array, x: Array) -> Array:
+def _where_minus(xp: Any, condition: AnyArray, x: AnyArray) -> AnyArray:
     return xp.where(condition, x, xp.full_like(x, -math.inf))
 
 
-def _times(xp: Any, t: int) -> Array:
+def _times(xp: Any, t: int) -> Any:
     return xp.iota(t, dtypes.int64)
 
 
@@ -88,7 +88,7 @@ def _alphas(xp: Any, of: Lattice) -> Array:
     return xp.scan(step, start, (_times(xp, t), of.emitted), length=t)[1]
 
 
-def _betas(xp: Any, of: Lattice) -> Array:
+def _betas(xp: Any, of: Lattice) -> Value:
     """(T, N, L): the same of all endings; minus infinity after the end."""
     t, n, length = of.emitted.shape
     at = xp.iota(length, dtypes.int64)
@@ -97,7 +97,7 @@ def _betas(xp: Any, of: Lattice) -> Array:
     start = _where_minus(xp, last, xp.zeros((n, length), of.emitted.dtype))
     skips = xp.astype(_shifted(xp, xp.astype(of.skips, dtypes.int32), -2, 0), dtypes.bool_)
 
-    def step(after: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(after: Value, x: tuple[Value, Value]) -> tuple[Value, Value]:
         time, emitted = x
         stay = xp.logaddexp(after, _shifted(xp, after, -1, -math.inf))
         moved = xp.logaddexp(stay, _where_minus(xp, skips, _shifted(xp, after, -2, -math.inf)))
@@ -159,16 +159,16 @@ def _gradient_meta(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any) -> t
 @with_operators
 def _ctc_loss_backward(
     xp: Any,
-    grad: Array,
-    log_probs: Array,
-    targets: Array,
+    grad: Value,
+    log_probs: Value,
+    targets: Value,
     input_lengths: Lengths,
     target_lengths: Lengths,
-    loss: Array,
-    log_alpha: Array,
+    loss: Value,
+    log_alpha: Value,
     blank: int,
     zero_infinity: bool = False,
-) -> Array:
+) -> Value:
     """Return p - (the share of each class at each time): for log probabilities of a log softmax, as PyTorch's."""
     of = _lattice(xp, log_probs, targets, input_lengths, target_lengths, blank)
     alphas, betas = xp.permute_dims(log_alpha, (1, 0, 2)), _betas(xp, of)

@@ -9,9 +9,8 @@ import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _differences(xp: Any, x: Array, y: Array) -> Array:
@@ -28,7 +27,7 @@ def _cdist(xp: Any, x: Array, y: Array, p: float, compute_mode: int | None = Non
 
 
 @with_operators
-def _slope(xp: Any, gap: Array, p: float, distance: Array) -> Array:
+def _slope(xp: Any, gap: Value, p: float, distance: Value) -> Value:
     """The derivative of the p-norm by each difference; 0 where PyTorch says so."""
     zero = xp.zeros_like(gap)
     if p == 0:

@@ -6,9 +6,8 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _inner(xp: Any, x: Array) -> Any:
@@ -28,15 +27,15 @@ def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tup
 
 @kernel("native_dropout_backward", dynamic=("scale",))
 @with_operators
-def _dropout_backward(xp: Any, grad: Array, mask: Array, scale: Any) -> Array:
+def _dropout_backward(xp: Any, grad: Value, mask: Value, scale: Any) -> Value:
     wide = grad if dtypes.is_inexact(grad.dtype) else xp.astype(grad, dtypes.float64)
     return wide * (xp.astype(mask, wide.dtype) * scale)
 
 
 @with_operators
 def _rrelu(
-    xp: Any, x: Array, noise: Array, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *, key: Array
-) -> tuple[Array | None, Array]:
+    xp: Any, x: Value, noise: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *, key: Value
+) -> tuple[Value | None, Value]:
     """(noise: the slope that each element got, the result)."""
     if not training:
         return None, xp.where(x <= 0, x * ((lower + upper) / 2), x)

@@ -16,9 +16,9 @@ from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 SUM, MEAN, MAX = 0, 1, 2
 
 
@@ -35,7 +35,7 @@ def _embedding(
     return xp.take(weight, within(xp, indices, n, lambda bad: IndexError("index out of range in self")), 0)
 
 
-def _counts(xp: Any, indices: Array, n: int) -> Array:
+def _counts(xp: Any, indices: AnyArray, n: int) -> AnyArray:
     """int64 (n,): how often each row is looked up."""
     ones = xp.full(xp.shape(indices), 1, dtypes.int64)
     return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), ones, mode="add")
@@ -62,7 +62,7 @@ def _embedding_backward(
 
 @kernel("embedding_renorm_", host=("indices",))
 @with_operators
-def _embedding_renorm(xp: Any, weight: Array, indices: Array, max_norm: float, norm_type: float) -> list[Array]:
+def _embedding_renorm(xp: Any, weight: Value, indices: Value, max_norm: float, norm_type: float) -> list[Value]:
     n = weight.shape[0]
     indices = within(xp, xp.reshape(indices, (xp.size(indices),)), n, lambda bad: IndexError(
         f"select(): index {bad} out of range for tensor of size {list(weight.shape)} at dimension 0"
@@ -99,16 +99,16 @@ def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
 @with_operators
 def _bag(
     xp: Any,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
     scale_grad_by_freq: bool = False,
     mode: int = SUM,
     sparse: bool = False,
-    per_sample_weights: Array | None = None,
+    per_sample_weights: Value | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Value, Value, Value, Value]:
     """(the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is from)."""
     n, (rows, width) = xp.size(indices), weight.shape
     bags = offsets.shape[0] - include_last_offset

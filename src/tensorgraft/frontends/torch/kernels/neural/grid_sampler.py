@@ -16,27 +16,27 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import gradients, wide
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
 class Tap(NamedTuple):
-    place: Array  # int64, inside the image
-    weight: Array
-    inside: Array  # elsewhere nothing is read
+    place: Value  # int64, inside the image
+    weight: Value
+    inside: Value  # elsewhere nothing is read
 
 
 @with_operators
-def _clipped(xp: Any, x: Array, n: int) -> Array:
+def _clipped(xp: Any, x: Value, n: int) -> Value:
     """`x` within the image, with no derivative at its edges."""
     edge = xp.where(x > 0, xp.full_like(x, n - 1), xp.zeros_like(x))
     return xp.where((x > 0) & (x < n - 1), x, edge)
 
 
-def _reflected(xp: Any, x: Array, n: int, align_corners: bool) -> Array:
+def _reflected(xp: Any, x: AnyArray, n: int, align_corners: bool) -> AnyArray:
     """`x` reflected at the edges until it is inside."""
     low, span = (0.0, float(n - 1)) if align_corners else (-0.5, float(n))
     if span <= 0:
@@ -48,20 +48,20 @@ def _reflected(xp: Any, x: Array, n: int, align_corners: bool) -> Array:
     return xp.add(xp.where(odd, xp.subtract(span, extra), extra), low)
 
 
-def _padded(xp: Any, x: Array, n: int, padding: int, align_corners: bool) -> Array:
+def _padded(xp: Any, x: AnyArray, n: int, padding: int, align_corners: bool) -> AnyArray:
     if padding == REFLECTION:
         x = _reflected(xp, x, n, align_corners)
     return x if padding == ZEROS else _clipped(xp, x, n)
 
 
-def _tap(xp: Any, at: Array, weight: Array, n: int) -> Tap:
+def _tap(xp: Any, at: Value, weight: Value, n: int) -> Tap:
     """A pixel at an integral place; outside of the image there is none."""
     inside = (at >= 0) & (at <= n - 1)
     place = xp.astype(xp.where(inside, at, xp.zeros_like(at)), dtypes.int64)
     return Tap(place, weight, inside)
 
 
-def _cubic(xp: Any, t: Array, offset: int) -> Array:
+def _cubic(xp: Any, t: Value, offset: int) -> Value:
     """The weight of the pixel `offset` away (Keys 1981, a = -0.75)."""
     a, d = -0.75, abs(t - offset)
     if offset in (0, 1):
@@ -74,7 +74,7 @@ _NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, o
 _MOST = 2.0**31 - 2
 
 
-def _found(xp: Any, x: Array, n: int, padding: int, align_corners: bool, lost: float) -> Array:
+def _found(xp: Any, x: Value, n: int, padding: int, align_corners: bool, lost: float) -> Value:
     """Places in a volume: NaN is `lost`, and so what is far away where nothing is padded."""
     padded = _padded(xp, x, n, padding, align_corners)
     if padding == ZEROS:
@@ -84,7 +84,7 @@ def _found(xp: Any, x: Array, n: int, padding: int, align_corners: bool, lost: f
 
 
 def _taps(
-    xp: Any, g: Array, n: int, mode: int, padding: int, align_corners: bool, lost: float | None = None
+    xp: Any, g: Value, n: int, mode: int, padding: int, align_corners: bool, lost: float | None = None
 ) -> list[Tap]:
     """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `lost`: NaN's place in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
@@ -105,8 +105,8 @@ def _taps(
 @kernel("grid_sampler_2d", "grid_sampler_3d")
 @with_operators
 def _grid_sampler(
-    xp: Any, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, backward: bool = False
-) -> Array:
+    xp: Any, x: Value, grid: Value, mode: int, padding: int, align_corners: bool, backward: bool = False
+) -> Value:
     """NaN and infinity are read as CPU PyTorch's kernels read them: of images a weight is NaN, whose pixels are zeros
     outside; in volumes they are places (another one in the backward pass)."""
     n, c, *spatial = x.shape

@@ -10,17 +10,17 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check, require
 from tensorgraft.frontends.torch.kernels.common import scalar_name
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 NONE, MEAN, SUM = 0, 1, 2  # at::Reduction
 
 
-def widened(xp: Any, x: Array) -> Array:
+def widened(xp: Any, x: AnyArray) -> AnyArray:
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
 
 
-def reduced(xp: Any, x: Array, reduction: int) -> Array:
+def reduced(xp: Any, x: AnyArray, reduction: int) -> AnyArray:
     if reduction == NONE:
         return x
     return (xp.mean if reduction == MEAN else xp.sum)(widened(xp, x))
@@ -37,17 +37,17 @@ def _alike(xp: Any, *arrays: Array | None) -> list[Any]:
     return [None if a is None else xp.astype(a, dtype) for a in arrays]
 
 
-def _weighted(xp: Any, x: Array, weight: Array | None) -> Array:
+def _weighted(xp: Any, x: AnyArray, weight: AnyArray | None) -> AnyArray:
     return x if weight is None else xp.multiply(x, weight)
 
 
-def _unit(xp: Any, x: Array) -> Array:
+def _unit(xp: Any, x: Value) -> Value:
     return (x >= 0) & (x <= 1)
 
 
 @kernel("binary_cross_entropy")
 @with_operators
-def _bce(xp: Any, x: Array, y: Array, weight: Array | None = None, reduction: int = MEAN) -> Array:
+def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN) -> Value:
     require(
         xp,
         (_unit(xp, x), "all elements of input should be between 0 and 1"),
@@ -64,12 +64,12 @@ def _bce(xp: Any, x: Array, y: Array, weight: Array | None = None, reduction: in
 @with_operators
 def _bce_with_logits(
     xp: Any,
-    x: Array,
-    y: Array,
-    weight: Array | None = None,
-    pos_weight: Array | None = None,
+    x: Value,
+    y: Value,
+    weight: Value | None = None,
+    pos_weight: Value | None = None,
     reduction: int = MEAN,
-) -> Array:
+) -> Value:
     x, more = widened(xp, x), None
     if pos_weight is not None:  # in its own dtype, where unsigned integers wrap
         more = (xp.astype(pos_weight, dtypes.int64) if dtypes.is_bool(pos_weight.dtype) else pos_weight) - 1
@@ -85,8 +85,8 @@ def _bce_with_logits(
 
 
 def _class_weights(
-    xp: Any, x: Array, target: Array, weight: Array | None, ignore_index: int, axis: int
-) -> tuple[Array, Array]:
+    xp: Any, x: AnyArray, target: AnyArray, weight: AnyArray | None, ignore_index: int, axis: int
+) -> tuple[AnyArray, AnyArray]:
     """(positions safe to look up, the weight of each target: 0 where ignored)."""
     dtype = dtypes.accumulator(xp.dtype_of(x))
     target = xp.astype(target, dtypes.int64)
@@ -120,8 +120,8 @@ def _check_class_weights(x: Any, target: Any, weight: Any = None, *_: Any, **__:
 @kernel("nll_loss_forward", "nll_loss2d_forward", check=_check_class_weights)
 @with_operators
 def _nll(
-    xp: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
-) -> tuple[Array, Array]:
+    xp: Any, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int
+) -> tuple[Value, Value]:
     axis = 0 if x.ndim == 1 else 1
     target = xp.reshape(target, ()) if axis == 0 else target
     _check_targets(xp, target, ignore_index, x.shape[axis])

@@ -12,9 +12,8 @@ from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.kernels.neural.loss import MEAN, NONE, reduced, widened
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +30,7 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @with_operators
-def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | None) -> tuple[Array, ...]:
+def _margins(xp: Any, x: Value, target: Value, margin: float, weight: Value | None) -> tuple[Value, ...]:
     """(margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each sample)."""
     x = widened(xp, x)
     target = within(xp, target, x.shape[1], lambda bad: RuntimeError("target out of range"))
@@ -64,14 +63,14 @@ def _multi_margin(
 @with_operators
 def _multi_margin_backward(
     xp: Any,
-    grad: Array,
-    x: Array,
-    target: Array,
+    grad: Value,
+    x: Value,
+    target: Value,
     p: float,
     margin: float,
-    weight: Array | None = None,
+    weight: Value | None = None,
     reduction: int = MEAN,
-) -> Array:
+) -> Value:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
     z, counts, hot, w = _margins(xp, rows, targets, margin, weight)
     slope = z * 2 if int(p) == 2 else xp.ones_like(z)
@@ -81,12 +80,12 @@ def _multi_margin_backward(
     return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), x.shape), x.dtype)
 
 
-def _rows(xp: Any, x: Array) -> Array:
+def _rows(xp: Any, x: AnyArray) -> AnyArray:
     """(N, C) of an input that may be one sample (C,)."""
     return x if xp.ndim(x) == 2 else xp.reshape(x, (1, xp.size(x)))
 
 
-def _of_rows(xp: Any, slope: Array, grad: Array, reduction: int) -> Array:
+def _of_rows(xp: Any, slope: AnyArray, grad: AnyArray, reduction: int) -> AnyArray:
     """The chain rule where each row of `slope` belongs to one loss."""
     grad = widened(xp, grad)
     if reduction == NONE:
@@ -95,7 +94,7 @@ def _of_rows(xp: Any, slope: Array, grad: Array, reduction: int) -> Array:
 
 
 @with_operators
-def _label_sets(xp: Any, target: Array) -> tuple[Array, Array]:
+def _label_sets(xp: Any, target: Value) -> tuple[Value, Value]:
     """(which entries of (N, C) are labels: those before the first -1; which classes they name)."""
     target, classes = xp.astype(target, dtypes.int64), target.shape[1]
     inside = (target >= -1) & (target < classes)
@@ -107,7 +106,7 @@ def _label_sets(xp: Any, target: Array) -> tuple[Array, Array]:
 
 
 @with_operators
-def _multilabel_margins(xp: Any, x: Array, target: Array) -> tuple[Array, Array, Array]:
+def _multilabel_margins(xp: Any, x: Value, target: Value) -> tuple[Value, Value, Value]:
     """(1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
     valid, named = _label_sets(xp, target)
     safe = xp.where(valid, xp.astype(target, dtypes.int64), xp.zeros(target.shape, dtypes.int64))

@@ -10,28 +10,28 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 aten = torch.ops.aten
-Array = Any
 Axes = tuple[int, ...]
 
 
-def widened(xp: Any, x: Array | None, like: Array | None = None) -> Array | None:
+def widened(xp: Any, x: Any, like: Array | None = None) -> Any:
     """`x` in the dtype in which `like` (`x` itself by default) is accumulated."""
     if x is None:
         return None
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(x if like is None else like)))
 
 
-def moments(xp: Any, x: Array, axes: Axes) -> tuple[Array, Array]:
+def moments(xp: Any, x: AnyArray, axes: Axes) -> tuple[AnyArray, AnyArray]:
     """(mean, biased variance), axes kept."""
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = xp.subtract(x, mean)
     return mean, xp.mean(xp.multiply(centred, centred), axis=axes, keepdims=True)
 
 
-def input_gradient(xp: Any, grad: Array, normal: Array, rstd: Array, axes: Axes) -> Array:
+def input_gradient(xp: Any, grad: Value, normal: Value, rstd: Value, axes: Axes) -> Value:
     """The gradient in x of `normal` = (x - mean) * rstd, whose own gradient is `grad`."""
     if not xp.count(grad, axes):
         return grad
@@ -40,7 +40,7 @@ def input_gradient(xp: Any, grad: Array, normal: Array, rstd: Array, axes: Axes)
     return (grad - first - normal * second) * rstd
 
 
-def affine(xp: Any, x: Array, weight: Array | None, bias: Array | None) -> Array:
+def affine(xp: Any, x: AnyArray, weight: AnyArray | None, bias: AnyArray | None) -> AnyArray:
     if weight is not None:
         x = xp.multiply(x, weight)
     return x if bias is None else xp.add(x, bias)
@@ -65,8 +65,8 @@ def _meta(op: Any, *parameters: int) -> Any:
 @kernel("native_layer_norm", meta=_meta(aten.native_layer_norm.default, 2, 3))
 @with_operators
 def _layer_norm(
-    xp: Any, x: Array, normalized_shape: Sequence[int], weight: Array | None, bias: Array | None, eps: float
-) -> tuple[Array, Array, Array]:
+    xp: Any, x: Value, normalized_shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     wide = widened(xp, x)
     mean, var = moments(xp, wide, axes)
@@ -79,15 +79,15 @@ def _layer_norm(
 @with_operators
 def _layer_norm_backward(
     xp: Any,
-    grad: Array,
-    x: Array,
+    grad: Value,
+    x: Value,
     normalized_shape: Sequence[int],
-    mean: Array,
-    rstd: Array,
-    weight: Array | None,
-    bias: Array | None,
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
+    bias: Value | None,
     mask: Sequence[bool],
-) -> tuple[Array | None, ...]:
+) -> tuple[Value | None, ...]:
     inner = x.ndim - len(normalized_shape)
     axes, lead = tuple(range(inner, x.ndim)), tuple(range(inner))
     grad, mean, rstd = (widened(xp, v, x) for v in (grad, mean, rstd))
@@ -118,13 +118,13 @@ def _rms_norm(
 @with_operators
 def _rms_norm_backward(
     xp: Any,
-    grad: Array,
-    x: Array,
+    grad: Value,
+    x: Value,
     normalized_shape: Sequence[int],
-    rstd: Array,
-    weight: Array | None,
+    rstd: Value,
+    weight: Value | None,
     mask: Sequence[bool],
-) -> tuple[Array | None, ...]:
+) -> tuple[Value | None, ...]:
     inner = x.ndim - len(normalized_shape)
     axes, lead = tuple(range(inner, x.ndim)), tuple(range(inner))
     grad, rstd = widened(xp, grad, x), widened(xp, rstd, x)
@@ -146,15 +146,15 @@ def _rms_norm_backward(
 @with_operators
 def _group_norm(
     xp: Any,
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
     n: int,
     c: int,
     hxw: int,
     group: int,
     eps: float,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Value, Value, Value]:
     wide = xp.reshape(widened(xp, x), (n, group, c // group, hxw))
     mean, var = moments(xp, wide, (2, 3))
     rstd = xp.rsqrt(var + eps)
@@ -170,17 +170,17 @@ def _group_norm(
 @with_operators
 def _group_norm_backward(
     xp: Any,
-    grad: Array,
-    x: Array,
-    mean: Array,
-    rstd: Array,
-    weight: Array | None,
+    grad: Value,
+    x: Value,
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
     n: int,
     c: int,
     hxw: int,
     group: int,
     mask: Sequence[bool],
-) -> tuple[Array | None, ...]:
+) -> tuple[Value | None, ...]:
     split = (n, group, c // group, hxw)
     wide, grad = (xp.reshape(widened(xp, v, x), split) for v in (x, grad))
     mean, rstd = (xp.reshape(widened(xp, v, x), (n, group, 1, 1)) for v in (mean, rstd))
@@ -207,7 +207,7 @@ def _other_axes(xp: Any, v: Array, dim: int) -> tuple[int, ...]:
 
 @kernel("_weight_norm_interface")
 @with_operators
-def _weight_norm(xp: Any, v: Array, g: Array, dim: int = 0) -> tuple[Array, Array]:
+def _weight_norm(xp: Any, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
     v, g = widened(xp, v), widened(xp, g)
     norm = xp.sqrt(xp.sum(v * v, axis=_other_axes(xp, v, dim), keepdims=True))
     return v * (g / norm), norm
@@ -215,7 +215,7 @@ def _weight_norm(xp: Any, v: Array, g: Array, dim: int = 0) -> tuple[Array, Arra
 
 @kernel("_weight_norm_interface_backward")
 @with_operators
-def _weight_norm_backward(xp: Any, grad: Array, v: Array, g: Array, norm: Array, dim: int) -> tuple[Array, Array]:
+def _weight_norm_backward(xp: Any, grad: Value, v: Value, g: Value, norm: Value, dim: int) -> tuple[Value, Value]:
     grad, v, g, norm = (widened(xp, x) for x in (grad, v, g, norm))
     along = xp.sum(grad * v, axis=_other_axes(xp, v, dim), keepdims=True) / norm
     across = grad - v * (along / norm)

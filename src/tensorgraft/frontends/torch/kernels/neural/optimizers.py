@@ -10,9 +10,9 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
-Array = Any
 Arrays = list[Array]
 
 
@@ -27,25 +27,25 @@ def _like(xp: Any, number: Any, x: Array) -> Any:
 
 def _steps(
     xp: Any,
-    update: Callable[..., tuple[Array, ...]],
+    update: Callable[..., tuple[Any, ...]],
     params: Arrays,
     grads: Arrays,
     states: list[Arrays],
     steps: Arrays | None,
     maximize: bool,
-    grad_scale: Array | None,
-    found_inf: Array | None,
-) -> tuple[Arrays, list[Array | None], list[Arrays]]:
+    grad_scale: Any | None,
+    found_inf: Any | None,
+) -> tuple[Arrays, list[Any | None], list[Arrays]]:
     """`update(param, grad, step, *states) -> (param, *states)` for each parameter, all in at least float32.
 
     With `found_inf` nothing changes where it is 1; with `grad_scale` the gradients are divided by it, and written.
     """
     new_params: Arrays = []
-    new_grads: list[Array | None] = []
+    new_grads: list[Any | None] = []
     new_states: list[Arrays] = [[] for _ in states]
     skip = None if found_inf is None else xp.equal(xp.reshape(found_inf, ()), 1)
 
-    def chosen(new: Array, old: Array) -> Array:
+    def chosen(new: Any, old: Any) -> Any:
         new = xp.astype(new, xp.dtype_of(old))
         return new if skip is None else xp.where(skip, old, new)
 
@@ -85,10 +85,10 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
         eps: float,
         amsgrad: bool,
         maximize: bool,
-        grad_scale: Array | None = None,
-        found_inf: Array | None = None,
+        grad_scale: Value | None = None,
+        found_inf: Value | None = None,
     ) -> tuple[Any, ...]:
-        def update(p: Array, g: Array, step: Array, m: Array, v: Array, *top: Array) -> tuple[Array, ...]:
+        def update(p: Value, g: Value, step: Value, m: Value, v: Value, *top: Value) -> tuple[Value, ...]:
             rate = _like(xp, lr, p)
             if weight_decay and decoupled:
                 p = p - p * weight_decay * rate
@@ -131,10 +131,10 @@ def _sgd(
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-    grad_scale: Array | None = None,
-    found_inf: Array | None = None,
+    grad_scale: Value | None = None,
+    found_inf: Value | None = None,
 ) -> tuple[Any, ...]:
-    def update(p: Array, g: Array, step: Any, *buffers: Array) -> tuple[Array, ...]:
+    def update(p: Value, g: Value, step: Any, *buffers: Value) -> tuple[Value, ...]:
         if weight_decay:
             g = g + p * weight_decay
         if buffers:
@@ -163,10 +163,10 @@ def _adagrad(writes_steps: bool) -> Callable[..., Any]:
         weight_decay: float,
         eps: float,
         maximize: bool,
-        grad_scale: Array | None = None,
-        found_inf: Array | None = None,
+        grad_scale: Value | None = None,
+        found_inf: Value | None = None,
     ) -> tuple[Any, ...]:
-        def update(p: Array, g: Array, step: Array, total: Array) -> tuple[Array, ...]:
+        def update(p: Value, g: Value, step: Value, total: Value) -> tuple[Value, ...]:
             if weight_decay:
                 g = g + p * weight_decay
             decay = (step - 1) * lr_decay + 1

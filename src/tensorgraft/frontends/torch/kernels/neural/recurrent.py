@@ -6,23 +6,21 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
-def _wide(xp: Any, x: Array | None, like: Array) -> Array:
+def _wide(xp: Any, x: AnyArray | None, like: AnyArray) -> AnyArray:
     """`x`, accumulated as `like` is; zero where there is none."""
     if x is None:
         return xp.zeros((), dtypes.accumulator(xp.dtype_of(like)))
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(like)))
 
 
-def _gates(xp: Any, x: Array, n: int) -> list[Array]:
+def _gates(xp: Any, x: AnyArray, n: int) -> list[AnyArray]:
     return xp.split(x, [xp.shape(x)[1] // n] * n, axis=1)
 
 
-def _slope(xp: Any, gate: Array) -> Array:
+def _slope(xp: Any, gate: Value) -> Value:
     """The derivative of the sigmoid whose value is `gate`."""
     return gate * (1 - gate)
 
@@ -31,12 +29,12 @@ def _slope(xp: Any, gate: Array) -> Array:
 @with_operators
 def _lstm_cell(
     xp: Any,
-    input_gates: Array,
-    hidden_gates: Array,
-    cx: Array,
-    input_bias: Array | None = None,
-    hidden_bias: Array | None = None,
-) -> tuple[Array, Array, Array]:
+    input_gates: Value,
+    hidden_gates: Value,
+    cx: Value,
+    input_bias: Value | None = None,
+    hidden_bias: Value | None = None,
+) -> tuple[Value, Value, Value]:
     """(hidden state, cell state, workspace (N, 4 H): the four gates)."""
     parts = (input_gates, hidden_gates, input_bias, hidden_bias)
     total = xp.add(*(_wide(xp, v, cx) for v in parts[:2]))
@@ -54,13 +52,13 @@ def _lstm_cell(
 @with_operators
 def _lstm_cell_backward(
     xp: Any,
-    grad_hy: Array | None,
-    grad_cy: Array | None,
-    cx: Array,
-    cy: Array,
-    workspace: Array,
+    grad_hy: Value | None,
+    grad_cy: Value | None,
+    cx: Value,
+    cy: Value,
+    workspace: Value,
     has_bias: bool,
-) -> tuple[Array | None, ...]:
+) -> tuple[Value | None, ...]:
     """Gradients in the gates (N, 4 H), the cell state and, where there is one, the bias (4 H,)."""
     if grad_hy is None and grad_cy is None:
         return None, None, None
@@ -82,12 +80,12 @@ def _lstm_cell_backward(
 @with_operators
 def _gru_cell(
     xp: Any,
-    input_gates: Array,
-    hidden_gates: Array,
-    hx: Array,
-    input_bias: Array | None = None,
-    hidden_bias: Array | None = None,
-) -> tuple[Array, Array]:
+    input_gates: Value,
+    hidden_gates: Value,
+    hx: Value,
+    input_bias: Value | None = None,
+    hidden_bias: Value | None = None,
+) -> tuple[Value, Value]:
     """(hidden state, workspace (N, 5 H): reset, update and new gate, the state before, the new gate's hidden part)."""
     ours = _wide(xp, input_gates, hx) + _wide(xp, input_bias, hx)
     theirs = _wide(xp, hidden_gates, hx) + _wide(xp, hidden_bias, hx)
@@ -102,7 +100,7 @@ def _gru_cell(
 
 @kernel("_thnn_fused_gru_cell_backward", meta=False)
 @with_operators
-def _gru_cell_backward(xp: Any, grad_hy: Array, workspace: Array, has_bias: bool) -> tuple[Array | None, ...]:
+def _gru_cell_backward(xp: Any, grad_hy: Value, workspace: Value, has_bias: bool) -> tuple[Value | None, ...]:
     """Gradients in the input's and the hidden state's gates (N, 3 H), the state before, and the two biases (3 H,)."""
     dtype = grad_hy.dtype
     grad = _wide(xp, grad_hy, grad_hy)

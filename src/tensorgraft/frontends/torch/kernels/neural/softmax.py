@@ -9,12 +9,11 @@ import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-Array = Any
 
-
-def _wide(xp: Any, x: Array) -> Array:
+def _wide(xp: Any, x: AnyArray) -> AnyArray:
     """`x` as it is accumulated, a number as a vector of one."""
     x = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
     return x if xp.ndim(x) else xp.reshape(x, (1,))
@@ -46,7 +45,7 @@ def _safe_softmax(xp: Any, x: Array, dim: int, dtype: np.dtype | None = None) ->
 
 @kernel("_softmax_backward_data")
 @with_operators
-def _softmax_backward(xp: Any, grad: Array, out: Array, dim: int, input_dtype: np.dtype) -> Array:
+def _softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
     shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
     product = grad * out
     along = xp.sum(product, axis=dim, keepdims=True)
@@ -55,7 +54,7 @@ def _softmax_backward(xp: Any, grad: Array, out: Array, dim: int, input_dtype: n
 
 @kernel("_log_softmax_backward_data")
 @with_operators
-def _log_softmax_backward(xp: Any, grad: Array, out: Array, dim: int, input_dtype: np.dtype) -> Array:
+def _log_softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
     shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
     along = xp.sum(grad, axis=dim, keepdims=True)
     return xp.reshape(grad - xp.exp(out) * along, shape)

@@ -14,9 +14,8 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.batch_norm import axes_but_channel, flat, of_channels
 from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.value import with_operators
-
-Array = Any
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _statistics(x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,15 +34,15 @@ def _stats(xp: Any, x: Array, eps: float) -> tuple[Array, Array]:
 @with_operators
 def _gathered_stats(
     xp: Any,
-    x: Array,
-    means: Array,
-    rstds: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
+    x: Value,
+    means: Value,
+    rstds: Value,
+    running_mean: Value | None,
+    running_var: Value | None,
     momentum: float,
     eps: float,
-    counts: Array,
-) -> tuple[Array, ...]:
+    counts: Value,
+) -> tuple[Value, ...]:
     """(new running statistics, one for each that is given; mean and 1 / deviation over all processes); `means` and
     `rstds` (processes, channels) and `counts` (processes,) are what each has seen."""
     wide = dtypes.accumulator(x.dtype)
@@ -113,15 +112,15 @@ def _gradient_sums(
 @with_operators
 def _input_gradient(
     xp: Any,
-    grad: Array,
-    x: Array,
-    mean: Array,
-    rstd: Array,
-    weight: Array | None,
-    sum_dy: Array,
-    sum_dy_xmu: Array,
-    count: Array,
-) -> Array:
+    grad: Value,
+    x: Value,
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
+    sum_dy: Value,
+    sum_dy_xmu: Value,
+    count: Value,
+) -> Value:
     wide = widened(xp, x)
     total = xp.sum(xp.astype(count, wide.dtype), axis=tuple(range(count.ndim)))
     mean, rstd, first, second = (of_channels(xp, v, x) for v in (mean, rstd, sum_dy, sum_dy_xmu))
