@@ -233,26 +233,9 @@ def _tail(xp: Backend, k: Array) -> Array:
     return xp.where(xp.less_equal(k, 9.0), near, far)
 
 
-def binomial(
-    xp: Backend, key: Array, counter: Array, shape: Shape, counts: Array, odds: Array, dtype: np.dtype
-) -> Array:
-    lead = np.broadcast_shapes(xp.shape(counts), xp.shape(odds))
-    count, n = math.prod(lead), math.prod(shape)
-    if not n:
-        return xp.zeros(shape, dtype)
-    counts, odds = (_spread(xp, xp.broadcast_to(x, lead), n // count) for x in (counts, odds))
-    flipped = xp.greater(odds, 0.5)
-    p = xp.where(flipped, xp.subtract(1.0, odds), odds)
-    many = xp.greater_equal(xp.multiply(counts, p), 10.0)  # in the dtype that is given
-    m, p, wide = xp.astype(counts, dtypes.float64), xp.astype(p, dtypes.float64), xp.astype(odds, dtypes.float64)
-    never = xp.logical_or(xp.less_equal(m, 0.0), xp.less_equal(wide, 0.0))
-    always = xp.logical_and(xp.logical_not(never), xp.greater_equal(wide, 1.0))
-    fixed = xp.logical_or(xp.logical_or(never, always), xp.isnan(wide))
-    number = xp.iota(n, dtypes.uint64)
-    apart = xp.where(many, xp.full_like(number, RESERVED), xp.full_like(number, 42))
-    s = Streams(xp, key, counter, xp.multiply(number, apart), dtypes.float64)
-    q = xp.where(fixed, xp.full_like(p, 0.5), p)
-    step_of = xp.log1p(xp.negative(q))
+def _transformed_rejection(xp: Backend, m: Array, q: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """Return a function of two uniform numbers that gives (a number of successes among `m`, whether it is accepted), by
+    transformed rejection with squeeze (Hoermann 1993), for `m * q` of 10 and more."""
     r = xp.divide(q, xp.subtract(1.0, q))
     deviation = xp.sqrt(xp.multiply(xp.multiply(m, q), xp.subtract(1.0, q)))
     b = xp.add(xp.multiply(deviation, 2.53), 1.15)
@@ -262,13 +245,7 @@ def binomial(
     alpha = xp.multiply(xp.add(xp.divide(xp.full_like(b, 5.1), b), 2.83), deviation)
     mode = xp.floor(xp.multiply(xp.add(m, 1.0), q))
 
-    def step(state: Any) -> Any:
-        done, result, total, found, at, buffer = state
-        asked = xp.logical_not(done)
-        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
-        total = xp.add(total, xp.ceil(xp.divide(xp.log(u), step_of)))
-        ends = xp.greater(total, m)
-        v, at, buffer = s.take(s.uniform, at, buffer, xp.logical_and(asked, many))
+    def accept(u: Array, v: Array) -> tuple[Array, Array]:
         u = xp.subtract(u, 0.5)
         shifted = xp.subtract(0.5, xp.abs(u))
         k = xp.floor(xp.add(xp.multiply(xp.add(xp.divide(xp.multiply(a, 2.0), shifted), b), u), c))
@@ -291,6 +268,41 @@ def binomial(
         for term in terms[1:]:
             right = xp.add(right, term)
         accepted = xp.logical_or(quick, xp.logical_and(inside, xp.less_equal(left, right)))
+        return k, accepted
+
+    return accept
+
+
+def binomial(
+    xp: Backend, key: Array, counter: Array, shape: Shape, counts: Array, odds: Array, dtype: np.dtype
+) -> Array:
+    lead = np.broadcast_shapes(xp.shape(counts), xp.shape(odds))
+    count, n = math.prod(lead), math.prod(shape)
+    if not n:
+        return xp.zeros(shape, dtype)
+    counts, odds = (_spread(xp, xp.broadcast_to(x, lead), n // count) for x in (counts, odds))
+    flipped = xp.greater(odds, 0.5)
+    p = xp.where(flipped, xp.subtract(1.0, odds), odds)
+    many = xp.greater_equal(xp.multiply(counts, p), 10.0)  # in the dtype that is given
+    m, p, wide = xp.astype(counts, dtypes.float64), xp.astype(p, dtypes.float64), xp.astype(odds, dtypes.float64)
+    never = xp.logical_or(xp.less_equal(m, 0.0), xp.less_equal(wide, 0.0))
+    always = xp.logical_and(xp.logical_not(never), xp.greater_equal(wide, 1.0))
+    fixed = xp.logical_or(xp.logical_or(never, always), xp.isnan(wide))
+    number = xp.iota(n, dtypes.uint64)
+    apart = xp.where(many, xp.full_like(number, RESERVED), xp.full_like(number, 42))
+    s = Streams(xp, key, counter, xp.multiply(number, apart), dtypes.float64)
+    q = xp.where(fixed, xp.full_like(p, 0.5), p)
+    step_of = xp.log1p(xp.negative(q))
+    accept = _transformed_rejection(xp, m, q)
+
+    def step(state: Any) -> Any:
+        done, result, total, found, at, buffer = state
+        asked = xp.logical_not(done)
+        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
+        total = xp.add(total, xp.ceil(xp.divide(xp.log(u), step_of)))
+        ends = xp.greater(total, m)
+        v, at, buffer = s.take(s.uniform, at, buffer, xp.logical_and(asked, many))
+        k, accepted = accept(u, v)
         now = xp.logical_and(xp.logical_not(done), xp.where(many, accepted, ends))
         value = xp.where(many, k, found)
         found = xp.add(found, 1.0)
