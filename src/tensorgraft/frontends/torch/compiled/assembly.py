@@ -16,15 +16,15 @@ from tensorgraft.compiled.side_effects import Change
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, getter_of
-from tensorgraft.frontends.torch.compiled.host import calling, on_host
+from tensorgraft.frontends.torch.compiled.host_tensors import calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
+from tensorgraft.frontends.torch.compiled.value_guards import ValueGuards
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.values import ValueGuards
 from tensorgraft.hub.array import Array
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage

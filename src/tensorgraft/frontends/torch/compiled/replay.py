@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tensorgraft.compiled.program import Feed
-from tensorgraft.frontends.torch.compiled.capture import Capture, active
+from tensorgraft.frontends.torch.compiled.capture import Capture, active, current
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
@@ -191,7 +191,7 @@ def usable(capture: Capture, written: Sequence[Any]) -> set[int]:
 def fed_view(t: Tensor) -> Array | None:
     """The values of a CPU tensor that is (a view of) an argument of the function being traced, as an input of the
     program; None for any other."""
-    capture = state.now.capture
+    capture = current()
     assert capture is not None
     for leaf, value in capture.fed_tensors.values():
         if leaf.untyped_storage()._cdata == t.untyped_storage()._cdata:

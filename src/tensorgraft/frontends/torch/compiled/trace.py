@@ -17,7 +17,7 @@ from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
-from tensorgraft.frontends.torch.compiled.host import calling
+from tensorgraft.frontends.torch.compiled.host_tensors import calling
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state

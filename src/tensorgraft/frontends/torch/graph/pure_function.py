@@ -17,7 +17,7 @@ from torch.func import functional_call
 from tensorgraft.compiled.objects import CopiedObjects, noting_new
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.guards import surroundings
-from tensorgraft.frontends.torch.compiled.host import on_host
+from tensorgraft.frontends.torch.compiled.host_tensors import on_host
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
