@@ -140,7 +140,7 @@ def _environment(backend: str) -> dict[str, str]:
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "the process ended without a word"
+    return lines[-1] if lines else "the process ended without any output"
 
 
 def _difference(reference: dict[str, np.ndarray], values: dict[str, np.ndarray], kind: str) -> float | None:

@@ -9,9 +9,9 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
+from tensorgraft.hub.value import AnyArray
 
 
 @rule("MatMul")
@@ -19,7 +19,7 @@ def matmul(xp: Backend, a: Array, b: Array, *, transpose_a: bool = False, transp
     return xp.dot_general(a, b, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
 
 
-def adjoint(xp: Backend, x: Array) -> Array:
+def adjoint(xp: Any, x: AnyArray) -> AnyArray:
     x = xp.matrix_transpose(x)
     return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
 

@@ -12,45 +12,47 @@ from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, Pads, inside_of, pads, positions
 from tensorgraft.frontends.tensorflow.rules.neural.pooling import max_pool_grad
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
-
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- local response --------------------------------------------------------------------------------------------------
 
 
-def _around(xp: Backend, x: Array, radius: int) -> Array:
-    n = xp.ndim(x)
-    window, pad = (*[1] * (n - 1), 2 * radius + 1), [*[(0, 0)] * (n - 1), (radius, radius)]
-    return xp.reduce_window(x, "sum", window, (1,) * n, pad, (1,) * n)
+def _around(xp: Any, x: AnyArray, radius: int) -> AnyArray:
+    others: int = xp.ndim(x) - 1
+    window = (*(1,) * others, 2 * radius + 1)
+    once = (1,) * len(window)
+    return xp.reduce_window(x, "sum", window, once, [*[(0, 0)] * others, (radius, radius)], once)
 
 
-def _scale(xp: Backend, x: Array, radius: int, bias: float, alpha: float) -> Array:
-    wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
-    return xp.add(xp.multiply(_around(xp, xp.square(wide), radius), alpha), bias)
+def _scale(xp: ValueBackend, x: Value, radius: int, bias: float, alpha: float) -> Value:
+    wide = xp.astype(x, dtypes.accumulator(x.dtype))
+    return _around(xp, xp.square(wide), radius) * alpha + bias
 
 
 @rule("LRN")
+@with_operators
 def lrn(
-    xp: Backend, x: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5
-) -> Array:
+    xp: ValueBackend, x: Value, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5
+) -> Value:
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    out = xp.multiply(xp.astype(x, xp.dtype_of(scale)), xp.pow(scale, xp.full_like(scale, -beta)))
-    return xp.astype(out, xp.dtype_of(x))
+    out = xp.astype(x, scale.dtype) * scale ** xp.full_like(scale, -beta)
+    return xp.astype(out, x.dtype)
 
 
 @rule("LRNGrad")
+@with_operators
 def lrn_grad(
-    xp: Backend, d: Array, x: Array, y: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0,
+    xp: ValueBackend, d: Value, x: Value, y: Value, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0,
     beta: float = 0.5,
-) -> Array:  # fmt: skip
+) -> Value:  # fmt: skip
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    dtype, wide = xp.dtype_of(x), xp.dtype_of(scale)
+    dtype, wide = x.dtype, scale.dtype
     d, x, y = (xp.astype(v, wide) for v in (d, x, y))
-    direct = xp.multiply(d, xp.pow(scale, xp.full_like(scale, -beta)))
-    shared = _around(xp, xp.divide(xp.multiply(d, y), scale), depth_radius)
-    out = xp.subtract(direct, xp.multiply(xp.multiply(x, shared), 2 * alpha * beta))
+    direct = d * scale ** xp.full_like(scale, -beta)
+    shared = _around(xp, d * y / scale, depth_radius)
+    out = direct - x * shared * (2 * alpha * beta)
     return xp.astype(out, dtype)
 
 
@@ -86,7 +88,7 @@ def _layout(xp: Backend, x: Array, w: Array, strides: Ints, rates: Ints, padding
 
 @rule("Dilation2D")
 def dilation(xp: Backend, x: Array, w: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
-    best = None
+    best: Any = None
     for _, here, _ in _sums(xp, x, w, strides, rates, padding):
         best = here if best is None else xp.maximum(best, here)
     return best
@@ -107,7 +109,8 @@ def _winners(xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: In
 
 @rule("Dilation2DBackpropInput")
 def dilation_input(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
-    (_, s, _, around), total = _layout(xp, x, w, strides, rates, padding), None
+    total: Any = None
+    _, s, _, around = _layout(xp, x, w, strides, rates, padding)
     for _, share, (low, out, extents) in _winners(xp, x, w, d, strides, rates, padding):
         config = [(a, n - a - ((o - 1) * t + 1), t - 1) for a, n, o, t in zip(low, extents, out, s, strict=True)]
         part = xp.pad(share, 0, [(0, 0, 0), *config, (0, 0, 0)])
@@ -128,7 +131,7 @@ def dilation_filter(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints,
 
 def _windows(
     xp: Backend, shape: Ints, ksize: Ints, strides: Ints, padding: str, with_batch: bool
-) -> tuple[Array, Array, Pads]:
+) -> tuple[np.ndarray, np.ndarray, Pads]:
     """Return, for each tap and result, (the flat position of what it sees, whether there is something), and the
     padding."""
     around = pads(shape, ksize, strides, (1,) * len(shape), padding)
@@ -150,10 +153,10 @@ def max_pool_with_argmax(
 ) -> list[Array]:  # fmt: skip
     """The first of equal values counts."""
     shape = tuple(xp.shape(x))
-    places, there, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
+    places, inside, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
     flat = xp.reshape(x, (xp.size(x),))
     seen = xp.gather(flat, (xp.asarray(np.maximum(places, 0)),))
-    dtype, there = xp.dtype_of(x), xp.asarray(there)
+    dtype, there = xp.dtype_of(x), xp.asarray(inside)
     seen = xp.where(there, seen, xp.full_like(seen, dtypes.lowest(dtype)))
     if dtypes.is_integer(dtype):  # of which the lowest may be meant
         greatest = xp.equal(seen, xp.max(seen, axis=0, keepdims=True))
