@@ -233,7 +233,7 @@ def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
         out = fn(view, *operands, **kwargs)
         return out.array if type(out) is Value else _array(view, out)
 
-    call.is_formula = True  # type: ignore[attr-defined]
+    call.is_formula = True
     return call
 
 

@@ -128,7 +128,8 @@ class Replayed:
         computed = program.on(xp)
         names, single = sorted(kwargs), structure.is_leaf()
         flat = not any(a is not x and xp.is_array(x) for a in (*args, *kwargs.values()) for x in optree.tree_leaves(a))
-        as_they_come = structure == optree.tree_structure(tuple(range(structure.num_leaves)))
+        row: Any = tuple(range(structure.num_leaves))
+        as_they_come = structure == optree.tree_structure(row)
 
         def replay(xp: Backend, *args: Any, **kwargs: Any) -> Any:
             given = (*args, *[kwargs[n] for n in names]) if names else args

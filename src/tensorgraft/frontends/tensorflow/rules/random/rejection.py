@@ -236,27 +236,9 @@ def _tail(xp: ValueBackend, k: Value) -> Value:
     return xp.where(k <= 9.0, near, far)
 
 
-@with_operators
-def binomial(
-    xp: ValueBackend, key: Value, counter: Value, shape: Shape, counts: Value, odds: Value, dtype: np.dtype
-) -> Value:
-    lead = np.broadcast_shapes(counts.shape, odds.shape)
-    count, n = math.prod(lead), math.prod(shape)
-    if not n:
-        return xp.zeros(shape, dtype)
-    counts, odds = (_spread(xp, xp.broadcast_to(x, lead), n // count) for x in (counts, odds))
-    flipped = odds > 0.5
-    p = xp.where(flipped, 1.0 - odds, odds)
-    many = counts * p >= 10.0  # in the dtype that is given
-    m, p, wide = xp.astype(counts, dtypes.float64), xp.astype(p, dtypes.float64), xp.astype(odds, dtypes.float64)
-    never = (m <= 0.0) | (wide <= 0.0)
-    always = ~never & (wide >= 1.0)
-    fixed = never | always | xp.isnan(wide)
-    number = xp.iota(n, dtypes.uint64)
-    apart = xp.where(many, xp.full_like(number, RESERVED), xp.full_like(number, 42))
-    s = Streams(xp, key, counter, number * apart, dtypes.float64)
-    q = xp.where(fixed, xp.full_like(p, 0.5), p)
-    step_of = xp.log1p(-q)
+def _transformed_rejection(xp: ValueBackend, m: Value, q: Value) -> Callable[[Value, Value], tuple[Value, Value]]:
+    """Return a function of two uniform numbers that gives (a number of successes among `m`, whether it is accepted), by
+    transformed rejection with squeeze (Hoermann 1993), for `m * q` of 10 and more."""
     r = q / (1.0 - q)
     deviation = xp.sqrt(m * q * (1.0 - q))
     b = deviation * 2.53 + 1.15
@@ -266,13 +248,7 @@ def binomial(
     alpha = (xp.full_like(b, 5.1) / b + 2.83) * deviation
     mode = xp.floor((m + 1.0) * q)
 
-    def step(state: Any) -> Any:
-        done, result, total, found, at, buffer = state
-        asked = ~done
-        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
-        total = total + xp.ceil(xp.log(u) / step_of)
-        ends = total > m
-        v, at, buffer = s.take(s.uniform, at, buffer, asked & many)
+    def accept(u: Value, v: Value) -> tuple[Value, Value]:
         u = u - 0.5
         shifted = 0.5 - abs(u)
         k = xp.floor((a * 2.0 / shifted + b) * u + c)
@@ -294,7 +270,42 @@ def binomial(
         right = terms[0]
         for term in terms[1:]:
             right = right + term
-        accepted = quick | (inside & (left <= right))
+        return k, quick | (inside & (left <= right))
+
+    return accept
+
+
+@with_operators
+def binomial(
+    xp: ValueBackend, key: Value, counter: Value, shape: Shape, counts: Value, odds: Value, dtype: np.dtype
+) -> Value:
+    lead = np.broadcast_shapes(counts.shape, odds.shape)
+    count, n = math.prod(lead), math.prod(shape)
+    if not n:
+        return xp.zeros(shape, dtype)
+    counts, odds = (_spread(xp, xp.broadcast_to(x, lead), n // count) for x in (counts, odds))
+    flipped = odds > 0.5
+    p = xp.where(flipped, 1.0 - odds, odds)
+    many = counts * p >= 10.0  # in the dtype that is given
+    m, p, wide = xp.astype(counts, dtypes.float64), xp.astype(p, dtypes.float64), xp.astype(odds, dtypes.float64)
+    never = (m <= 0.0) | (wide <= 0.0)
+    always = ~never & (wide >= 1.0)
+    fixed = never | always | xp.isnan(wide)
+    number = xp.iota(n, dtypes.uint64)
+    apart = xp.where(many, xp.full_like(number, RESERVED), xp.full_like(number, 42))
+    s = Streams(xp, key, counter, number * apart, dtypes.float64)
+    q = xp.where(fixed, xp.full_like(p, 0.5), p)
+    step_of = xp.log1p(-q)
+    accept = _transformed_rejection(xp, m, q)
+
+    def step(state: Any) -> Any:
+        done, result, total, found, at, buffer = state
+        asked = ~done
+        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
+        total = total + xp.ceil(xp.log(u) / step_of)
+        ends = total > m
+        v, at, buffer = s.take(s.uniform, at, buffer, asked & many)
+        k, accepted = accept(u, v)
         now = ~done & xp.where(many, accepted, ends)
         value = xp.where(many, k, found)
         found = found + 1.0
