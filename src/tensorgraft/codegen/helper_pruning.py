@@ -31,9 +31,7 @@ def helper_sources(target: Target) -> dict[str, str]:
     """The text of each helper of a target."""
     if target.helpers is None:
         return {}
-    module = target.helpers
-    return {n: inspect.getsource(f).strip() for n, f in vars(module).items()
-            if inspect.isfunction(f) and f.__module__ == module.__name__}  # fmt: skip
+    return {n: inspect.getsource(f).strip() for n, f in vars(target.helpers).items() if inspect.isfunction(f)}
 
 
 def helpers_of(target: Target, parts: Sequence[str], others: Mapping[str, str] = MappingProxyType({})) -> list[str]:

@@ -105,10 +105,11 @@ def _doc(f: SourceFunction, style: Style, names: list[str]) -> str:
 
 def _lines(s: Statement) -> list[str]:
     node = s.node
-    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
-        lines = f"return {text(node.value)[1:-1]}".split("\n")
-    else:
-        lines = text(node).split("\n")
+    source = text(node)
+    for part in ast.walk(node):
+        if isinstance(part, ast.Return) and isinstance(part.value, ast.Tuple) and len(part.value.elts) > 1:
+            source = source.replace(text(part), f"return {text(part.value)[1:-1]}")
+    lines = source.split("\n")
     if s.comment and len(lines) == 1 and len(lines[0]) + len(s.comment) < 90:
         lines[0] += f"  # {s.comment}"
     return lines

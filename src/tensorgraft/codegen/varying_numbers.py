@@ -46,7 +46,7 @@ def settle(
             name == "shape"
             and method == "reshape"
             and isinstance(tree, tuple)
-            and sum(isinstance(d, Extent) for d in tree) == 1
+            and (sum(isinstance(d, Extent) for d in tree) == 1 or sum(d not in sizes for d in tree) == 1)
         ):
             return tree  # -1
         if isinstance(tree, dict):
