@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.operations import operations
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 WORDS: dict[str, Callable[..., Any]] = {}
@@ -102,7 +102,7 @@ def index_update(xp: Any, x: Array, indices: tuple[Array | None, ...], values: A
     return xp.permute_dims(out, tuple(np.argsort(order).tolist()))
 
 
-def _indexed(xp: Any, x: Array, indices: tuple[Array | None, ...]) -> tuple[Ints, tuple[Array, ...], Ints]:
+def _indexed(xp: Any, x: Array, indices: tuple[Any, ...]) -> tuple[Ints, tuple[Array, ...], Ints]:
     """(the axes that are indexed, then the others; indices that are not negative; where axes of the result lie)."""
     axes = tuple(axis for axis, i in enumerate(indices) if i is not None)
     rest = tuple(axis for axis in range(xp.ndim(x)) if axis not in axes)

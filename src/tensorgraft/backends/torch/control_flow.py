@@ -12,8 +12,8 @@ import torch._higher_order_ops
 from tensorgraft.backends.torch import branches
 from tensorgraft.backends.torch.recorder import StandIn, now
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 _UNROLLED = 8  # steps of a recorded scan that are cheaper one after the other than as a loop
 
 
@@ -28,7 +28,7 @@ def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _any(x: Array) -> bool:
     while torch._C._functorch.is_batchedtensor(x):
-        x = torch._C._functorch.get_unwrapped(x)
+        x = torch.func.debug_unwrap(x, recurse=False)
     return bool(x.any())
 
 

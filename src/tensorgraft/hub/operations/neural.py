@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 

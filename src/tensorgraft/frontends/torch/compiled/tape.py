@@ -31,10 +31,10 @@ from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
 
-Array = Any
 Tensor = torch.Tensor
 _functorch: Any = torch._C._functorch
 _SavedTensor: Any = torch._C._autograd.SavedTensor
@@ -212,7 +212,7 @@ class Tape:
     def attach(
         self,
         backend: Backend,
-        residuals: Sequence[Array],
+        residuals: Sequence[Any],
         results: Sequence[Tensor],
         ends: Sequence[Tensor],
         saved: Sequence[Saved] = (),
@@ -464,7 +464,7 @@ def _unwrapped(t: Tensor, level: int) -> Tensor:
     """Return the tensor behind a batched one, the batch in front."""
     if level == _LEGACY:
         return torch._remove_batch_dim(t, _legacy_level(), 0, 0)
-    return _functorch.get_unwrapped(t).movedim(_functorch.maybe_get_bdim(t), 0)
+    return torch.func.debug_unwrap(t, recurse=False).movedim(_functorch.maybe_get_bdim(t), 0)
 
 
 def _wrapped(t: Tensor, level: int) -> Tensor:

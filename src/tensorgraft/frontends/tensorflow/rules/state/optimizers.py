@@ -15,9 +15,9 @@ from tensorgraft.frontends.tensorflow.rule import RULES, rule
 from tensorgraft.frontends.tensorflow.rules.state import variables  # noqa: F401  (its rules come first)
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Update = Callable[..., Sequence[Array]]
 
 
