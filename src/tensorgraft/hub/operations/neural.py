@@ -116,7 +116,7 @@ class Neural:
         y = _affine(self, y, *(_of_channels(self, v, rest) for v in (weight, bias)))
         n = self.count(x, axes)
         unbiased = self.multiply(biased, n / (n - 1) if n > 1 else math.nan)
-        return y, *(_moved(self, old, new, momentum) for old, new in ((mean, own), (variance, unbiased)))
+        return y, _moved(self, mean, own, momentum), _moved(self, variance, unbiased, momentum)
 
     # ---- activations -----------------------------------------------------------------------------------------------
 
