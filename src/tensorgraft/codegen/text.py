@@ -13,8 +13,7 @@ from tensorgraft.codegen import weights
 from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.expressions import fill, literal, name, renamed, text
 from tensorgraft.codegen.functions import SourceFunction
-from tensorgraft.codegen.helper_pruning import helper_sources, helpers_of
-from tensorgraft.codegen.inlining import inlined
+from tensorgraft.codegen.helpers import helper_sources, helpers_of
 from tensorgraft.codegen.size_merging import Extent
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.targets import Target
@@ -39,7 +38,6 @@ def write(trace: SourceTrace, functions: list[SourceFunction], style: Style, hea
         used |= _names(e)
     loading = style.loading(trace)
     helpers = helpers_of(target, [*constants, *bodies, *loading], clash)
-    bodies, helpers = inlined(bodies, helpers, clash.values(), [*constants, *loading])
     for part in [*helpers, *bodies, *loading]:
         used |= _names(ast.parse(part))
     available = {

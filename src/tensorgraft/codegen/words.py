@@ -1,13 +1,13 @@
 """Words: what a front end may write in a `SourceTrace` beside operations of the hub, as people write.
 
 A word is a function of a backend, which says what it means in operations of the hub (a target that has no name for it
-writes these), and of arrays and static values. Layouts are PyTorch's: channels first, weights (out, in). A front end
-adds a word where a target's users would look for it, not for each of its operators.
+writes these), and of arrays and static values: indexing, random numbers, what has no derivative. Layers of neural
+networks are operations of the hub (`hub.operations.neural`).
 
     @word
-    def linear(xp, x, weight, bias=None): ...
+    def flatten(xp, x, start=0, end=-1): ...
 
-`SourceStep("linear", (x, w), {}, y)` is a call of it.
+`SourceStep("flatten", (x,), {}, y)` is a call of it.
 """
 
 from __future__ import annotations

@@ -66,10 +66,7 @@ def _layer_norm(
     xp: Any, x: Array, normalized_shape: Sequence[int], weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array]:
     axes = tuple(range(xp.ndim(x) - len(normalized_shape), xp.ndim(x)))
-    wide = widened(xp, x)
-    mean, var = moments(xp, wide, axes)
-    rstd = xp.rsqrt(xp.add(var, eps))
-    normal = xp.multiply(xp.subtract(wide, mean), rstd)
+    normal, mean, rstd = xp.standardize(widened(xp, x), axes, eps)
     return affine(xp, normal, widened(xp, weight, x), widened(xp, bias, x)), mean, rstd
 
 
@@ -151,9 +148,7 @@ def _group_norm(
     eps: float,
 ) -> tuple[Array, Array, Array]:
     wide = xp.reshape(widened(xp, x), (n, group, c // group, hxw))
-    mean, var = moments(xp, wide, (2, 3))
-    rstd = xp.rsqrt(xp.add(var, eps))
-    normal = xp.multiply(xp.subtract(wide, mean), rstd)
+    normal, mean, rstd = xp.standardize(wide, (2, 3), eps)
     weight, bias = (
         None if v is None else xp.reshape(widened(xp, v, x), (group, c // group, 1)) for v in (weight, bias)
     )
