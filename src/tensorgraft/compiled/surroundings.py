@@ -50,7 +50,7 @@ class Contents:
         if host.nbytes > _LARGEST:
             raise TracedValueError(
                 f"a compiled function reaches {name}, an array of {framework} of {host.nbytes:,} bytes, whose"
-                " values would be constants of the program. It is too large  to be compared at every call.\n"
+                " values would be constants of the program. It is too large to be compared at every call.\n"
                 "  pass it:          as an argument, converted to a tensor or an array of the program\n"
                 "  make it constant: array.flags.writeable = False, for NumPy arrays"
             )

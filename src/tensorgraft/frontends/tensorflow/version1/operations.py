@@ -55,8 +55,7 @@ def value_of(x: Any) -> tf.Tensor:
         return x.variable.read_value()
     if isinstance(x, ArrayHandle):
         raise UnsupportedOperationError(
-            "a TensorArray of a TensorFlow 1 graph is used as a value, which is not supported, which is not"
-            " supported, which is not supported"
+            "a TensorArray of a TensorFlow 1 graph is used as a value, which is not supported"
         )
     return x
 
@@ -101,8 +100,7 @@ class SessionOperations:
             return _by_reference(node, operands)
         if any(a.WhichOneof("value") == "func" or a.list.func for a in node.attr.values()):
             raise UnsupportedOperationError(
-                f"{node.op} {node.name!r} of a TensorFlow graph calls a function, which is not supported, which is"
-                " not supported, which is not supported"
+                f"{node.op} {node.name!r} of a TensorFlow graph calls a function, which is not supported"
             )
         graph: Any = tf.compat.v1.get_default_graph()
         attributes = {k: a for k, a in node.attr.items() if k == _GRADIENT or not k.startswith("_")}
