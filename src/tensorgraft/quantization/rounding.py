@@ -13,7 +13,7 @@ from tensorgraft.quantization.observers import observed
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.recorded_weight import Product
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import whole
+from tensorgraft.storage import contiguous_geometry
 
 _TOGETHER = 128  # columns whose errors reach those beyond in one product
 
@@ -66,7 +66,7 @@ def rounded(w: np.ndarray, moments: Moments, scheme: Scheme, damping: float, obs
     if moments.axis == 0:
         codes, scale, zero = (None if a is None else np.ascontiguousarray(a.T) for a in (codes, scale, zero))
     shape = codes.shape
-    return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, whole(shape, dtype), scheme)
+    return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, contiguous_geometry(shape, dtype), scheme)
 
 
 def _rounded(

@@ -147,7 +147,7 @@ def _cut(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
     return take_box(x, tuple(begin), tuple(end), tuple(steps))
 
 
-def _along(x: Array, axis: int, combine: Fn, window: int, stride: int, dilation: int) -> Array:
+def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dilation: int) -> Array:
     """A windowed reduction along one axis, on which at least one window fits."""
     n = shape_of(x)[axis]
     out = (n - dilation * (window - 1) - 1) // stride + 1
@@ -191,7 +191,7 @@ def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pa
         return tf.fill(out, cast(constant(initial, carrier), dtype))
     for axis, (k, s, d) in enumerate(zip(window, strides, dilation, strict=True)):
         if k > 1 or s > 1:
-            wide = _along(wide, axis, _COMBINE[kind], k, s, d)
+            wide = _reduce_axis(wide, axis, _COMBINE[kind], k, s, d)
     return cast(wide, dtype)
 
 

@@ -39,7 +39,7 @@ def number_of(xp: Backend, segments: Array) -> int:
     return int(ids[-1]) + 1 if ids.size else 0
 
 
-def _behind(xp: Backend, x: Array, like: Array) -> Array:
+def _expand_to_rank(xp: Backend, x: Array, like: Array) -> Array:
     return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
 
 
@@ -48,8 +48,8 @@ def _divided(xp: Backend, total: Array, counts: Array) -> Array:
     counts = xp.maximum(counts, xp.ones_like(counts))
     counts = xp.astype(counts, xp.dtype_of(total))
     if dtypes.is_integer(xp.dtype_of(total)):
-        return div(xp, total, _behind(xp, counts, total))  # toward zero
-    return xp.divide(total, _behind(xp, counts, total))
+        return div(xp, total, _expand_to_rank(xp, counts, total))  # toward zero
+    return xp.divide(total, _expand_to_rank(xp, counts, total))
 
 
 @rule("SegmentSum", folds=False)
@@ -78,7 +78,7 @@ def _extremes(mode: str) -> Callable[..., Array]:
             first = float("inf") if dtypes.is_floating(dtype) else int(dtypes.iinfo(dtype).max)
         found = total_of(xp, x, segments, n, mode, first)
         there = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
-        return xp.where(_behind(xp, there, found), found, xp.zeros_like(found))
+        return xp.where(_expand_to_rank(xp, there, found), found, xp.zeros_like(found))
 
     return segment
 
@@ -105,7 +105,7 @@ def looked_up(xp: Backend, x: Array, indices: Array, segments: Array, n: int, ki
     wide = dtypes.accumulator(dtype)
     total = total_of(xp, xp.astype(rows, wide), segments, n)
     weights = _weights(xp, counts_of(xp, segments, n, wide), kind)
-    return xp.astype(xp.divide(total, _behind(xp, weights, total)), dtype)
+    return xp.astype(xp.divide(total, _expand_to_rank(xp, weights, total)), dtype)
 
 
 def _looks_up(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -123,7 +123,7 @@ def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
     if kind != "Sum":
         dtype = xp.dtype_of(d)
         weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)
-        d = xp.divide(d, _behind(xp, weights, d))
+        d = xp.divide(d, _expand_to_rank(xp, weights, d))
     return gather(xp, d, segments)
 
 
