@@ -88,7 +88,14 @@ class Classes(Style):
     # ---- what the writer of a function asks -----------------------------------------------------------------------
 
     def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
-        return [f for f in functions if f.layer is None]
+        """Leave out what classes of the framework do, and what only these would have called."""
+        needed = {functions[-1]}
+        for f in reversed(functions):
+            if f in needed and (f.layer is None or not f.layer.callee):
+                for call in f.calls:
+                    invokes = call.invokes if isinstance(call, Repeat) else [call]
+                    needed.update(c.function for c in invokes if isinstance(c, Invoke))
+        return [f for f in functions if f in needed and f.layer is None]
 
     def parameter(self, writer: Writer, v: Var) -> ast.expr:
         return self.at(writer.function.parameters[v], writer.function)
