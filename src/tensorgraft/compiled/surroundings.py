@@ -22,17 +22,10 @@ import numpy as np
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, walk
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.lookups import ABSENT, Lookups
-from tensorgraft.compiled.side_effects import (
-    Change,
-    ContextValue,
-    Environment,
-    Namespace,
-    Reachable,
-    Slots,
-    Table,
-    Variables,
-)
+from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, same
 from tensorgraft.errors import TracedValueError
