@@ -13,7 +13,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -181,6 +181,12 @@ class Surroundings:
         for owner in whole:
             own = vars(owner)
             self._containers.append(Held(type(owner).__name__, own, functools.partial(_items, own)))
+        self._settle_containers(world, changed, slot)
+
+    def _settle_containers(
+        self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]
+    ) -> None:
+        """Keep the containers that are looked at, all of their entries in a few lists, which are compared at once."""
         left = []
         for held in self._containers:
             change = changed.get(_identity(held.of))
