@@ -53,11 +53,11 @@ class Program:
 
     @functools.cached_property
     def source(self) -> str:
-        return source(self)
+        return source(self.block, self.constants)
 
     @functools.cached_property
     def _run(self) -> Callable[..., tuple[Array, ...]]:
-        return function(self)
+        return function(self.source)
 
     def __call__(self, xp: Backend, /, *arrays: Array) -> tuple[Array, ...]:
         """Arrays of the shapes and dtypes of `inputs` (`check_inputs` tells where they are not)."""

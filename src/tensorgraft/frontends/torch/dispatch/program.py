@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.decomposed import Replayed, ReplayedFormula
 from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import Step, write_step, write_steps
+from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, Outline, leaves
 from tensorgraft.frontends.torch.dispatch.results import Conjugate, Result, Structure, describe
 from tensorgraft.hub import dtypes
@@ -32,9 +33,6 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import is_formula
 from tensorgraft.interrupts import together
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.dispatch.plan import Plan
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
