@@ -63,3 +63,8 @@ def test_what_is_short_is_no_function() -> None:
     assert "return x * sigmoid(x)" in text
     text = lines(Best(), torch.ones(3, 4), onto="torch")
     assert any("x.sort(" in line or "torch.sort(" in line for line in text), "\n".join(text)
+
+
+def test_a_transposed_convolution_without_padding() -> None:
+    s = source(nn.ConvTranspose1d(2, 3, 3, stride=2, padding=2), torch.ones(1, 2, 4), onto="jax")
+    assert s.report.ok, s.report
