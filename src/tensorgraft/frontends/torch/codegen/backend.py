@@ -246,7 +246,7 @@ class SourceBackend(ProgramBackend):
         self.here.scope.seen[array, geometry] = seen
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
-        known = None if x.value is not None or self.now is None else values_of(self.here, x)
+        known = None if x.value is not None or self.now is None else values_of(self.here.makers, x, self.here.values)
         if known is None and x.value is None and self.now is not None:
             raise _asked_for(x)
         return x.known() if known is None else known
