@@ -175,7 +175,7 @@ def array_of(x: Value | Array) -> Array:
 
 
 def _value(xp: ValueBackend, x: Any) -> Any:
-    """`x` with its arrays as values."""
+    """Return `x` with its arrays as values."""
     if xp.backend.is_array(x):
         return Value(x, xp.backend)
     if isinstance(x, _LISTS):
@@ -184,7 +184,7 @@ def _value(xp: ValueBackend, x: Any) -> Any:
 
 
 def _array(xp: ValueBackend, x: Any) -> Any:
-    """`x` with its values as arrays; a function, which a backend calls with arrays, gets values."""
+    """Return `x` with its values as arrays; a function, which a backend calls with arrays, gets values."""
     if type(x) is Value:
         return x.array
     if isinstance(x, _LISTS):
@@ -238,7 +238,7 @@ def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_formula(fn: Callable[..., Any]) -> bool:
-    """`fn` is a function of arrays that `with_operators` has made."""
+    """Return True if `fn` is a function of arrays that `with_operators` has made."""
     return getattr(fn, "is_formula", False)
 
 

@@ -133,7 +133,7 @@ def _tri(name: str) -> Rule:
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
     if len(operands) > 1:
-        raise CannotBeSaidError("sort of several arrays has no words in array_api")
+        raise CannotBeSaidError("the Array API standard cannot sort several arrays together")
     return ast.Tuple([w.fill("xp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load())
 
 

@@ -491,7 +491,7 @@ def _conv_channels_last(
 
 
 def _short(values: Any, default: Any) -> Any:
-    """(2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
+    """Return (2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
     each = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
     if all(not isinstance(v, tuple) and rules.same(v, default) for v in each):
         return None

@@ -247,7 +247,7 @@ def _permute_dims(w: Writing, x: Var, axes: Any) -> ast.expr:
 
 
 def _padding(config: Any) -> tuple[Any, ...]:
-    """(low, high) of the last axis first, without axes that stay."""
+    """Return (low, high) of the last axis first, without axes that stay."""
     pairs = [(low, high) for low, high, *_ in config]
     while pairs and rules.same(pairs[0], (0, 0)):
         pairs.pop(0)
@@ -448,7 +448,7 @@ def _triangular_solve(
 
 
 def _one(v: Any) -> Any:
-    """(2, 2) as 2."""
+    """Return (2, 2) as 2."""
     return v[0] if len(set(v)) == 1 else tuple(v)
 
 

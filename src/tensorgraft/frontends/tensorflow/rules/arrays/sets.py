@@ -21,7 +21,7 @@ from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 
 def _unique(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(in the order of their first places, which each is, how many there are)."""
+    """Return (in the order of their first places, which each is, how many there are)."""
     if not x.shape[axis]:
         return x, np.zeros(0, np.int64), np.zeros(0, np.int64)
     _, first, inverse, counts = np.unique(x, axis=axis, return_index=True, return_inverse=True, return_counts=True)

@@ -67,7 +67,7 @@ def broadcast_gradient_args(xp: Backend, a: np.ndarray, b: np.ndarray) -> list[n
 def reshape(xp: Backend, x: Array, shape: np.ndarray) -> Array:
     extents = filled(ints(shape), xp.size(x))
     if math.prod(extents) != xp.size(x):
-        raise ValueError(f"a tensor of {xp.size(x)} elements is reshaped to {list(ints(shape))}")
+        raise ValueError(f"a tensor of {xp.size(x)} elements cannot be reshaped to {list(ints(shape))}")
     return xp.reshape(x, extents)
 
 

@@ -143,7 +143,8 @@ def _overlaps(boxes: np.ndarray) -> np.ndarray:
 def suppressed(
     overlaps: np.ndarray, scores: np.ndarray, most: int, limit: float, least: float, sigma: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(boxes kept, their scores), greedily from the best; with `sigma` scores fall instead (Bodla et al., 2017)."""
+    """Return (boxes kept, their scores), greedily from the best; with `sigma` scores fall instead (Bodla et al.,
+    2017)."""
     current = scores.astype(np.float32).copy()
     waiting = [i for i in range(len(current)) if current[i] > least]
     begun = dict.fromkeys(waiting, 0)  # up to which of the kept boxes a score counts

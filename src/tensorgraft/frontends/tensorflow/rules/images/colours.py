@@ -82,7 +82,7 @@ def adjust_hue(xp: Backend, x: Array, delta: Array) -> Array:
 
 
 def _patches(xp: Backend, x: Array, window: Ints, strides: Ints, rates: Ints, padding: str) -> Array:
-    """(batch, out..., taps * channels)."""
+    """Return (batch, out..., taps * channels)."""
     extents = xp.shape(x)[1:-1]
     around = pads(extents, window, strides, rates, padding)
     x = xp.pad(x, 0, [(0, 0, 0), *[(low, high, 0) for low, high in around], (0, 0, 0)])

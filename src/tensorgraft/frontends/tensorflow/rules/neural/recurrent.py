@@ -18,7 +18,7 @@ def lstm_block_cell(
     xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, *,
     forget_bias: float = 1.0, cell_clip: float = 3.0, use_peephole: bool = False,
 ) -> list[Value]:  # fmt: skip
-    """(i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
+    """Return (i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
     gates = xp.concat([x, h], axis=1) @ w + b
     i, ci, f, o = xp.split(gates, [c.shape[1]] * 4, 1)
     f = f + forget_bias
@@ -68,7 +68,7 @@ def lstm_block_cell_grad(
     xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, i: Value,
     new: Value, f: Value, o: Value, ci: Value, co: Value, d_new: Value, d_h: Value, *, use_peephole: bool,
 ) -> list[Value]:  # fmt: skip
-    """(that of the state before, of the four gates before their functions, of the three peepholes)."""
+    """Return (that of the state before, of the four gates before their functions, of the three peepholes)."""
 
     def scaled(*factors: Value) -> Value:
         whole = factors[0]
@@ -143,7 +143,7 @@ def gru_block_cell_grad(
     xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value, r: Value, u: Value,
     c: Value, d: Value,
 ) -> list[Value]:  # fmt: skip
-    """(that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
+    """Return (that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
     n = x.shape[1]
     dc = d * (1 - u) * (1 - xp.square(c))
     du = d * (h - c) * (u * (1 - u))
