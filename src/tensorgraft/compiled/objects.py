@@ -21,9 +21,9 @@ _ATOMS = (type, types.BuiltinFunctionType, types.CodeType)
 
 @contextlib.contextmanager
 def collecting_new_objects() -> Iterator[frozenset[int]]:
-    """Let the garbage collector look at what is made in here only: at all that there is it takes as long as a trace.
-    Give the identities of older objects that it looks at nevertheless."""
-    if gc.get_freeze_count():  # somebody's
+    """Context that restricts the garbage collector to objects made inside: to scan all takes as long as a trace. Yields
+    the identities of older objects that it scans nevertheless."""
+    if gc.get_freeze_count():  # the program has frozen objects
         older = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
         yield frozenset(map(id, older))
         del older
@@ -37,7 +37,7 @@ def collecting_new_objects() -> Iterator[frozenset[int]]:
 
 @contextlib.contextmanager
 def tracking_new_objects() -> Iterator[Callable[[Any], bool]]:
-    """Give a function that tells, while the context is open, whether an object was made inside."""
+    """Context that yields a function which says whether an object was made inside."""
     new: set[int] = set()
     old: set[int] = set()
 
@@ -59,8 +59,8 @@ class Template:
 
     Arguments:
         value: the object.
-        is_array: tells arrays, which each call has its own of; they are `arrays`, each once.
-        is_old: tells objects from outside, which are handed out as they are.
+        is_array: tells arrays, which are replaced at each call; they are listed in `arrays`, each once.
+        is_old: tells objects from outside, which are not copied.
     """
 
     def __init__(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
@@ -163,7 +163,7 @@ class CopiedObjects:
 
 
 def _children(x: Any) -> Iterator[Any]:
-    """Yield what an object holds; a module of Python is whole."""
+    """Yield the objects that an object refers to; Python modules are not entered."""
     if isinstance(x, types.ModuleType):
         return
     if isinstance(x, dict):
@@ -191,7 +191,8 @@ def _children(x: Any) -> Iterator[Any]:
 
 
 def reachable(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
-    """Yield an object, and all that is in it, each once; what `is_whole` is not looked into."""
+    """Yield an object and all objects reachable from it, each once; objects for which `is_whole` holds are not
+    entered."""
     seen: dict[int, Any] = {}
     queue = deque([value])
     while queue:

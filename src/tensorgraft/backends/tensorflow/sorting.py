@@ -1,4 +1,4 @@
-"""Sorting and searching, on integers that have the order of the values: TensorFlow's own have no place for NaN."""
+"""Sorting and searching on integers in the order of the values, since TensorFlow's own kernels do not order NaN."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _add(held: ProgramVariables, prefix: str, model: Any) -> None:
 
 
 def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
-    """A layer of Keras: its own variables by their names, layers in it by the attributes that they are."""
+    """Add a layer of Keras: its own variables by name, its sublayers by their attributes."""
     if id(layer) in held.paths:
         return
     held.paths[id(layer)] = path
@@ -100,7 +100,7 @@ def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
-    """Return (name, layer or None for a list of them, class)."""
+    """Yield (name, layer or None for a list of layers, class) of sublayers."""
     seen: set[int] = {id(layer)}
     counts: Counter[str] = Counter()
 
@@ -134,7 +134,7 @@ def _is_of_keras(x: Any) -> bool:
 
 
 def _variables_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """Return (name, model, variable or a container of these) that a function has from around it."""
+    """Yield (name, value) of models, variables and containers of these that a function captures."""
     if isinstance(fn, functools.partial):
         yield from _variables_around(fn.func, depth)
         for i, x in enumerate((*fn.args, *fn.keywords.values())):

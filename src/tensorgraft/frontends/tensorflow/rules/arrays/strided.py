@@ -88,7 +88,7 @@ class Window:
                     first, last, by = (slice(None) if whole else entry).indices(n)
                     length = len(range(first, last, by))
                     shape.append(length)
-                    if not length:  # of no elements backwards the first may lie beyond the end
+                    if not length:  # the start of an empty reversed slice may be out of range
                         first, last, by = 0, 0, 1
                     elif by < 0:
                         flipped.append(axis)
@@ -101,7 +101,7 @@ class Window:
 
     @property
     def inner(self) -> Ints:
-        """The shape before axes come and go."""
+        """The shape of the slice before axes are removed and inserted."""
         return tuple(len(range(b, e, s)) for b, e, s in zip(self.start, self.stop, self.step, strict=True))
 
     def read(self, xp: Backend, x: Array) -> Array:
