@@ -522,7 +522,7 @@ def test_bad_input():
     refused(ValueError, "one for each axis", parallel.mesh, (4, 2), ("a",))
     refused(ValueError, "at least 1 device for each axis", parallel.mesh, (0,), ("a",))
     refused(ValueError, "names the axis 'dat'", parallel.shard, x, MESH, ("dat",))
-    refused(ValueError, r"is 6, which 'data' \(4\) does not divide", parallel.shard, x, MESH, (None, "data"))
+    refused(ValueError, r"is 6, which is not divisible by 'data' \(4\)", parallel.shard, x, MESH, (None, "data"))
     refused(ValueError, "twice", parallel.shard, x, MESH, ("data", "data"))
     refused(ValueError, "3 entries, but the array has 2", parallel.shard, x, MESH, ("data", None, "model"))
     refused(ValueError, "one of Shard", parallel.shard, x, MESH, [Shard(0)])
