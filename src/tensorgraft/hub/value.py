@@ -217,9 +217,10 @@ def _function(xp: ValueBackend, fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
+def with_operators(fn: Callable[..., Any], host: Sequence[int] = ()) -> Callable[..., Any]:
     """Make of a function of a `ValueBackend` and values one of a backend and arrays. Called with a `ValueBackend`, as
-    functions of values call each other, it is `fn`."""
+    functions of values call each other, it is `fn`. `host`: positions of operands that stay NumPy's arrays.
+    """
 
     @functools.wraps(fn)
     def call(xp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -228,6 +229,9 @@ def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
         view = ValueBackend(xp)
         is_array = xp.is_array
         operands = [Value(a, xp) if is_array(a) else _value(view, a) if isinstance(a, _LISTS) else a for a in args]
+        for i in host:
+            if i < len(args):
+                operands[i] = args[i]
         if kwargs:
             kwargs = {k: Value(a, xp) if is_array(a) else a for k, a in kwargs.items()}
         out = fn(view, *operands, **kwargs)
