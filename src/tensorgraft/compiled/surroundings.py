@@ -13,7 +13,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -22,17 +22,10 @@ import numpy as np
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, walk
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.lookups import ABSENT, Lookups
-from tensorgraft.compiled.side_effects import (
-    Change,
-    ContextValue,
-    Environment,
-    Namespace,
-    Reachable,
-    Slots,
-    Table,
-    Variables,
-)
+from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, same
 from tensorgraft.errors import TracedValueError
@@ -189,6 +182,12 @@ class Surroundings:
         for owner in whole:
             own = vars(owner)
             self._containers.append(Held(type(owner).__name__, own, functools.partial(_items, own)))
+        self._settle_containers(world, changed, slot)
+
+    def _settle_containers(
+        self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]
+    ) -> None:
+        """Keep the containers that are looked at, all of their entries in a few lists, which are compared at once."""
         left = []
         for held in self._containers:
             change = changed.get(_identity(held.of))

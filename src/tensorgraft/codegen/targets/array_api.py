@@ -147,11 +147,6 @@ def _sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = Fa
                   descending=descending or None)  # fmt: skip
 
 
-def _top_k(w: Writing, x: Var, k: int, axis: int = -1, largest: bool = True) -> ast.expr:
-    return w.fill("top_k(x, k, axis=axis, largest=largest)", x=x, k=k, axis=None if axis == -1 else axis,
-                  largest=None if largest else False)  # fmt: skip
-
-
 def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.int32 if out == np.bool_ else out  # the standard multiplies numbers
@@ -312,7 +307,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _argsort,
     "sort_with_indices": _sort_with_indices,
-    "top_k": _top_k,
     "searchsorted": lambda w, boundaries, values, right=False: w.fill(
         "xp.searchsorted(b, v, side=side)" if boundaries.ndim == 1 else "searchsorted(b, v, side=side)", b=boundaries,
         v=values, side="right" if right else None),

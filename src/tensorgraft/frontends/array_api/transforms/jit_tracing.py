@@ -13,11 +13,12 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.captured_objects import roots
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.function import call_of, unflatten_call
 from tensorgraft.compiled.objects import Template, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
-from tensorgraft.compiled.side_effects import Change, Reachable
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import exact, is_plain

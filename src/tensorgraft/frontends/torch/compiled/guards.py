@@ -16,8 +16,10 @@ import torch
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Call, Reached
-from tensorgraft.compiled.side_effects import Change, Reachable, Table, entry_of
+from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
+from tensorgraft.compiled.tables import Table, entry_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host_tensors import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped

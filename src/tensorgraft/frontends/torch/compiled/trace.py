@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.agreement import Record
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
-from tensorgraft.compiled.side_effects import Change, Find
+from tensorgraft.compiled.tables import Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
 from tensorgraft.frontends.torch.compiled.host_tensors import calling
 from tensorgraft.frontends.torch.compiled.tape import Tape

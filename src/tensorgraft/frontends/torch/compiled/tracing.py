@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor, roots
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Change, Reachable
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, called
 from tensorgraft.compiled.values import is_plain

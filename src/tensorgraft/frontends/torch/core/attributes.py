@@ -20,10 +20,12 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.captured_objects import in_library, is_of_program, slots_of
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
 from tensorgraft.compiled.lookups import Lookups
-from tensorgraft.compiled.side_effects import Change, Reachable, Slots, function_of, opaque
+from tensorgraft.compiled.side_effects import Reachable, function_of, opaque
 from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.tables import Slots
 from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)

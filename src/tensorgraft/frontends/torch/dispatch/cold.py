@@ -134,19 +134,12 @@ class ColdOperator:
             known = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
             keep(self._signatures, key, known)
         if self._on_cpu:
-            out = self._computed(known, cells, args, kwargs)
+            out = self.computed(known, cells, args, kwargs)
             calls = self._operator.calls
             if out is not MISS and key not in calls:  # where the next call finds it first
                 keep(calls, key, known)
-        else:
-            out = self._programmed(known, cells, inputs, args, kwargs)
-        if out is not MISS:
-            self.calls += 1
-        return out
-
-    def again(self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose signature CPU PyTorch has computed before."""
-        out = self._computed(known, cells, args, kwargs)
+            return out
+        out = self._programmed(known, cells, inputs, args, kwargs)
         if out is not MISS:
             self.calls += 1
         return out
@@ -182,14 +175,14 @@ class ColdOperator:
             return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
-        self.calls += 1
-        return self._computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
+        return self.computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
-    def _computed(
+    def computed(
         self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """A call whose signature CPU PyTorch knows, or is asked about."""
         try:
             for at in known.written:
                 own(cells[at])
@@ -207,6 +200,7 @@ class ColdOperator:
         out = self._run_on_cpu(lowered, named)
         if out is MISS:
             return MISS
+        self.calls += 1
         if self._returned is not None:
             for high, low in outs if self._out else ():
                 if low.is_conj():

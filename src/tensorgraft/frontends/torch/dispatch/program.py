@@ -70,7 +70,7 @@ def make_program(
 
     def pure(*flat: Any) -> tuple[Array, ...]:
         out, seen = computed(flat[:ahead], flat[ahead:])
-        return (*laid(list(flatten(out)) if isinstance(out, list | tuple) else [out]), *seen)
+        return (*laid(list(flatten(out)) if isinstance(out, (list, tuple)) else [out]), *seen)
 
     return pure
 
