@@ -42,10 +42,10 @@ class Contents:
         host = _on_host(array, framework)
         if host.nbytes > _LARGEST:
             raise TracedValueError(
-                f"a compiled function reaches {name}, an array of {framework} of {host.nbytes:,} bytes, whose values"
-                " would be constants of the program, and are too many to be compared at every call.\n"
-                "  pass it:      as an argument, as a tensor or an array of the program\n"
-                "  forbid it:    array.flags.writeable = False, for one of NumPy"
+                f"a compiled function reaches {name}, an array of {framework} of {host.nbytes:,} bytes, whose"
+                " values would be constants of the program. It is too large to be compared at every call.\n"
+                "  pass it:          as an argument, converted to a tensor or an array of the program\n"
+                "  make it constant: array.flags.writeable = False, for NumPy arrays"
             )
         self._kept = keep
         self._values = self._now(host)
@@ -62,8 +62,9 @@ class Contents:
         if not self.holds():
             if not self._kept:
                 raise TracedValueError(
-                    f"a compiled function writes {self.name} of {self._framework}, and reaches so many that their"
-                    " values before the call were not kept: it has been written once. Write it outside of the function"
+                    f"a compiled function writes {self.name} of {self._framework}, and uses so many such arrays"
+                    " that their values before the call were not kept. It has been written once, by tracing."
+                    " Write it outside of the function"
                 )
             dtype, shape, held = self._values
             if isinstance(held, tuple):  # objects

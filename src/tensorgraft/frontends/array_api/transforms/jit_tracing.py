@@ -89,7 +89,7 @@ class ArrayTracing:
             surroundings.undo()
             if not self._changes:
                 raise
-            raise RunsUncompiled("keeps something of the body of a loop or branch outside of it") from error
+            raise RunsUncompiled("keeps a value from the body of a loop or branch outside of it") from error
         finally:
             if self._world is not None:
                 self._world.undo()
@@ -177,7 +177,7 @@ class ArrayTracing:
         args, kwargs = unflatten_call(self._structure, inside) if self._uses else call_of(self._leaves)
         self._world = world = Reachable([("", self._fn)], (args, kwargs))
         if world.once is not None:
-            raise RunsUncompiled(f"reads {world.once}, which may be something else each time")
+            raise RunsUncompiled(f"reads {world.once}, which may differ at each call")
         self._surroundings.watch(world)
         world.is_new = is_new
         self._said = OutsideCalls()

@@ -241,7 +241,7 @@ class _Assembly:
 
 
 def _cell_of(t: Tensor) -> Storage:
-    """`cell_of` an argument whose key is made."""
+    """Return the storage of an argument whose key is made (a faster `cell_of`)."""
     return t.untyped_storage().cell  # type: ignore[attr-defined]
 
 

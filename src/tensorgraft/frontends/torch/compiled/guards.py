@@ -65,14 +65,17 @@ def leaf_key(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         return bits_of(leaf)
     if framework_of(leaf) == "tensorgraft":
-        raise OfAnother(f"{here()}: an argument is an Array of the Array API, in a function of PyTorch's tensors")
+        raise OfAnother(
+            f"{here()}: an argument is an Array of tensorgraft.array_api, but the function computes with PyTorch"
+            " tensors"
+        )
     try:
         hash(leaf)
     except TypeError:
         raise TypeError(
-            f"{here()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so that"
-            " calls of a compiled function cannot be told apart by it: pass tensors, numbers, strings, or containers"
-            " of them"
+            f"{here()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so"
+            " that a compiled function cannot compare it between calls: pass tensors, numbers, strings, or"
+            " containers of them"
         ) from None
     return type(leaf), leaf
 

@@ -218,8 +218,8 @@ class Trace:
     def _made(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]
     ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any], Any]:
-        """(leaves and the gradients that they get, the results, what the template makes of them) of what the program
-        made of its inputs."""
+        """Return (leaves and the gradients that they get, the results, what the template makes of them) of what the
+        program made of its inputs."""
         new = outputs[len(self.written) :]
         tensors: dict[int, Tensor] = {}  # the first on each storage
 

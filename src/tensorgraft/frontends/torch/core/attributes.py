@@ -147,7 +147,7 @@ def _parts_of(owner: Any) -> tuple[Any, ...]:
 
 
 def _computed(owner: Any, name: str) -> bool:
-    """An attribute that a property or the like computes."""
+    """Return True for an attribute that a property or the like computes."""
     if name in getattr(owner, "__dict__", ()):
         return False
     held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
@@ -168,7 +168,7 @@ _watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and t
 
 @contextlib.contextmanager
 def noting(reads: Reads, *owners: Any) -> Iterator[None]:
-    """Inside, this thread's reads of attributes of modules and of `owners` are noted."""
+    """Context that notes this thread's reads of attributes of modules and of `owners`."""
     before, _active.reads = _active.reads, reads
     outer, _active.classes = _active.classes, set()
     watch_class(torch.nn.Module)

@@ -58,7 +58,7 @@ _operators: list[ColdOperator] = []
 
 
 def tier_counts() -> tuple[Counter[str], Counter[str]]:
-    """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
+    """Return (of each operator, the calls that the cold tier computed; the plans that were made for a backend that
     compiles). Raises nothing.
 
     >>> import tensorgraft as tg
@@ -111,7 +111,8 @@ class ColdOperator:
 
     @functools.cached_property
     def _on_cpu(self) -> bool:
-        """Asked at the first call: what PyTorch registers may come later than our kernels."""
+        """Return True if the CPU's kernel computes the operator. Determined at the first call, since PyTorch may
+        register kernels later than this module."""
         known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
         return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
@@ -345,7 +346,7 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
 
 
 def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
-    """`compute`, whose results lie in memory as `meta` says."""
+    """Wrap `compute` so that its results have the memory layout that `meta` says."""
 
     def run(*args: Any) -> Any:
         out, like = compute(*args), meta(*args)
@@ -371,7 +372,7 @@ def _resized(high: Tensor, low: Tensor) -> None:
 
 
 def _fills(out: Tensor) -> bool:
-    """Fills its memory, each element once."""
+    """Return True if a tensor fills its memory, each element once."""
     size, stride = tuple(out.shape), out.stride()
     nbytes = out.untyped_storage().nbytes()
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)

@@ -36,7 +36,7 @@ def _embedding(
 
 
 def _counts(xp: Any, indices: AnyArray, n: int) -> AnyArray:
-    """int64 (n,): how often each row is looked up."""
+    """Return how often each row is looked up, int64 (n,)."""
     ones = xp.full(xp.shape(indices), 1, dtypes.int64)
     return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), ones, mode="add")
 
@@ -97,7 +97,7 @@ def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
 
 
 def _largest(xp: Any, chosen: Value, real: Value, bag_of: Value, bags: int) -> tuple[Value, Value]:
-    """(the greatest numbers of each bag (bags, width), the first row that has them; the number of rows for none)."""
+    """Return (the greatest numbers of each bag (bags, width), the first row that has them; the number of rows for none)."""
     n, column = chosen.shape[0], xp.expand_dims(real, 1)
     # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
     at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
@@ -131,7 +131,8 @@ def _bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Value, Value, Value, Value]:
-    """(the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is from)."""
+    """Return (the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is
+    from)."""
     n, (rows, width) = xp.size(indices), weight.shape
     bags = offsets.shape[0] - include_last_offset
     dtype = weight.dtype
