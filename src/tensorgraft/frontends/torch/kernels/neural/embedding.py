@@ -97,7 +97,8 @@ def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
 
 
 def _largest(xp: Any, chosen: Value, real: Value, bag_of: Value, bags: int) -> tuple[Value, Value]:
-    """Return (the greatest numbers of each bag (bags, width), the first row that has them; the number of rows for none)."""
+    """Return (the greatest numbers of each bag (bags, width), the first row that has them, or the number of rows for
+    none)."""
     n, column = chosen.shape[0], xp.expand_dims(real, 1)
     # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
     at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
