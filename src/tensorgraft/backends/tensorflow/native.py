@@ -138,7 +138,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
 
     @tf.custom_gradient
     def again(*arrays: Array) -> Any:
-        wanted = _watched(arrays)
+        wanted = _differentiable_inputs(arrays)
         with unrecorded():
             results = primal(*arrays)
 
@@ -158,7 +158,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
             return again(*arrays)
         wanted = _inexact(arrays)
         if wanted in refused and tf.executing_eagerly():  # perhaps there is one by what is watched
-            return by(_watched(arrays))(*arrays)
+            return by(_differentiable_inputs(arrays))(*arrays)
         results = by(wanted)(*arrays)
         return call(*arrays) if wanted in refused and tf.executing_eagerly() else results
 
@@ -169,7 +169,7 @@ def _inexact(arrays: Sequence[Array]) -> tuple[int, ...]:
     return tuple([i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x))])
 
 
-def _watched(arrays: Sequence[Array]) -> tuple[int, ...]:
+def _differentiable_inputs(arrays: Sequence[Array]) -> tuple[int, ...]:
     """The inexact ones by which somebody may differentiate: of a graph somebody may later."""
     inexact = _inexact(arrays)
     return tuple([i for i in inexact if order_of(arrays[i : i + 1])]) if tf.executing_eagerly() else inexact

@@ -42,11 +42,11 @@ _ASKED = (  # of those that have context managers
 _CONTEXTS = [name for name in _ASKED if hasattr(jax, name)]
 
 
-def _now(name: str) -> Any:
+def _current(name: str) -> Any:
     return getattr(jax.config, f"jax_{name}")
 
 
-register(settings, settings(), lambda: {f"jax_{name}": _now(name) for name in _CONTEXTS})
+register(settings, settings(), lambda: {f"jax_{name}": _current(name) for name in _CONTEXTS})
 
 
 class JaxSettings:
@@ -54,7 +54,7 @@ class JaxSettings:
 
     def __init__(self) -> None:
         self._key = settings()
-        self._values = {name: _now(name) for name in _CONTEXTS}
+        self._values = {name: _current(name) for name in _CONTEXTS}
 
     @contextlib.contextmanager
     def restored(self, but: str = "") -> Iterator[None]:
@@ -64,21 +64,21 @@ class JaxSettings:
             return
         with contextlib.ExitStack() as stack:
             for name, value in self._values.items():
-                if name != but and _now(name) != value:
+                if name != but and _current(name) != value:
                     stack.enter_context(getattr(jax, name)(value))
             yield
 
 
 def checks() -> bool:
     """Return whether results are to be looked at for what `jax_debug_nans` and `jax_debug_infs` do not allow."""
-    return bool(_now("debug_nans") or _now("debug_infs"))
+    return bool(_current("debug_nans") or _current("debug_infs"))
 
 
 def check(xp: Backend, arrays: Sequence[Any]) -> None:
     """Raise FloatingPointError, as JAX does, where a result has a NaN (`jax_debug_nans`) or an infinity
     (`jax_debug_infs`), and TracedValueError where it has no value yet."""
     for is_one, word in ((xp.isnan, "nan"), (xp.isinf, "inf")):
-        for x in arrays if _now(f"debug_{word}s") else ():
+        for x in arrays if _current(f"debug_{word}s") else ():
             if not dtypes.is_inexact(xp.dtype_of(x)):
                 continue
             if xp.is_traced(x) or xp.in_trace():
