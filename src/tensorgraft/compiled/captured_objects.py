@@ -219,8 +219,8 @@ def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
     if is_bound_builtin(value):
         return Held("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
     if isinstance(value, functools.partial):
-        names = [name, *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
-        return Held("", value, lambda: [value.func, *value.args, *value.keywords.values()], names)
+        names = [name, *(f"args[{k}]" for k in range(len(value.args))), "keywords"]
+        return Held("", value, lambda: [value.func, *value.args, value.keywords], names)
     if is_compiled_function(value):
         return Held(name, value, lambda: [value.__wrapped__], [""])
     return None
@@ -232,6 +232,7 @@ def _attributes(name: str, value: Any) -> Held:
     slots = slots_of(type(value))
 
     def now() -> list[Any]:
+        own = getattr(value, "__dict__", {})  # another one in another thread, or since it was replaced
         return [type(value), *own, *own.values(), *(getattr(value, n, None) for n in slots)]
 
     names = [f".{n}" for n in own]
@@ -330,11 +331,16 @@ def _names(code: types.CodeType) -> Iterable[str]:
 def is_of_program(value: Any) -> bool:
     """Say whether an object is of a class that is written in Python, and neither the standard library's nor one of a
     framework: the program's, or that of a package which it uses."""
-    kind = type(value)
+    return is_program_class(type(value))
+
+
+def is_program_class(kind: type) -> bool:
+    """Say the same of all objects of a class."""
     if not kind.__flags__ & 1 << 9 or callable(getattr(kind, "__torch_function__", None)):
         return False
     home = kind.__module__.partition(".")[0]
-    if home in ("__main__", "builtins"):  # the second is where `exec` has no module to name
+    # where `exec` has no module to name it is the second; distributions are made of a program's tensors
+    if home in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
     return not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
 

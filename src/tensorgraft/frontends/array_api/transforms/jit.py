@@ -14,7 +14,7 @@ import optree
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace, Record
-from tensorgraft.compiled.captured_objects import Reached, roots
+from tensorgraft.compiled.captured_objects import Reached
 from tensorgraft.compiled.function import (
     MOST_TRACES,
     TracedFunction,
@@ -168,8 +168,7 @@ class Jitted(TracedFunction):
         identical = {id(x): i for i, x in reversed(list(enumerate(leaves))) if isinstance(x, Array)}
         seen: dict[str, Any] = {}
         surroundings = Surroundings("tensorgraft", xp)
-        for name, value in roots(self.fn):
-            surroundings.add(name, value)
+        surroundings.add(type(self.fn).__name__, self.fn)
         for leaf in leaves:
             if not (isinstance(leaf, Array) or is_plain(leaf)):
                 surroundings.add("an argument", leaf)
@@ -274,7 +273,7 @@ class Jitted(TracedFunction):
                 seen["world"].undo()
         world: Reachable = seen["world"]
         _settle(alive)
-        surroundings.settle(world, seen["changes"], lambda value: None, world.methods)
+        surroundings.settle(world, seen["changes"], lambda value: None, [fn for _, _, fn in world.methods])
         looked_at = [i for i, x in enumerate(leaves) if is_input(x) and (uses is None or uses[i].looked_at)]
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.agreement import Check, Record
+from tensorgraft.compiled.instructions import compares_identities
 from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Change
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, getter_of
+from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, SharedObjects, getter_of
 from tensorgraft.frontends.torch.compiled.host import calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
@@ -123,10 +124,13 @@ def assemble(
             raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
         surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
     modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
+    for hook in modules.hooks:
+        surroundings.add("a hook", hook)
     for cls in modules.classes:
         surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
     reads.look_up_absent()
     surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
+    asked = any(compares_identities(fn.__code__) for fn in surroundings.functions())
     written = {id(c.table.of) for c in changes if world.only_written(c)}
     guards = Guards(
         modules,
@@ -136,6 +140,9 @@ def assemble(
         tracing.host.guards,
         surroundings,
         Captured(world, tracing.leaves, touched, slots, bool(tracing.written), modules.tensors),
+        SharedObjects(world, tracing.leaves, asked) if changes or asked else None,
+        [getter_of(t, place) for ref in capture.walked.values() if (t := ref()) is not None],
+        tracing.leaves,
     )
 
     tape = tracing.tape
@@ -150,6 +157,7 @@ def assemble(
         if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
     ]
     if tape is not None:
+        tape.surroundings.hold = lambda: surroundings.hold() and guards.attributes.hold()
         # an argument with a history is here without it, too: each call has another one
         given = [t for t in outside if id(t) in place or id(cell_of(t)) not in tracing.cells]
         tape.watch([(t, getter_of(t, place)) for t in given], tracing.flat)
