@@ -335,7 +335,8 @@ class Capture:
     def _walked(self, roots: Sequence[Any]) -> list[torch.Tensor]:
         """Return the leaves that a backward pass reaches, and remember them: it calls their hooks."""
         leaves = _leaves_of(roots)
-        self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in leaves if not self.made_inside(leaf))
+        own = (leaf for leaf in leaves if not _wrapped(leaf))
+        self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in own if not self.made_inside(leaf))
         return leaves
 
     def note_gradient(self, tensor: torch.Tensor, reset: bool = False) -> None:
@@ -350,6 +351,9 @@ class Capture:
 
 
 _BACKWARD_OUTSIDE = "goes backward through the history (grad_fn) of an argument"
+
+
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # by a transform, which has called the function
 
 
 def _leaves_of(roots: Sequence[Any]) -> list[torch.Tensor]:
