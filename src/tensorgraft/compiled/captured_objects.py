@@ -16,12 +16,12 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, M
 from contextvars import ContextVar
 from operator import is_
 from typing import Any
-from weakref import ReferenceType
+from weakref import ReferenceType, WeakSet
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
-from tensorgraft.compiled.values import is_scalar, same
+from tensorgraft.compiled.values import SameObject, exact, is_plain, is_scalar, same
 
 Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
@@ -196,7 +196,7 @@ def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
         return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
-    if isinstance(value, list | tuple | deque | set | frozenset):
+    if isinstance(value, list | tuple | deque | set | frozenset | WeakSet):
         return Held(name, value, lambda: list(value))
     if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
         return _attributes(name, value)
@@ -343,6 +343,16 @@ def is_program_class(kind: type) -> bool:
     if home in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
     return not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
+
+
+def object_key(value: Any) -> Any:
+    """Return a key of a hashable object: of one whose class says what is equal, its attributes as well, which need not
+    be equal then."""
+    kind = type(value)
+    if not isinstance(kind.__eq__, types.FunctionType) or not is_of_program(value):
+        return kind, value
+    own = {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in slots_of(kind) if hasattr(value, n)}}
+    return kind, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in own.items())
 
 
 def slots_of(kind: type) -> list[str]:

@@ -54,7 +54,9 @@ class Lookups:
         kinds = ("entries", "cells", "attributes")
         left: list[Any] = []
         for kind, found in zip(kinds, self.split(values), strict=True):
-            once = {_place(place, value): (place, value) for place, value in zip(getattr(self, kind), found, strict=True)}
+            once = {
+                _place(place, value): (place, value) for place, value in zip(getattr(self, kind), found, strict=True)
+            }
             setattr(self, kind, [place for place, _ in once.values()])
             left += [value for _, value in once.values()]
         self._prepare()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import io
 import random
 import sys
@@ -137,7 +138,7 @@ class Namespace:
     ) -> None:
         """`stored`: names that the functions may add; `asked`: those that count though they are not there."""
         self.of = of
-        classes = [*of.__mro__[:-1], *type(of).__mro__[:-2]] if isinstance(of, type) else [of]
+        classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]
         public = [n for n in names if not _is_special(n)]
         self.names = [n for n in public if n in asked or any(n in space for space in above)]

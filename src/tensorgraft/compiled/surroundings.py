@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -186,7 +187,9 @@ class Surroundings:
                 self._guard_names(table, added.get(id(table), ()))
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
-                self._containers.append(Held(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner)))
+                self._containers.append(
+                    Held(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
+                )
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
             if table.before or id(table.of) in changed:
@@ -301,7 +304,7 @@ def _own_items(owner: Any) -> list[Any]:
     return _items(vars(owner))  # another table where it has been replaced
 
 
-_GROWING = (dict, list, deque, set)
+_GROWING = (dict, list, deque, set, WeakSet)
 _FIXED = (
     tuple,
     frozenset,

@@ -16,7 +16,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Call, Reached
+from tensorgraft.compiled.captured_objects import Call, Reached, object_key
 from tensorgraft.compiled.side_effects import Change, Reachable, Table, entry_of
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
@@ -74,7 +74,7 @@ def leaf_key(leaf: Any) -> Any:
             " calls of a compiled function cannot be told apart by it: pass tensors, numbers, strings, or containers"
             " of them"
         ) from None
-    return type(leaf), leaf
+    return object_key(leaf)
 
 
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack

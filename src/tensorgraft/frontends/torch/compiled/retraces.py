@@ -23,7 +23,15 @@ from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 from tensorgraft.hub import settings
 
 Tensor = torch.Tensor
-_MODES = ("grad mode", "inference mode", "autocast", "autocast policy", "settings", "placements over a mesh", "modes around")
+_MODES = (
+    "grad mode",
+    "inference mode",
+    "autocast",
+    "autocast policy",
+    "settings",
+    "placements over a mesh",
+    "modes around",
+)
 _SHOWN = 4  # values of one argument in a message
 _WAYS_OUT = (
     "  a number that changes:  pass it as a tensor on the device",
