@@ -71,3 +71,11 @@ def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     for name, value in named.items():
         flat.extend(value.items() if name == "kwargs" and isinstance(value, dict) else [(name, value)])
     return flat
+
+
+def first_sentence(doc: str | None, name: str = "") -> str:
+    """Return the first sentence of a docstring; "" for one that a dataclass, `name`, made."""
+    if not doc or doc.startswith(f"{name}("):
+        return ""
+    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""

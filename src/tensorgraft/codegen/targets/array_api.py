@@ -340,16 +340,7 @@ WORDS: dict[str, Rule] = {
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words
-    "attend": worded.called("attend", "dot_product_attention"),
-    "attention_weights": worded.called("attention_weights", "attention_weights"),
-    "layer_norm": worded.called("layer_norm", "layer_norm"),
-    "rms_norm": worded.called("rms_norm", "rms_norm"),
-    "silu": "silu(x)",
-    "gelu": lambda w, x, approximate=False: w.fill("gelu_tanh(x)" if approximate else "gelu(x)", x=x),
     "stop_gradient": "x",
-    "conv": worded.conv,
-    "max_pool": worded.called("max_pool", "max_pool"),
-    "avg_pool": worded.called("avg_pool", "avg_pool"),
     "arange": worded.arange("xp.arange"),
 }  # fmt: skip
 
