@@ -519,7 +519,7 @@ def test_what_is_guarded_is_named():
             return x * 1
 
     held, other, x = One(), type("Other", (One,), {}), torch.ones(2, device=tg.device("jax"))
-    run = tg.jit(lambda x: held.run(x))
+    run = tg.jit(lambda x: held.run(x), compile="first")
     run(x)
     held.__class__ = other
     run(x)
