@@ -34,12 +34,17 @@ _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
 _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias, types.CodeType)
 
 
+_RUN_WITH = ("__code__", "__defaults__", "__kwdefaults__")
+
+
 class Reached:
     """The objects that a function reaches directly: by its closure, its globals and the object it is a method of."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
         self.fixed: list[Any] = []
         self._names: list[str] = []
+        self._code: types.CodeType | None = None
         self._variables = Lookups()
         self._variable_names: list[str] = []
         self._find(fn)
@@ -55,11 +60,21 @@ class Reached:
             self._names += [*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords]
         elif isinstance(fn, types.FunctionType):
             names = dict.fromkeys(_globals_of(fn.__code__))
-            self._variables = Lookups([(fn.__globals__, name) for name in names], fn.__closure__ or ())
-            self._variable_names = [*names, *fn.__code__.co_freevars]
+            run_with = [(fn, name) for name in _RUN_WITH]
+            self._variables = Lookups([(fn.__globals__, name) for name in names], fn.__closure__ or (), run_with)
+            self._variable_names = [*names, *fn.__code__.co_freevars, *_RUN_WITH]
+            self._code = fn.__code__
         else:
             self.fixed.append(fn)
             self._names.append(type(fn).__name__)
+
+    def find_again(self) -> bool:
+        """Look for what the function reaches where it has other code. Returns whether it has."""
+        code = getattr(self._fn, "__code__", None)
+        if code is None or code is self._code:
+            return False
+        self.__init__(self._fn)  # type: ignore[misc]
+        return True
 
     def names(self) -> list[str]:
         """The program's names for what `now` finds."""
@@ -294,7 +309,7 @@ def is_compiled_function(value: Any) -> bool:
 def _around(fn: types.FunctionType) -> Held:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
-    run_with = [n for n in ("__code__", "__defaults__", "__kwdefaults__") if getattr(fn, n) is not None]
+    run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     lookups = Lookups([(fn.__globals__, n) for n in names], fn.__closure__ or (), [(fn, n) for n in run_with])
     attributes = [vars(fn)] if has_attributes(fn) else []
     own = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]

@@ -84,8 +84,6 @@ _saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 def modes_around() -> tuple[type, ...]:
     """Return the kinds of modes of the program that see, or change, each operator or what autograd saves; a default
     device is a setting."""
-    if not (_function_modes() or _dispatch_modes() or _saved_hooks(True)):
-        return ()
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
     own = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
@@ -105,7 +103,7 @@ def modes() -> tuple[Any, ...]:
         policy(),
         settings.now(),
         sharded_tensors.moves,
-        modes_around(),
+        (_function_modes() or _dispatch_modes() or _saved_hooks(True)) and modes_around(),
     )
 
 

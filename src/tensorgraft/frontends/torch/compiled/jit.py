@@ -227,9 +227,17 @@ class Compiled(TracedFunction):
 
     def _left(self, known: list[Any], tape: Tape) -> None:
         """A backward pass has changed something outside, which each one does: from now on the function itself runs."""
+        told: list[bool] = []
+
+        def run(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            if not told:  # of the program's line, which autograd's thread does not know
+                told.append(True)
+                warn_uncompiled(self.report.name, "changes something outside in its backward pass (in a hook)")
+            return recurring.run(fn, args, kwargs)
+
         if any(getattr(trace, "tape", None) is tape for trace in known):
             known[:] = [trace for trace in known if getattr(trace, "tape", None) is not tape]
-            self._uncompiled_from_now_on(known, "changes something outside in its backward pass (in a hook)")
+            known.append(Uncompiled(self.fn, self.report, run))
 
     def _checked(
         self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
+from tensorgraft.compiled.captured_objects import Call, is_plain_tensor, roots
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Change, Reachable
@@ -112,7 +112,8 @@ class Tracing:
 
     def _look_around(self, fixed: Sequence[Any]) -> None:
         self.surroundings = Surroundings("torch")
-        self.surroundings.add(type(self._fn).__name__, self._fn)
+        for name, value in roots(self._fn):
+            self.surroundings.add(name, value)
         for leaf in self.leaves:
             if not isinstance(leaf, Boxed | np.ndarray):
                 self.surroundings.add("an argument", leaf)
