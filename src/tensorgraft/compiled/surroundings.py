@@ -22,7 +22,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, walk
+from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, roots, walk
 from tensorgraft.compiled.instructions import names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import (
@@ -110,6 +110,13 @@ class Surroundings:
         new = self._objects[self._told :]
         self._told = len(self._objects)
         return new
+
+    def around(self, fn: Callable[..., Any]) -> None:
+        """Look at what a function reaches; what it runs with itself is in the key of its calls (`Reached`)."""
+        if isinstance(fn, types.FunctionType):
+            self._seen[id(fn)] = fn
+        for name, value in roots(fn):
+            self.add(name, value)
 
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""

@@ -12,7 +12,6 @@ from typing import Any
 import optree
 
 from tensorgraft.compiled.agreement import Record
-from tensorgraft.compiled.captured_objects import roots
 from tensorgraft.compiled.function import call_of, unflatten_call
 from tensorgraft.compiled.objects import Template, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
@@ -72,8 +71,7 @@ class ArrayTracing:
         self._devices: list[Device | None] = []
         self._checks: list[str] = []
         self._surroundings = Surroundings("tensorgraft", xp)
-        for name, value in roots(fn):
-            self._surroundings.add(name, value)
+        self._surroundings.around(fn)
         for leaf in leaves:
             if not (isinstance(leaf, Array) or is_plain(leaf)):
                 self._surroundings.add("an argument", leaf)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.compiled.captured_objects import Call, is_plain_tensor, roots
+from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Change, Reachable
@@ -112,8 +112,7 @@ class Tracing:
 
     def _look_around(self, fixed: Sequence[Any]) -> None:
         self.surroundings = Surroundings("torch")
-        for name, value in roots(self._fn):
-            self.surroundings.add(name, value)
+        self.surroundings.around(self._fn)
         for leaf in self.leaves:
             if not isinstance(leaf, Boxed | np.ndarray):
                 self.surroundings.add("an argument", leaf)
