@@ -157,7 +157,7 @@ class _Simplifier:
         return maker if maker is not None and not any(maker.names) else None
 
     def logic(self, call: SourceStep, out: Var) -> None:
-        """`x & True`, `x | False`, `n + 0` and `n * 1` of integers."""
+        """Simplify `x & True`, `x | False`, `n + 0` and `n * 1` of integers."""
         unit = _UNITS.get(call.method)
         if unit is None or len(call.args) != 2:
             return

@@ -133,7 +133,7 @@ def _tri(name: str) -> Rule:
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
     if len(operands) > 1:
-        raise CannotBeSaidError("sort of several arrays has no words in array_api")
+        raise CannotBeSaidError("the Array API standard cannot sort several arrays together")
     return ast.Tuple([w.fill("xp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load())
 
 
@@ -145,11 +145,6 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
 def _sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
     return w.fill("sort_with_indices(x, axis=axis, descending=descending)", x=x, axis=None if axis == -1 else axis,
                   descending=descending or None)  # fmt: skip
-
-
-def _top_k(w: Writing, x: Var, k: int, axis: int = -1, largest: bool = True) -> ast.expr:
-    return w.fill("top_k(x, k, axis=axis, largest=largest)", x=x, k=k, axis=None if axis == -1 else axis,
-                  largest=None if largest else False)  # fmt: skip
 
 
 def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
@@ -312,7 +307,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _argsort,
     "sort_with_indices": _sort_with_indices,
-    "top_k": _top_k,
     "searchsorted": lambda w, boundaries, values, right=False: w.fill(
         "xp.searchsorted(b, v, side=side)" if boundaries.ndim == 1 else "searchsorted(b, v, side=side)", b=boundaries,
         v=values, side="right" if right else None),

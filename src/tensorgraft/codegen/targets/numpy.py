@@ -234,11 +234,6 @@ def _sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = Fa
                   descending=descending or None)  # fmt: skip
 
 
-def _top_k(w: Writing, x: Var, k: int, axis: int = -1, largest: bool = True) -> ast.expr:
-    return w.fill("top_k(x, k, axis=axis, largest=largest)", x=x, k=k, axis=None if axis == -1 else axis,
-                  largest=None if largest else False)  # fmt: skip
-
-
 def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False) -> ast.expr:
     side = ', side="right"' if right else ""
     name = "np.searchsorted" if boundaries.ndim == 1 else "searchsorted"
@@ -386,7 +381,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _argsort,
     "sort_with_indices": _sort_with_indices,
-    "top_k": _top_k,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,

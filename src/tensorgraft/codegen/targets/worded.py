@@ -16,7 +16,7 @@ def resize(w: Writing, x: Any, size: Any, method: str = "nearest", corners: bool
 
 
 def arange(name: str) -> Callable[..., ast.expr]:
-    """`name(stop)`, `name(start, stop)`, `name(start, stop, step)`; int64 is what they make of ints."""
+    """Write `name(stop)`, `name(start, stop)` or `name(start, stop, step)`; of ints these make int64."""
 
     def rule(w: Writing, start: Any, stop: Any, step: Any, dtype: Any) -> ast.expr:
         numbers = [stop] if rules.same(step, 1) and rules.same(start, 0) else [start, stop]

@@ -67,7 +67,7 @@ rule("SparseDenseCwiseDiv", known=("shape",))(_with_dense(div))
 def _reduced(
     indices: np.ndarray, values: np.ndarray, shape: np.ndarray, axes: np.ndarray, largest: bool, keep: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, ...]]:
-    """(kept places, their values, shape, shape before axes come back)."""
+    """Return (kept places, their values, shape, shape before axes come back)."""
     over = {a % shape.size for a in ints(axes)} if axes.size else set(range(shape.size))
     kept = [a for a in range(shape.size) if a not in over]
     groups = indices[:, kept]
