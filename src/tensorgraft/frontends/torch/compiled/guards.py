@@ -233,7 +233,8 @@ class Guards:
         return "nothing that has a name"
 
 
-_hooks_before, _hooks_after = attrgetter("_backward_hooks"), attrgetter("_post_accumulate_grad_hooks")
+_hooks_before: Callable[[Tensor], Any] = Tensor._backward_hooks.__get__  # type: ignore[union-attr]
+_hooks_after: Callable[[Tensor], Any] = Tensor._post_accumulate_grad_hooks.__get__  # type: ignore[attr-defined,misc]
 _requires_grad_of = attrgetter("requires_grad")
 _END = object()  # after the last of what modules hold: one more, or one less, stands in its place
 _ENDS = (_END, _END)
@@ -441,7 +442,8 @@ def global_hooks() -> list[Any]:
     return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
 
 
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+def _hooks_of(m: torch.nn.Module) -> tuple[dict[int, Any], ...]:
+    return m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
 
 
 class Modules:
@@ -454,7 +456,7 @@ class Modules:
         self._empty: list[dict[Any, Any]] = []
         for m in modules:
             tables += (m._parameters, m._buffers, m._modules)
-            for hooks in map(m.__getattribute__, _HOOKS):
+            for hooks in _hooks_of(m):
                 (tables if hooks else self._empty).append(hooks)
         without: dict[int, set[Any]] = {}
         for table_id, key in rebound:
@@ -478,8 +480,8 @@ class Modules:
         self._lengths = list(map(len, self._dicts))
         self._kinds = list(map(type, modules))
         self.classes = list(dict.fromkeys(self._kinds))
-        of_modules = (d.get(name, {}) for d in self._training for name in _HOOKS)
-        self.hooks = [hook for table in (*of_modules, *_GLOBAL_HOOKS) for hook in table.values()]
+        called = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
+        self.hooks = [hook for table in called for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())

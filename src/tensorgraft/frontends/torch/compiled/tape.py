@@ -84,7 +84,7 @@ class Saved:
 
 
 class Surrounded:
-    """What functions of the program that run in a backward pass may read and change.
+    """Watches what functions of the program read and change that run in a backward pass.
 
     Arguments:
         fn: the function that was traced.
