@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.program import Evaluation, SourceProgram, said
+from tensorgraft.codegen.program import Evaluation, SourceProgram, error_line
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.testing import test_of
 from tensorgraft.codegen.trace import SourceTrace, steps, variables
@@ -157,7 +157,7 @@ def _evaluated(
             except Exception as error:  # whatever the program raises at a size that is not the user's
                 if not k:
                     raise
-                reason = reason or f"{example[0]} is not compared, the program itself fails: {said(error)}"
+                reason = reason or f"{example[0]} is not compared, the program itself fails: {error_line(error)}"
         else:
             notes.append(reason)
     return chosen, notes + [evaluation.note for _, evaluation in chosen if evaluation.note]

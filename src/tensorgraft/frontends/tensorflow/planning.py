@@ -90,7 +90,7 @@ class _Planner:
             return reads
         if node.op in _NO_STEPS:
             return []
-        row = found(node)
+        row = rule_of(node)
         for inner in functions(node):
             plan(inner)
         if row.folds and reads and all(slot in self.values for slot in reads) and _is_small(node):
@@ -123,7 +123,7 @@ class _Planner:
         return most
 
 
-def found(node: GraphNode) -> OperationRule:
+def rule_of(node: GraphNode) -> OperationRule:
     row = RULES.get(node.op)
     if row is None:
         reason = REASONS.get(node.op) or reason_of(node.op)
