@@ -16,12 +16,12 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, M
 from contextvars import ContextVar
 from operator import is_
 from typing import Any
-from weakref import ReferenceType
+from weakref import ReferenceType, WeakSet
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
-from tensorgraft.compiled.values import is_scalar, same
+from tensorgraft.compiled.values import SameObject, exact, is_plain, is_scalar, same
 
 Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
@@ -34,12 +34,17 @@ _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
 _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias, types.CodeType)
 
 
+_RUN_WITH = ("__code__", "__defaults__", "__kwdefaults__")
+
+
 class Reached:
     """The objects that a function reaches directly: by its closure, its globals and the object it is a method of."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
         self.fixed: list[Any] = []
         self._names: list[str] = []
+        self._code: types.CodeType | None = None
         self._variables = Lookups()
         self._variable_names: list[str] = []
         self._find(fn)
@@ -55,11 +60,21 @@ class Reached:
             self._names += [*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords]
         elif isinstance(fn, types.FunctionType):
             names = dict.fromkeys(_globals_of(fn.__code__))
-            self._variables = Lookups([(fn.__globals__, name) for name in names], fn.__closure__ or ())
-            self._variable_names = [*names, *fn.__code__.co_freevars]
+            run_with = [(fn, name) for name in _RUN_WITH]
+            self._variables = Lookups([(fn.__globals__, name) for name in names], fn.__closure__ or (), run_with)
+            self._variable_names = [*names, *fn.__code__.co_freevars, *_RUN_WITH]
+            self._code = fn.__code__
         else:
             self.fixed.append(fn)
             self._names.append(type(fn).__name__)
+
+    def find_again(self) -> bool:
+        """Look for what the function reaches where it has other code. Returns whether it has."""
+        code = getattr(self._fn, "__code__", None)
+        if code is None or code is self._code:
+            return False
+        self.__init__(self._fn)  # type: ignore[misc]
+        return True
 
     def names(self) -> list[str]:
         """The program's names for what `now` finds."""
@@ -196,7 +211,7 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Held 
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
         return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
-    if isinstance(value, list | tuple | deque | set | frozenset):
+    if isinstance(value, list | tuple | deque | set | frozenset | WeakSet):
         return Held(name, value, lambda: list(value))
     if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
         return _attributes(name, value)
@@ -219,8 +234,8 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Held 
     if is_bound_builtin(value):
         return Held("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
     if isinstance(value, functools.partial):
-        names = [name, *(f"args[{k}]" for k in range(len(value.args))), *value.keywords]
-        return Held("", value, lambda: [value.func, *value.args, *value.keywords.values()], names)
+        names = [name, *(f"args[{k}]" for k in range(len(value.args))), "keywords"]
+        return Held("", value, lambda: [value.func, *value.args, value.keywords], names)
     if is_compiled_function(value):
         return Held(name, value, lambda: [value.__wrapped__], [""])
     return None
@@ -232,6 +247,7 @@ def _attributes(name: str, value: Any) -> Held:
     slots = slots_of(type(value))
 
     def now() -> list[Any]:
+        own = getattr(value, "__dict__", {})  # another one in another thread, or since it was replaced
         return [type(value), *own, *own.values(), *(getattr(value, n, None) for n in slots)]
 
     names = [f".{n}" for n in own]
@@ -293,7 +309,7 @@ def is_compiled_function(value: Any) -> bool:
 def _variables_around(fn: types.FunctionType) -> Held:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
-    run_with = [n for n in ("__code__", "__defaults__", "__kwdefaults__") if getattr(fn, n) is not None]
+    run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     lookups = Lookups([(fn.__globals__, n) for n in names], fn.__closure__ or (), [(fn, n) for n in run_with])
     attributes = [vars(fn)] if has_attributes(fn) else []
     own = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
@@ -330,13 +346,28 @@ def _names(code: types.CodeType) -> Iterable[str]:
 def is_of_program(value: Any) -> bool:
     """Say whether an object is of a class that is written in Python, and neither the standard library's nor one of a
     framework: the program's, or that of a package which it uses."""
-    kind = type(value)
+    return is_program_class(type(value))
+
+
+def is_program_class(kind: type) -> bool:
+    """Say the same of all objects of a class."""
     if not kind.__flags__ & 1 << 9 or callable(getattr(kind, "__torch_function__", None)):
         return False
     home = kind.__module__.partition(".")[0]
-    if home in ("__main__", "builtins"):  # the second is where `exec` has no module to name
+    # where `exec` has no module to name it is the second; distributions are made of a program's tensors
+    if home in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
     return not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
+
+
+def object_key(value: Any) -> Any:
+    """Return a key of a hashable object: of one whose class says what is equal, its attributes as well, which need not
+    be equal then."""
+    kind = type(value)
+    if not isinstance(kind.__eq__, types.FunctionType) or not is_of_program(value):
+        return kind, value
+    own = {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in slots_of(kind) if hasattr(value, n)}}
+    return kind, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in own.items())
 
 
 def slots_of(kind: type) -> list[str]:

@@ -139,6 +139,9 @@ class TracedFunction:
             for trace in known[1]:
                 if trace.guards.hold(leaves):
                     return trace(leaves)
+        if self._reached.find_again():
+            self.report.calls -= 1
+            return self(*args, **kwargs)
         return self._first_call(quick, leaves, structure, objects, args, kwargs)
 
     # ---- the front end's own -----------------------------------------------------------------------------------------

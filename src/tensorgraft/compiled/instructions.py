@@ -31,8 +31,17 @@ def names_of(code: types.CodeType) -> frozenset[str]:
     """Return the global names, names of attributes and of modules that code mentions, functions inside it included;
     also as strings (`getattr(config, "scale")`)."""
     strings = (text for one in codes_of(code) for text in one.co_consts if isinstance(text, str))
-    names = (name for one in codes_of(code) for name in one.co_names)
+    names = (name for one in codes_of(code) for name in (*one.co_names, *one.co_freevars))
     return frozenset((*names, *(text for text in strings if text.replace(".", "_").isidentifier())))
+
+
+@functools.lru_cache(maxsize=4096)
+def asked_attributes(code: types.CodeType) -> frozenset[str]:
+    """Return the strings by which code may ask for attributes that are not there (`hasattr`, `getattr` with a default),
+    functions inside it included."""
+    asking = (one for one in codes_of(code) if not {"getattr", "hasattr"}.isdisjoint(one.co_names))
+    strings = (text for one in asking for text in one.co_consts if isinstance(text, str))
+    return frozenset(text for text in strings if text.isidentifier())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -53,6 +62,17 @@ def stored_names(code: types.CodeType) -> frozenset[str]:
     """Return the global names that code binds (`global n; n = ...`), functions inside it included."""
     stores = ("STORE_GLOBAL", "DELETE_GLOBAL")
     return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname in stores)
+
+
+@functools.lru_cache(maxsize=4096)
+def compares_identities(code: types.CodeType) -> bool:
+    """Say whether code asks if two objects are the same one (`a is b`; not of constants, as in `a is None`), functions
+    inside it included."""
+    for one in codes_of(code):
+        each = _instructions(one)
+        if any(i.opname == "IS_OP" and each[k - 1].opname != "LOAD_CONST" for k, i in enumerate(each)):
+            return True
+    return "id" in global_names(code)
 
 
 def uses_of(name: str, codes: Iterable[types.CodeType]) -> set[str]:

@@ -29,6 +29,9 @@ class Lookups:
         attributes: Iterable[tuple[Any, str]] = (),
     ) -> None:
         self.entries, self.cells, self.attributes = list(entries), list(cells), list(attributes)
+        self._prepare()
+
+    def _prepare(self) -> None:
         self._getters: list[Callable[..., Any]] = [table.get for table, _ in self.entries]
         self._keys = [key for _, key in self.entries]
         self._owners = [owner for owner, _ in self.attributes]
@@ -46,11 +49,30 @@ class Lookups:
             values += map(getattr, self._owners, self._names, repeat(ABSENT))
         return values
 
+    def each_once(self, values: Sequence[Any]) -> list[Any]:
+        """Look no place up twice that has one of `values` twice. Returns the values that are left."""
+        kinds = ("entries", "cells", "attributes")
+        left: list[Any] = []
+        for kind, found in zip(kinds, self.split(values), strict=True):
+            once = {
+                _place(place, value): (place, value) for place, value in zip(getattr(self, kind), found, strict=True)
+            }
+            setattr(self, kind, [place for place, _ in once.values()])
+            left += [value for _, value in once.values()]
+        self._prepare()
+        return left
+
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """Return values in the order of `now` as those of entries, of cells and of attributes."""
         a = len(self.entries)
         b = a + len(self.cells)
         return values[:a], values[a:b], values[b : b + len(self.attributes)]
+
+
+def _place(place: Any, value: Any) -> Any:
+    """Return a key of a place that is expected to have a value."""
+    owner, name = place if isinstance(place, tuple) else (place, "")
+    return id(owner), name, id(value)
 
 
 def content_of(cell: types.CellType) -> Any:

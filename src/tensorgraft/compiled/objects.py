@@ -184,6 +184,8 @@ def _children(x: Any) -> Iterator[Any]:
         return
     elif type(x).__name__ == "partial" and hasattr(x, "func"):
         yield from (x.func, *x.args, *x.keywords.values())
+    elif isinstance(x, BaseException):
+        yield from x.args
     own = getattr(x, "__dict__", None)
     if isinstance(own, dict):
         yield from own.values()

@@ -37,6 +37,7 @@ from tensorgraft.compiled.captured_objects import (
 from tensorgraft.compiled.changes import Change, change_of
 from tensorgraft.compiled.instructions import (
     WRITES,
+    asked_attributes,
     codes_of,
     global_names,
     names_of,
@@ -47,6 +48,7 @@ from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.random_states import same_state, set_states, states_of
 from tensorgraft.compiled.tables import (
+    MAKING,
     ContextValue,
     Environment,
     Find,
@@ -55,6 +57,7 @@ from tensorgraft.compiled.tables import (
     Table,
     Variables,
     entries_of,
+    is_special,
     restore,
 )
 from tensorgraft.compiled.values import is_scalar
@@ -72,6 +75,15 @@ def opaque(*kinds: type) -> None:
     _OPAQUE.extend(kinds)
 
 
+_HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Collection[str]]] = []
+
+
+def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own: Collection[str]) -> None:
+    """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
+    program have beside the attributes `own` of the type."""
+    _HOOKS.append((kind, hooks, own))
+
+
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
 _DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
 
@@ -80,6 +92,10 @@ _CLOCKS = {
     "datetime": ("now", "today", "utcnow"),
     "date": ("today",),
 }
+
+
+def _of_library(cls: type) -> bool:
+    return in_library(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")
 
 
 class Reachable:
@@ -91,12 +107,12 @@ class Reachable:
         self.finds: dict[int, Find] = {}  # of objects behind arguments
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
-        self.methods: list[types.FunctionType] = []  # of the program's classes
+        self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
         self.objects: list[Table] = []  # attributes of objects of the program's classes
         self.owners: list[Any] = []  # those objects
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
-        self.hooks: list[Any] = []  # of tensors
+        self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
@@ -123,7 +139,8 @@ class Reachable:
         while known != (known := (len(self.codes), len(self._spaces))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
             stored = {name for code in self.codes for name in stored_attributes(code)}
-            tables = [(name, Namespace(space, names, stored)) for name, space in self._spaces]
+            asked = {name for code in self.codes for name in asked_attributes(code)}
+            tables = [(name, Namespace(space, names, stored, asked)) for name, space in self._spaces]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
         for name, table in tables:
             self._add(name, table, None)
@@ -160,10 +177,13 @@ class Reachable:
                 self.generators.append(value)
             elif is_bound_builtin(value):
                 queue.append(("self", value.__self__, None))
-            elif framework_of(value) is None and not isinstance(value, tuple(_OPAQUE)):
-                queue.extend(self._children(name, value, find))
             elif is_plain_tensor(value):
+                queue.append((type(value).__name__, type(value), None))
                 queue.extend(self._of_tensor(name, value, find))
+            elif isinstance(value, tuple(_OPAQUE)):
+                queue.extend(self._of_opaque(name, value, find))
+            elif framework_of(value) is None:
+                queue.extend(self._children(name, value, find))
 
     def _of_tensor(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, None]]:
         """Note the attributes of a tensor; those of an argument are in its key, objects by their identity."""
@@ -176,6 +196,16 @@ class Reachable:
         yield from ((f"{name}.{key}", child, None) for key, child in before.items())
         yield from ((f"a hook of {name}", hook, None) for hook in called)
 
+    def _of_opaque(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
+        for kind, hooks, own in _HOOKS:
+            if isinstance(value, kind):
+                called = list(hooks(value))
+                self.hooks += called
+                yield from ((f"a hook of {name}", hook, None) for hook in called)
+                if is_of_program(value):
+                    inside = self._attributes(name, value, find)
+                    yield from (one for one in inside if one[0].rpartition(".")[2] not in own)
+
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""
         if isinstance(value, types.ModuleType):
@@ -185,17 +215,18 @@ class Reachable:
         if not value.__flags__ & 1 << 9:  # made in C
             return
         for cls in (*value.__mro__, *type(value).__mro__):
-            home = sys.modules.get(cls.__module__)
-            if not cls.__flags__ & 1 << 9 or in_library(getattr(home, "__file__", None) or ""):
+            if not cls.__flags__ & 1 << 9 or _of_library(cls):
                 continue
             if cls is value or id(cls) not in self.seen:
                 self.seen[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
-                for member in vars(cls).values():
+                above = {name for base in cls.__mro__[1:-1] if _of_library(base) for name in vars(base)}
+                for key, member in vars(cls).items():
                     if isinstance(member, _REMEMBERS):
                         yield member.__name__, member, None
+                    anyway = key in above or (is_special(key) and key != "__init_subclass__")
                     for fn in functions_of(member):
-                        self.methods.append(fn)
+                        self.methods.append((cls.__name__ if key in MAKING else key, anyway, fn))
                         yield fn.__qualname__, fn, None
 
     def _children(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
@@ -228,7 +259,7 @@ class Reachable:
         if type(value).__name__ == "partial" and hasattr(value, "func"):
             yield name, value.func, None
             yield from ((f"args[{k}]", child, None) for k, child in enumerate(value.args))
-            yield from ((key, child, None) for key, child in value.keywords.items())
+            yield "keywords", value.keywords, None
         elif not isinstance(value, types.FunctionType | types.MethodType):
             yield from self._attributes(name, value, find)
 
@@ -316,6 +347,11 @@ class Reachable:
                         change.counts = {**(change.counts or {}), key: value - before[key]}
         return found
 
+    def called_by_name(self, names: Collection[str]) -> Iterator[types.FunctionType]:
+        """Yield the methods of the program's classes that functions which mention these names may call: those of these
+        names, those that make objects of a class of such a name, operators, and what a library's class calls."""
+        return (fn for name, anyway, fn in self.methods if anyway or name in names)
+
     def drew(self) -> bool:
         """Say whether Python's or NumPy's random numbers were drawn."""
         now = states_of(self.generators)
@@ -324,15 +360,18 @@ class Reachable:
     def remembered(self) -> str | None:
         """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
         later call, or the same with other values, it would be asked about in vain."""
+        for name, results in self.asked_caches():
+            keys = (key if isinstance(key, tuple | list) else (key,) for key in results)
+            if any(framework_of(part) is not None for key in keys for part in key):
+                return name
+        return None
+
+    def asked_caches(self) -> Iterator[tuple[str, dict[Any, Any]]]:
+        """Yield the results that functions under `functools.lru_cache` remember, of those that were called."""
         for name, cached, before in self._caches:
             if cached.cache_info() != before:
-                tables = [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
-                keys = [
-                    part for of in tables for key in of for part in (key if isinstance(key, tuple | list) else (key,))
-                ]
-                if any(framework_of(part) is not None for part in keys):
-                    return name
-        return None
+                tables = (of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached))
+                yield from ((name, table) for table in tables)
 
     def forget(self) -> None:
         """Clear the caches of functions that have computed something new: it has no values once a trace is given up."""

@@ -17,12 +17,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, walk
+from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, roots, walk
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.instructions import names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
@@ -103,6 +105,13 @@ class Surroundings:
         self._told = len(self._objects)
         return new
 
+    def around(self, fn: Callable[..., Any]) -> None:
+        """Look at what a function reaches; what it runs with itself is in the key of its calls (`Reached`)."""
+        if isinstance(fn, types.FunctionType):
+            self._seen[id(fn)] = fn
+        for name, value in roots(fn):
+            self.add(name, value)
+
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
         for its_name, x, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
@@ -118,6 +127,10 @@ class Surroundings:
                     self._objects.append(x)
             elif is_of_program(x):
                 self._objects.append(x)
+
+    def functions(self) -> list[types.FunctionType]:
+        """Return the functions that have been met."""
+        return [x for x in self._seen.values() if isinstance(x, types.FunctionType)]
 
     def look_up(self, name: str, lookups: Lookups) -> None:
         """Look at attributes and entries, be they there or not."""
@@ -163,14 +176,21 @@ class Surroundings:
             self.add("sys.argv", sys.argv)
         for hook in world.hooks:
             self.add("a hook", hook)
+        for name, results in world.asked_caches():  # which are not those of the trace where the cache was cleared
+            lookups = Lookups([(results, key) for key in results])
+            self._containers.append(Held(f"a result that {name} remembers", results, lookups.now, None, lookups))
         for fn in methods:
             self.add(fn.__qualname__, fn)
+        self._add_called(world)
         added = {id(change.table): [k for k in change.keys if k not in change.table.before] for change in changes}
         for table in world.tables.values():
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table, added.get(id(table), ()))
-        for table in world.objects if world.reads_vars else ():  # not by their names alone
-            self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
+        for owner in world.owners if world.reads_vars else ():  # not by their names alone
+            if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
+                self._containers.append(
+                    Held(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
+                )
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
             if table.before or id(table.of) in changed:
@@ -180,8 +200,7 @@ class Surroundings:
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
         for owner in whole:
-            own = vars(owner)
-            self._containers.append(Held(type(owner).__name__, own, functools.partial(_items, own)))
+            self._containers.append(Held(type(owner).__name__, vars(owner), functools.partial(_own_items, owner)))
         self._settle_containers(world, changed, slot)
 
     def _settle_containers(
@@ -204,6 +223,15 @@ class Surroundings:
         self._lookups = Lookups(*map(chain.from_iterable, zip(*places, strict=True)))
         found = zip(*(values for _, values in looked), strict=True)
         self._found = list(chain.from_iterable(map(chain.from_iterable, found)))
+        self._found = self._lookups.each_once(self._found)
+
+    def _add_called(self, world: Reachable) -> None:
+        """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""
+        known = -1
+        while known != (known := len(self._seen)):
+            names = {name for fn in self.functions() for name in names_of(fn.__code__)}
+            for fn in world.called_by_name(names):
+                self.add(fn.__qualname__, fn)
 
     def undo(self) -> None:
         """Give the arrays of other frameworks the values that they had before the trace."""
@@ -215,8 +243,10 @@ class Surroundings:
         if isinstance(space, Environment):
             held = Held(table.name, space, lambda: [*space.entries().items()])
         else:
-            lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)])
-            held = Held(table.name, space, lookups.now, [f".{name}" for _, name in lookups.entries], lookups)
+            bases = [(space.of, "__mro__")] if isinstance(space.of, type) else []
+            lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)], attributes=bases)
+            places = (*lookups.entries, *lookups.attributes)
+            held = Held(table.name, space, lookups.now, [f".{name}" for _, name in places], lookups)
         if held.before:
             self._containers.append(held)
         for name, value in table.before.items():
@@ -277,7 +307,11 @@ def _items(table: dict[str, Any]) -> list[Any]:
     return [*table, *table.values()]
 
 
-_GROWING = (dict, list, deque, set)
+def _own_items(owner: Any) -> list[Any]:
+    return _items(vars(owner))  # another table where it has been replaced
+
+
+_GROWING = (dict, list, deque, set, WeakSet)
 _FIXED = (
     tuple,
     frozenset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -71,14 +72,17 @@ class Variables:
 class Namespace:
     """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
 
-    def __init__(self, of: Any, names: Iterable[str], stored: Collection[str] = ()) -> None:
-        """`stored`: names that the functions may add."""
+    def __init__(
+        self, of: Any, names: Iterable[str], stored: Collection[str] = (), asked: Collection[str] = ()
+    ) -> None:
+        """`stored`: names that the functions may add; `asked`: those that count though they are not there."""
         self.of = of
-        above = [vars(cls) for cls in of.__mro__[:-1]] if isinstance(of, type) else [vars(of)]
-        public = [n for n in names if not _is_special(n)]
-        self.names = [n for n in public if any(n in space for space in above)]
+        classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
+        above = [vars(cls) for cls in classes]
+        public = [n for n in names if not is_special(n)]
+        self.names = [n for n in public if n in asked or any(n in space for space in above)]
         if isinstance(of, type):  # which nobody needs to mention
-            self.names += [n for n, v in vars(of).items() if _is_special(n) and isinstance(v, types.FunctionType)]
+            self.names += [n for n, v in vars(of).items() if is_special(n) and isinstance(v, types.FunctionType)]
         self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
 
     def entries(self) -> dict[str, Any]:
@@ -92,8 +96,12 @@ class Namespace:
         delattr(self.of, key)
 
 
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__") and name not in ("__getattribute__", "__init__", "__new__")
+MAKING = ("__init__", "__new__", "__post_init__")
+
+
+def is_special(name: str) -> bool:
+    """Return True if Python calls a method of this name by itself, other than to make an object."""
+    return name.startswith("__") and name.endswith("__") and name not in ("__getattribute__", *MAKING)
 
 
 class Slots:

@@ -74,7 +74,7 @@ NAMES = Names(
             ~torch.autograd.function.FunctionCtx: _raw_saved_tensors
             ~torch.autograd.graph.Node: _sequence_nr
             ~torch.nn.Module: _state_dict_hooks _state_dict_pre_hooks
-            ~torch.optim.Optimizer: _step_supports_amp_scaling
+            ~torch.optim.Optimizer: _optimizer_step_post_hooks _optimizer_step_pre_hooks _step_supports_amp_scaling
             """,
         ),
         Feature(
@@ -150,7 +150,9 @@ NAMES = Names(
             """,
             """
             torch.Tensor: _backward_hooks
-            torch._C: _is_any_autocast_enabled _len_torch_dispatch_stack
+            torch._C: _get_dispatch_stack_at _is_any_autocast_enabled _len_torch_dispatch_stack
+              _len_torch_function_stack
+            torch._C._autograd: _top_saved_tensors_default_hooks
             torch._dynamo.eval_frame.OptimizedModule: _call_lazy_check
             torch.utils._pytree: tree_flatten_with_path
             ~torch._dynamo.eval_frame.OptimizedModule: _orig_mod
@@ -160,6 +162,7 @@ NAMES = Names(
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
             torch.compiler: _is_compiling_flag
+            torch.utils._device: DeviceContext
             torch.utils._python_dispatch: _disable_current_modes
             ~torch.nn.Module: _backward_pre_hooks _forward_hooks _forward_pre_hooks
             """,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import types
@@ -106,6 +107,14 @@ class Jit:
         self.fn, self._guard_values, self._when, self._check = fn, guard_values, compile, check
         self._compiled: Any = None  # of the front end of the last call
         self._all: dict[str, Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jit:
+        return Jit(copy.deepcopy(self.fn, memo), self._guard_values, self._when, self._check)
+
+    def __reduce__(self) -> Any:
+        if getattr(sys.modules.get(self.__module__), self.__qualname__, None) is self:  # pickled by its name
+            return self.__qualname__
+        return Jit, (self.fn, self._guard_values, self._when, self._check)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -12,7 +12,6 @@ from typing import Any
 import optree
 
 from tensorgraft.compiled.agreement import Record
-from tensorgraft.compiled.captured_objects import roots
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.function import call_of, unflatten_call
 from tensorgraft.compiled.objects import Template, tracking_new_objects
@@ -73,8 +72,7 @@ class ArrayTracing:
         self._devices: list[Device | None] = []
         self._checks: list[str] = []
         self._surroundings = Surroundings("tensorgraft", xp)
-        for name, value in roots(fn):
-            self._surroundings.add(name, value)
+        self._surroundings.around(fn)
         for leaf in leaves:
             if not (isinstance(leaf, Array) or is_plain(leaf)):
                 self._surroundings.add("an argument", leaf)
@@ -96,7 +94,7 @@ class ArrayTracing:
         world, template = self._world, self._template
         assert world is not None
         _settle_numbers(self._alive)
-        surroundings.settle(world, self._changes, lambda value: None, world.methods)
+        surroundings.settle(world, self._changes, lambda value: None, [fn for _, _, fn in world.methods])
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was
         donated = [] if self._checks else [positions[id(a)] for a, _ in self._written if id(a) in positions]

@@ -10,12 +10,13 @@ import torch
 
 from tensorgraft.compiled.agreement import Check, Record
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.instructions import compares_identities
 from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, getter_of
+from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, SharedObjects, getter_of
 from tensorgraft.frontends.torch.compiled.host_tensors import calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
@@ -216,13 +217,16 @@ class _Assembly:
                 raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
             surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
         modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
+        for hook in modules.hooks:
+            surroundings.add("a hook", hook)
         for cls in modules.classes:
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
         reads.look_up_absent()
         surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
+        asked = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written = {id(c.table.of) for c in changes if world.only_written(c)}
         before = [(getter_of(leaf.tensor, self.place), leaf.before) for leaf, _ in tracing.slopes if not leaf.reset]
-        return Guards(
+        guards = Guards(
             modules,
             Attributes(reads, changes, written, slots.slot),
             tracing.stepped,
@@ -230,7 +234,13 @@ class _Assembly:
             tracing.host.guards,
             surroundings,
             Captured(world, tracing.leaves, self.touched, slots, bool(tracing.written), modules.tensors),
+            SharedObjects(world, tracing.leaves, asked) if changes or asked else None,
+            [getter_of(t, self.place) for ref in capture.walked.values() if (t := ref()) is not None],
+            tracing.leaves,
         )
+        if tracing.tape is not None:
+            tracing.tape.surroundings.hold = lambda: surroundings.hold() and guards.attributes.hold()
+        return guards
 
     def record(self, results: Sequence[Result], gradients: Sequence[Gradient]) -> Record:
         """Return what another trace of the same call is compared with."""

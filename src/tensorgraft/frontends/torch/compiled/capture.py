@@ -92,6 +92,7 @@ class Capture:
     bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
     marks: dict[int, Mark] = field(default_factory=dict)
     replays: bool = False  # branches or loop bodies run again in a backward pass
+    walked: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)  # leaves of backward passes inside
     checkpoints: list[weakref.ref[Any]] = field(default_factory=list)  # calls of checkpointed functions
     recomputation: Recomputation | None = None  # that is under way
     values: Values | None = None  # that may be asked for
@@ -107,6 +108,7 @@ class Capture:
     retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # that keep their gradients
     uncompiled: str | None = None  # what the function does that no program can do at every call
     hooks: list[Any] = field(default_factory=list)  # handles of those that tensors from outside were given
+    hooks_inside: bool = False  # tensors that the function has made were given hooks
     cut: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     groups_read: dict[int, Any] = field(default_factory=dict)  # optimizers whose groups the program reads, by identity
@@ -222,7 +224,7 @@ class Capture:
 
     def close(self) -> None:
         """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
-        for table in (self.leaves, self.looks, self.undos, self.modules):
+        for table in (self.leaves, self.walked, self.looks, self.undos, self.modules):
             table.clear()
         self.host = self.world = None
 
@@ -330,16 +332,24 @@ class Capture:
 
     def note_leaves(self, roots: Sequence[Any]) -> None:
         """Remember, before a backward pass, the leaves that it reaches and the gradients that they have."""
-        for leaf in _leaves_of(roots):
+        for leaf in self._walked(roots):
             self.note_gradient(leaf)
             if id(leaf) in self.cut:
                 self.uncompiled = _BACKWARD_OUTSIDE
 
     def note_inputs(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Before gradients with respect to `inputs`: those from outside may be behind the history of an argument."""
+        leaves = self._walked(roots)
         outside = self.cut and any(id(t) not in self.cut and self.from_outside(t) for t in inputs)
-        if outside and any(id(leaf) in self.cut for leaf in _leaves_of(roots)):
+        if outside and any(id(leaf) in self.cut for leaf in leaves):
             self.uncompiled = _BACKWARD_OUTSIDE
+
+    def _walked(self, roots: Sequence[Any]) -> list[torch.Tensor]:
+        """Return the leaves that a backward pass reaches, and remember them: it calls their hooks."""
+        leaves = _leaves_of(roots)
+        own = (leaf for leaf in leaves if not _wrapped(leaf))
+        self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in own if not self.made_inside(leaf))
+        return leaves
 
     def note_gradient(self, tensor: torch.Tensor, reset: bool = False) -> None:
         """The `.grad` of a tensor is about to be read; `reset`: or to be given another, or none."""
@@ -353,6 +363,9 @@ class Capture:
 
 
 _BACKWARD_OUTSIDE = "goes backward through the history (grad_fn) of an argument"
+
+
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # by a transform, which has called the function
 
 
 def _leaves_of(roots: Sequence[Any]) -> list[torch.Tensor]:

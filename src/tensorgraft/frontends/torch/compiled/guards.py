@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._device import DeviceContext
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Call, Reached
+from tensorgraft.compiled.captured_objects import Call, Reached, object_key
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
@@ -27,8 +28,9 @@ from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import current_line
+from tensorgraft.frontends.torch.core.modes import function_modes
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
-from tensorgraft.frontends.torch.core.trees import Boxed, call_of
+from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, call_of, containers, numbers_in
 from tensorgraft.frontends.torch.device import scripted
 from tensorgraft.hub import settings
 from tensorgraft.precision import policy
@@ -77,7 +79,20 @@ def leaf_key(leaf: Any) -> Any:
             " that a compiled function cannot compare it between calls: pass tensors, numbers, strings, or"
             " containers of them"
         ) from None
-    return type(leaf), leaf
+    return object_key(leaf)
+
+
+_function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
+
+def modes_around() -> tuple[type, ...]:
+    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves; a default
+    device is a setting."""
+    dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
+    kinds = map(type, (*function_modes(), *dispatched))
+    own = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
+    return (*own, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(own)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -93,6 +108,7 @@ def modes() -> tuple[Any, ...]:
         policy(),
         settings.current(),
         sharded_tensors.moves,
+        (_function_modes() or _dispatch_modes() or _saved_hooks(True)) and modes_around(),
     )
 
 
@@ -121,18 +137,36 @@ class Guards:
         host: Iterable[ValueGuard | LookGuard],
         surroundings: Surroundings,
         captured: Captured,
+        shared: SharedObjects | None,
+        hooked: Sequence[Callable[[Sequence[Any]], Tensor]],
+        leaves: Sequence[Any],
     ) -> None:
-        """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host."""
+        """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host.
+        `hooked`: leaves whose hooks a backward pass inside calls."""
         self.modules = modules
         self.captured = captured if captured else None
         self.attributes = attributes
         self.optimizers = list(optimizers)
+        for stepped in self.optimizers:
+            stepped.note_hooks()
         self.without = [get for get, before in gradients if before is None]
         self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
         self.host = list(host)
         self.surroundings = surroundings if surroundings else None
+        self.shared = shared
+        self._keys = ExactKeys(leaves)
+        self._hooked = list(hooked)
+        self._hooks = [None if table is None else dict(table) for table in self._hooks_now(leaves)]
         self._more = bool(
-            self.captured or self.optimizers or self.without or self.gradients or self.surroundings or self.host
+            self.captured
+            or self.optimizers
+            or self.without
+            or self.gradients
+            or self.surroundings
+            or self.host
+            or shared
+            or hooked
+            or self._keys
         )
 
     def hold(self, leaves: Sequence[Any]) -> bool:
@@ -153,7 +187,17 @@ class Guards:
                 return False
         if self.surroundings is not None and not self.surroundings.hold():
             return False
+        if self._hooked and self._hooks_now(leaves) != self._hooks:
+            return False
+        if self.shared is not None and not self.shared.hold(leaves):
+            return False
+        if self._keys and not self._keys.hold(leaves):
+            return False
         return not self.host or all(guard.hold(leaves) for guard in self.host)
+
+    def _hooks_now(self, leaves: Sequence[Any]) -> list[Any]:
+        tensors = [get(leaves) for get in self._hooked]
+        return [table or None for table in (*map(_hooks_before, tensors), *map(_hooks_after, tensors))]
 
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         """Describe the first guard that no longer holds. `names`: the program's names of objects, by id."""
@@ -180,9 +224,17 @@ class Guards:
                 return f"{name}.grad was there, and is None now"
             if leaf_key(g) != key:
                 return f"{name}.grad has other strides, or another dtype or storage"
+        if self._hooked and self._hooks_now(leaves) != self._hooks:
+            return "a hook of a tensor was added or removed"
+        if self.shared is not None and not self.shared.hold(leaves):
+            return "an argument is in two places, or is so no more"
+        if self._keys and not self._keys.hold(leaves):
+            return "a key is a number of another type"
         return "nothing that has a name"
 
 
+_hooks_before: Callable[[Tensor], Any] = Tensor._backward_hooks.__get__  # type: ignore[union-attr]
+_hooks_after: Callable[[Tensor], Any] = Tensor._post_accumulate_grad_hooks.__get__  # type: ignore[attr-defined,misc]
 _requires_grad_of = attrgetter("requires_grad")
 _END = object()  # after the last of what modules hold: one more, or one less, stands in its place
 _ENDS = (_END, _END)
@@ -258,6 +310,42 @@ def _is_ours(x: Any) -> bool:
 
 def _ours(values: Iterable[Any]) -> list[Tensor]:
     return [t for t in values if _is_ours(t)]
+
+
+class ExactKeys:
+    """Numbers among the keys of a call's dictionaries, and in what classes of the program tell of their objects' parts:
+    1, True and 1.0 are equal, and the structures of calls with them."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self._keys = numbers_in(call_of(leaves)) if isinstance(leaves, Leaves) else []
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return numbers_in(call_of(leaves)) == self._keys
+
+
+class SharedObjects:
+    """The objects among the arguments of a function that changes some, or asks which are the same one: containers, and
+    tensors where it asks, that are in two places, or are reached otherwise, too."""
+
+    def __init__(self, world: Reachable, leaves: Sequence[Any], asked: bool) -> None:
+        self._outside = world.seen.keys() - world.finds.keys()
+        self._asked = asked
+        self._shared = self._now(leaves)
+
+    def _now(self, leaves: Sequence[Any]) -> list[Any]:
+        ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._asked else []
+        if isinstance(leaves, Leaves):
+            args, kwargs = leaves.call
+            inside = containers((args, *kwargs.values()))
+            ids += [id(x) for x in inside if not isinstance(x, tuple)]
+            ids += [id(x.of) for x in leaves if x.__class__ is Boxed]
+        return [i if i in self._outside else ids.index(i) for i in ids]
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return self._now(leaves) == self._shared
 
 
 class Captured:
@@ -349,8 +437,13 @@ _GLOBAL_HOOKS = [
 ]
 
 
-def _global_hooks() -> list[Any]:
+def global_hooks() -> list[Any]:
+    """Return the hooks of all modules."""
     return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
+
+
+def _hooks_of(m: torch.nn.Module) -> tuple[dict[int, Any], ...]:
+    return m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
 
 
 class Modules:
@@ -363,7 +456,7 @@ class Modules:
         self._empty: list[dict[Any, Any]] = []
         for m in modules:
             tables += (m._parameters, m._buffers, m._modules)
-            for hooks in (m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks):
+            for hooks in _hooks_of(m):
                 (tables if hooks else self._empty).append(hooks)
         without: dict[int, set[Any]] = {}
         for table_id, key in rebound:
@@ -380,12 +473,15 @@ class Modules:
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d.get("training") for d in self._training]
-        self._hooks = _global_hooks()
+        self._hooks = global_hooks()
         # a `forward` of its own makes one entry more; one that the function itself adds may come
         self._own = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
         self._dicts = [d for d, _ in self._own]
         self._lengths = list(map(len, self._dicts))
-        self.classes = list({type(m): None for m in modules})
+        self._kinds = list(map(type, modules))
+        self.classes = list(dict.fromkeys(self._kinds))
+        called = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
+        self.hooks = [hook for table in called for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
@@ -405,9 +501,9 @@ class Modules:
             return True
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
-        if [d.get("training") for d in self._training] != self._modes:
+        if [d.get("training") for d in self._training] != self._modes or list(map(type, self._modules)) != self._kinds:
             return False
-        if (self._hooks or any(_GLOBAL_HOOKS)) and _global_hooks() != self._hooks:
+        if (self._hooks or any(_GLOBAL_HOOKS)) and global_hooks() != self._hooks:
             return False
         lengths = list(map(len, self._dicts))
         if lengths != self._lengths:
@@ -427,7 +523,10 @@ class Modules:
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
             if d.get("training") is not mode:
                 return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"
-        if _global_hooks() != self._hooks:
+        for m, kind in zip(self._modules, self._kinds, strict=True):
+            if type(m) is not kind:
+                return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
+        if global_hooks() != self._hooks:
             return "a hook of all modules was added or removed"
         for m, (d, own) in zip(self._modules, self._own, strict=False):
             if d.get("forward") is not own:

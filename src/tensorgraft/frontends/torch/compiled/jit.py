@@ -40,6 +40,7 @@ from tensorgraft.frontends.torch.compiled.guards import (
 )
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.retraces import History
+from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core import state
@@ -214,6 +215,8 @@ class Compiled(TracedFunction):
             undo, trace.undo = trace.undo, None
             if trace.ran:
                 known.append(trace if trace.record is None else self._checked(trace, known, backend, structure, sure))
+                if trace.tape is not None:
+                    trace.tape.surroundings.left = functools.partial(self._left, known, trace.tape)
                 self.history.calls.append(call)
                 self.report.reasons.append(why)
             elif undo is not None:  # no program, or none that ran: as if it had not been called
@@ -221,6 +224,20 @@ class Compiled(TracedFunction):
             trace.close()
         self.report.compile_seconds += time.perf_counter() - start
         return out
+
+    def _left(self, known: list[Any], tape: Tape) -> None:
+        """A backward pass has changed something outside, which each one does: from now on the function itself runs."""
+        told: list[bool] = []
+
+        def run(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            if not told:  # of the program's line, which autograd's thread does not know
+                told.append(True)
+                warn_uncompiled(self.report.name, "changes something outside in its backward pass (in a hook)")
+            return recurring.run(fn, args, kwargs)
+
+        if any(getattr(trace, "tape", None) is tape for trace in known):
+            known[:] = [trace for trace in known if getattr(trace, "tape", None) is not tape]
+            known.append(Uncompiled(self.fn, self.report, run))
 
     def _checked(
         self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool

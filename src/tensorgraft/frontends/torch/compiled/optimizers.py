@@ -26,6 +26,7 @@ from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.frontends.torch.compiled.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, replaced
+from tensorgraft.frontends.torch.core.attributes import step_hooks
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storages_of
@@ -56,10 +57,15 @@ class Stepped:
         self._values = list(chain.from_iterable(e.values() for e in self._entries if isinstance(e, dict)))
         self._ours = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
         self._storages = storages_of(self._ours)
+        self._hooks: list[Any] = []
+
+    def note_hooks(self) -> None:
+        """Take the hooks that it has when the trace, which has some of its own, is over."""
+        self._hooks = step_hooks(self.optimizer)
 
     def holds(self) -> bool:
         """Return True if the optimizer is as it was when the trace was made."""
-        if self.grown:
+        if self.grown or step_hooks(self.optimizer) != self._hooks:
             return False
         groups = self.optimizer.param_groups
         if len(groups) != len(self._params):
@@ -78,6 +84,8 @@ class Stepped:
     def broken(self, name: str) -> str:
         """Describe what has changed in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
+        if step_hooks(self.optimizer) != self._hooks:
+            return f"{name} has other hooks"
         if [len(g["params"]) for g in groups] != [len(params) for params in self._params]:
             return f"{name} has other parameters"
         for k, (group, params, numbers) in enumerate(zip(groups, self._params, self._numbers, strict=True)):

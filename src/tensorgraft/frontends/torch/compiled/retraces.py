@@ -23,7 +23,15 @@ from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 from tensorgraft.hub import settings
 
 Tensor = torch.Tensor
-_MODES = ("grad mode", "inference mode", "autocast", "autocast policy", "settings", "placements over a mesh")
+_MODES = (
+    "grad mode",
+    "inference mode",
+    "autocast",
+    "autocast policy",
+    "settings",
+    "placements over a mesh",
+    "modes around",
+)
 _SHOWN = 4  # values of one argument in a message
 _WAYS_OUT = (
     "  a number that changes:  pass it as a tensor on the device",
@@ -203,7 +211,10 @@ def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structu
     paths = optree.tree_paths(call, none_is_leaf=True, namespace="torch")
     count = structure.count if isinstance(structure, Expanded) else len(leaves)
     if len(paths) != count:  # containers that PyTorch's own pytree knows alone
-        keyed = _pytree.tree_flatten_with_path(call)[0]
+        try:
+            keyed = _pytree.tree_flatten_with_path(call)[0]
+        except ValueError:  # the program has not said what the parts of a class of its own are called
+            keyed = []
         paths = [tuple(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path) for path, _ in keyed]
     names = []
     for kind, which, *rest in paths:

@@ -21,6 +21,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.function import one_at_a_time
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled import replay
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
@@ -82,6 +83,25 @@ class Saved:
             residuals[key] = cell.array
 
 
+class Surrounded:
+    """Watches what functions of the program read and change that run in a backward pass.
+
+    Arguments:
+        fn: the function that was traced.
+    """
+
+    def __init__(self, fn: Any = None) -> None:
+        self._fn = fn
+        self.hold: Callable[[], bool] = lambda: True  # it is as it was when the function was traced
+        self.left: Callable[[], None] = lambda: None  # called when a backward pass has changed something
+
+    def changed(self, trace: Callable[[], Any]) -> tuple[Any, bool]:
+        """Trace a backward pass; return what comes of it, and whether it has changed anything."""
+        world = Reachable([("", self._fn)])
+        made = trace()
+        return made, bool(world.changes())
+
+
 class Tape:
     """The graph behind some results of a traced function, or of a backward pass."""
 
@@ -109,6 +129,8 @@ class Tape:
         self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
         self._made: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
         self.saves = False  # nodes have saved something, which a backward pass releases
+        self.python = False  # hooks or functions of the program run in a backward pass
+        self.surroundings = Surrounded()
 
     # ---- forward --------------------------------------------------------------------------------------------------
 
@@ -233,7 +255,10 @@ class Tape:
 
     def following(self, roots: list[Tensor], first_node: int, capture: Capture) -> Tape | None:
         """The tape of what a walk of this one has computed."""
-        return taped(roots, first_node, capture, self)
+        after = taped(roots, first_node, capture, self)
+        if after is not None:
+            after.python, after.surroundings = self.python, self.surroundings
+        return after
 
     def chain(self) -> Iterator[Tape]:
         """This tape and those before it."""
@@ -290,13 +315,21 @@ class Tape:
         """Return the backward program for cotangents that look so, and its own tape."""
         looks = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
         key = (differentiable, batched, *looks)
-        if key not in self._programs:
-            with one_at_a_time:
-                if key not in self._programs:
-                    self._programs[key] = replay.trace_backward(
-                        self, backend, residuals, cotangents, differentiable, batched
-                    )
-        return self._programs[key]
+        holds = not self.python or self.surroundings.hold()
+        if key in self._programs and holds:
+            return self._programs[key]
+        with one_at_a_time:
+            if key in self._programs and holds:
+                return self._programs[key]
+            trace = functools.partial(
+                replay.trace_backward, self, backend, residuals, cotangents, differentiable, batched
+            )
+            made, changed = self.surroundings.changed(trace) if self.python else (trace(), False)
+            if changed:  # as each backward pass does
+                self.surroundings.left()
+            elif holds:
+                self._programs[key] = made
+        return made
 
     def walk(
         self,
@@ -531,6 +564,7 @@ def record(
     if tape is not None:
         tape.cut = frozenset(capture.cut)
         tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
+        tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
     return ([], None) if tape is None else (places, tape)
 
 
@@ -613,6 +647,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
             if before is not None:  # its graph
                 continue
             raise RunsUncompiled(f"uses a tensor from outside that has a grad_fn ({node.name()})")
+        tape.python = tape.python or isinstance(node, torch.autograd.function.BackwardCFunction)
         tape.hidden = tape.hidden or node.name().endswith(
             "CopySlices"
         )  # a view was written: holds the node of the write

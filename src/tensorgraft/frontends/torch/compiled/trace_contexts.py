@@ -139,6 +139,8 @@ def _hooks(capture: Capture, original: Any) -> Any:
         if state.now.capture is capture and capture.from_outside(self):
             capture.hooks.append(handle)
             capture.undos.append(handle.remove)
+        elif state.now.capture is capture:
+            capture.hooks_inside = True
         return handle
 
     return register

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.compiled.captured_objects import Call, is_plain_tensor, roots
+from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, reachable, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
@@ -19,14 +19,14 @@ from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, called
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
-from tensorgraft.frontends.torch.compiled.guards import Rebound, modes
+from tensorgraft.frontends.torch.compiled.guards import Rebound, global_hooks, modes, modes_around
 from tensorgraft.frontends.torch.compiled.host import HostWatch
 from tensorgraft.frontends.torch.compiled.host_tensors import Argument, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import Tape, is_leaf, looks, record
+from tensorgraft.frontends.torch.compiled.tape import Surrounded, Tape, is_leaf, looks, record
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
 from tensorgraft.frontends.torch.core import settings
 from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
@@ -74,7 +74,10 @@ class Tracing:
         self.schedule = Schedule()
         self.stepped: list[Stepped] = []
         call = call_of(leaves)
-        capture.world = self.world = Reachable([("", fn)], call)
+        if around := modes_around():
+            raise RunsUncompiled(f"is called inside of {around[0].__name__}, which looks at each operator")
+        hooks = [("a hook of all modules", hook) for hook in global_hooks()]
+        capture.world = self.world = Reachable([("", fn), *hooks], call)
         if self.world.once is not None:
             raise RunsUncompiled(f"reads {self.world.once}, which may differ at each call")
         if (made := next(filter(_is_composite, leaves), None)) is not None:
@@ -110,8 +113,7 @@ class Tracing:
 
     def _look_around(self, fixed: Sequence[Any]) -> None:
         self.surroundings = Surroundings("torch")
-        for name, value in roots(self._fn):
-            self.surroundings.add(name, value)
+        self.surroundings.around(self._fn)
         for leaf in self.leaves:
             if not isinstance(leaf, Boxed | np.ndarray):
                 self.surroundings.add("an argument", leaf)
@@ -190,6 +192,8 @@ class Tracing:
         outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
         self.looks = looks(flat, self.ours, {**outside, **self.slots.tensors}, capture)
         self.roots, self.tape = record(flat, self.identical, self.looks, first_node, capture)
+        if self.tape is not None and self.tape.python:
+            self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
         self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]

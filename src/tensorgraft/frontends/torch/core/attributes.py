@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from tensorgraft.compiled.captured_objects import in_library, is_of_program, slots_of
+from tensorgraft.compiled.captured_objects import in_library, is_of_program, is_program_class, slots_of
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
 from tensorgraft.compiled.lookups import Lookups
-from tensorgraft.compiled.side_effects import Reachable, function_of, opaque
+from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
 from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
@@ -32,7 +32,23 @@ plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
 _UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
+_OF_OPTIMIZERS = frozenset({*dir(torch.optim.Optimizer), *vars(torch.optim.SGD([torch.empty(0)]))})
+with_hooks(torch.optim.Optimizer, lambda optimizer: step_hooks(optimizer), _OF_OPTIMIZERS)
 _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training", "__dict__"}  # of `nn.Module` itself
+
+
+def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
+    """Return what runs around the steps of an optimizer: hooks, those of all optimizers included, and what has been put
+    into the place of its `step`."""
+    of_all = vars(sys.modules[torch.optim.Optimizer.__module__])
+    tables = (
+        of_all["_global_optimizer_pre_hooks"],
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+        of_all["_global_optimizer_post_hooks"],
+    )
+    own = [vars(optimizer)["step"]] if "step" in vars(optimizer) else []
+    return own + [hook for table in tables for hook in table.values()]
 
 
 class Reads:
@@ -61,6 +77,8 @@ class Reads:
             self.whole[id(owner)] = owner
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:
+            return
+        if name in _OF_OPTIMIZERS and isinstance(owner, torch.optim.Optimizer):
             return
         if type(value) in (int, float) and is_counted_up(at.f_code, at.f_lasti):
             self._counted.add((id(owner), name))
@@ -103,7 +121,8 @@ class Reads:
         """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
         the trace has changed is undone."""
         for (_, name), owner in self.absent.items():
-            tables = (getattr(owner, "__dict__", {}), *_parts_of(owner))
+            classes = (vars(cls) for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9)  # made in Python
+            tables = (getattr(owner, "__dict__", {}), *_parts_of(owner), *classes)
             if not any(name in table for table in tables):
                 self._surroundings.look_up(type(owner).__name__, Lookups([(table, name) for table in tables]))
 
@@ -185,7 +204,9 @@ def recording_reads(reads: Reads, *owners: Any) -> Iterator[None]:
 def watch_class(cls: type) -> None:
     """Note what is read of its objects, too."""
     made_in_python = cls.__flags__ & 1 << 9 and not cls.__flags__ & 1 << 8  # and its attributes can be set
-    if made_in_python and cls not in _active.classes and not issubclass(cls, (*_UNWATCHED, *_active.classes)):
+    if not made_in_python or cls in _active.classes or issubclass(cls, tuple(_active.classes)):
+        return
+    if not issubclass(cls, _UNWATCHED) or (issubclass(cls, torch.optim.Optimizer) and is_program_class(cls)):
         _active.classes.add(cls)
         _watch(cls)
 
@@ -253,13 +274,14 @@ class Attributes:
         self._groups: list[tuple[Callable[[Any], Any], Any]] = []
         self._names: list[tuple[Any, str]] = []
         self._held: list[Any] = []
-        for key, values in reads.values.items():
-            owner = reads.owners[key]
+        for key, owner in reads.owners.items():
             own = id(getattr(owner, "__dict__", None))
-            kept = {name: value for name, value in values.items() if id(value) not in written}
+            kept = {name: value for name, value in reads.values.get(key, {}).items() if id(value) not in written}
             for name, value in kept.items():
                 if (own, name) in changed or (id(owner), name) in changed:
                     kept[name] = slot(value) or value
+            if not isinstance(owner, torch.nn.Module):  # whose guard has the classes of all
+                kept["__class__"] = owner.__class__
             if kept:
                 names = [*kept] if len(kept) > 1 else [*kept] * 2  # of several names a getter makes a tuple
                 self._groups.append((attrgetter(*names), owner))

@@ -62,8 +62,7 @@ _without_tensors: set[Structure] = set()  # structures that have none among thei
 
 
 def _by_identity(tree: Any, leaves: list[Any], structure: Structure) -> Structure:
-    paths = [path for path, leaf in _pytree.tree_flatten_with_path(tree)[0]]
-    keys = [getattr(entry, "key", None) for path in paths for entry in path]
+    keys = [key for x in containers(tree) if isinstance(x, dict) for key in x]
     tensors = {id(key) for key in keys if isinstance(key, torch.Tensor)}
     if tensors:
         keys = [id(key) if isinstance(key, torch.Tensor) else key for key in keys]
@@ -89,6 +88,24 @@ def containers(tree: Any) -> Iterator[Any]:
         if isinstance(x, dict | list | tuple | deque | set):
             yield x
             stack.extend(x.values() if isinstance(x, dict) else x)
+
+
+def numbers_in(tree: Any) -> list[Any]:
+    """Return the keys of dictionaries that are no strings, and what classes of the program tell of their objects beside
+    the parts, each as it is told apart exactly."""
+    found: list[Any] = []
+    stack = [tree]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, dict | list | tuple | deque):
+            if isinstance(x, dict):
+                found += [exact(key) for key in x if key.__class__ is not str and is_plain(key)]
+            stack.extend(x.values() if isinstance(x, dict) else x)
+        elif x.__class__ in _pytree.SUPPORTED_NODES:
+            parts, context = _pytree.SUPPORTED_NODES[x.__class__].flatten_fn(x)
+            stack.extend(parts)
+            found += [exact(context)] if is_plain(context) and context is not None else []
+    return found
 
 
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:
@@ -171,6 +188,7 @@ __all__ = [
     "flatten",
     "flatten_call",
     "flatten_results",
+    "numbers_in",
     "unflatten",
     "unflatten_call",
 ]
