@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import sys
@@ -178,12 +177,11 @@ def source(
             if group.tried:
                 sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
                 examples.append([(f"{group.title} of {n}", *sized.arguments({g: n})) for n in sizes if n > 0])
-        runs = dataclasses.replace(target, runner=formed.runner or target.runner)
         result.checked = checking.check(
             result.text,
             result.weights,
             result.function,
-            runs,
+            target,
             read,
             examples,
             stateful,

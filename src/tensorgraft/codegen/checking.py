@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.program import Evaluation, SourceProgram, said
+from tensorgraft.codegen.runners import script
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.testing import test_of
 from tensorgraft.codegen.trace import SourceTrace, steps, variables
@@ -102,9 +103,10 @@ def check(
             np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{**{f"a{i}": x for i, x in enumerate(arrays)}, **more})
         if wide:
             open(os.path.join(folder, "wide"), "w").close()
-        runner = os.path.join(os.path.dirname(__file__), "runners", f"{target.runner}.py")
         done = subprocess.run(
-            [sys.executable, "-I", runner, model, checkpoint, function, folder], capture_output=True, text=True
+            [sys.executable, "-I", "-c", script(target.runner), model, checkpoint, function, folder],
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
             _, trace, rest = done.stderr.partition("Traceback (most recent call last)")  # not what frameworks log

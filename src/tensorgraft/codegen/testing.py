@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from tensorgraft.codegen.runners import script
 
 _TEST = '''
 """Whether MODEL.py does what its original did when it was written: results at several sizes, and gradients."""
@@ -51,11 +51,9 @@ RUNNER_TEXT\'\'\'
 
 def test_of(model: str, function: str, runner: str, wide: bool, forward: float, gradient: float) -> str:
     """The text of a test of `MODEL.py`, beside which its weights and `MODEL_check.npz` are."""
-    with open(os.path.join(os.path.dirname(__file__), "runners", f"{runner}.py")) as file:
-        text = file.read()
     parts = {
         "MODEL": model, "FUNCTION": function, "IS_WIDE": str(wide), "FORWARD_LIMIT": repr(forward),
-        "GRADIENT_LIMIT": repr(gradient), "RUNNER_TEXT": text,
+        "GRADIENT_LIMIT": repr(gradient), "RUNNER_TEXT": script(runner),
     }  # fmt: skip
     written = _TEST.strip() + "\n"
     for name, value in parts.items():

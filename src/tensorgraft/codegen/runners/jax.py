@@ -1,70 +1,73 @@
-"""Runs a generated JAX file: python -I jax.py model.py model.safetensors FUNCTION JOB."""
+"""Runs a generated file of JAX, Equinox or Flax."""
 
-import importlib.util
-import sys
+from tensorgraft.codegen.runners.common import (
+    cosines,
+    flat,
+    hide,
+    main,
+    normal,
+    np,
+    os,
+    program_of,
+    sys,
+    uniform,
+    widened,
+)
 
-sys.modules["torch"] = sys.modules["tensorgraft"] = sys.modules["tensorflow"] = None  # type: ignore[assignment]
-import glob
-import os
-
+hide("torch", "tensorgraft", "tensorflow")
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_enable_x64", os.path.exists(os.path.join(sys.argv[4], "wide")))
 
 
-def main() -> None:
-    source, weights, function, job = sys.argv[1:]
-    wide = os.path.exists(os.path.join(job, "wide"))
-    jax.config.update("jax_enable_x64", wide)
-    spec = importlib.util.spec_from_file_location("model", source)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    state = ()
-    if hasattr(module, "load_weights"):
-        state = module.load_weights(weights)
-        state = state if isinstance(state, tuple) else (state,)
-    run = jax.jit(getattr(module, function))
-    for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
-        data = np.load(path)
-        if "numbers" in data:
-            same_numbers()
-        arrays = [jnp.asarray(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
+def compute(module, name, weights, arrays, example):
+    if "numbers" in example:
+        same_numbers()
+    parameters, run = split(module, *program_of(module, name, weights))
+    stateful = "buffers" in example
 
-        def leaves(*state):
-            return {k: x for k, x in flat(run(*state, *arrays)).items() if hasattr(x, "dtype")}
+    def leaves(run, parameters):
+        return {k: x for k, x in flat(run(parameters, *arrays)).items() if hasattr(x, "dtype")}
 
-        found = {f"o:{k}": widened(x) for k, x in leaves(*state).items()}
-        if state and "gradients" in data:
+    found = {f"o:{k}": widened(x) for k, x in leaves(jax.jit(run), parameters).items()}
+    if "gradients" in example and parameters:
 
-            def objective(params):
-                total = 0.0
-                for name, x in leaves(params, *state[1:]).items():
-                    if jnp.issubdtype(x.dtype, jnp.inexact) and not (buffers and name.startswith("1.")):
-                        weight = np.cos(np.arange(x.size) * 0.7 + 0.3).reshape(x.shape)
-                        total = total + jnp.sum(jnp.real(x).astype(jnp.float32) * weight)
-                return total
+        def objective(parameters):
+            total = jnp.zeros(())
+            for k, x in leaves(run, parameters).items():
+                if jnp.issubdtype(x.dtype, jnp.inexact) and not (stateful and k.startswith("1.")):
+                    total = total + jnp.sum(jnp.real(x).astype(jnp.float32) * cosines(x.shape))
+            return total
 
-            buffers = "buffers" in data
-            gradients = jax.grad(objective, allow_int=True)(state[0])
-            # of complex parameters JAX gives the conjugate of what is gone along
-            found |= {
-                f"g:{k}": widened(jnp.conj(v))
-                for k, v in module.flat(gradients).items()
-                if v.dtype != jax.dtypes.float0
-            }
-        np.savez(path.replace("inputs_", "outputs_"), **found)
+        gradients = jax.grad(objective, allow_int=True)(parameters)
+        if not hasattr(module, "named"):
+            gradients = module.flat(gradients)
+        # of complex parameters JAX gives the conjugate of what is gone along
+        found |= {f"g:{k}": widened(jnp.conj(g)) for k, g in gradients.items() if g.dtype != jax.dtypes.float0}
+    return found
 
 
-def uniform(shape):
-    """Return the float32 numbers that stand for random ones while results are compared."""
-    shape = tuple(int(n) for n in shape)
-    return ((np.arange(np.prod(shape, dtype=int)) * 0.6180339887498949 + 0.1) % 1).astype(np.float32).reshape(shape)
+def split(module, program, state):
+    """Return the parameters, and the function of them and the arguments."""
+    if not hasattr(module, "named"):
+        return (state[0] if state else ()), lambda parameters, *arrays: program(parameters, *state[1:], *arrays)
+    found = module.named(program)
+    if isinstance(found, tuple):
+        names, structure = found
+        order = list(names)  # jax.jit sorts dictionaries
+        return names, lambda parameters, *arrays: jax.tree.unflatten(structure, [parameters[k] for k in order])(*arrays)
+    from flax import nnx
 
+    def run(parameters, *arrays):
+        model = nnx.clone(program)
+        for name, variable in module.named(model).items():
+            variable[...] = parameters[name]
+        out = model(*arrays)
+        return out, {k: v[...] for k, v in module.named(model).items() if not isinstance(v, nnx.Param)}
 
-def normal(shape):
-    return 2 * np.cos(6 * uniform(shape))
+    return {k: v[...] for k, v in found.items()}, run
 
 
 def same_numbers():
@@ -83,18 +86,4 @@ def same_numbers():
     jax.random.permutation = lambda key, n: jnp.argsort(uniform((n,)))
 
 
-def flat(tree, prefix=""):
-    """The leaves of tuples, lists and dictionaries by their places, None left out."""
-    if isinstance(tree, dict):
-        return {k: v for name, child in tree.items() for k, v in flat(child, f"{prefix}{name}.").items()}
-    if isinstance(tree, list | tuple):
-        return {k: v for i, child in enumerate(tree) for k, v in flat(child, f"{prefix}{i}.").items()}
-    return {} if tree is None else {prefix[:-1] or "result": tree}
-
-
-def widened(x):
-    x = np.asarray(x)
-    return x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
-
-
-main()
+main(compute)

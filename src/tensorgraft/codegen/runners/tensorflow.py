@@ -1,67 +1,49 @@
-"""Runs a generated TensorFlow file: python -I tensorflow.py model.py model.safetensors FUNCTION JOB."""
+"""Runs a generated file of TensorFlow, tf.Module or Keras."""
 
-import importlib.util
-import os
-import sys
+from tensorgraft.codegen.runners.common import cosines, flat, hide, main, normal, np, os, program_of, uniform, widened
 
-sys.path = [p for p in sys.path if not p.endswith("runners")]  # this file is not TensorFlow
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-for _name in ("torch", "tensorgraft", "jax"):
-    sys.modules[_name] = None  # type: ignore[assignment]
-import glob
-
-import numpy as np
+os.environ["KERAS_BACKEND"] = "tensorflow"
+hide("torch", "tensorgraft", "jax")
 import tensorflow as tf
 
 
-def main() -> None:
-    source, weights, function, job = sys.argv[1:]
-    spec = importlib.util.spec_from_file_location("model", source)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    state: tuple = ()
-    if hasattr(module, "load_weights"):
-        state = module.load_weights(weights)
-        state = state if isinstance(state, tuple) else (state,)
-    run = getattr(module, function)
-    for path in sorted(glob.glob(os.path.join(job, "inputs_*.npz"))):
-        data = np.load(path)
-        arrays = [tf.constant(data[f"a{i}"]) for i in range(sum(k[0] == "a" for k in data))]
-        if "numbers" in data:
-            same_numbers()
-        if "key" in data:
-            arrays[-1] = tf.cast(arrays[-1], tf.int32)
-        with tf.GradientTape() as tape:
-            params: dict = {k: x for k, x in module.flat(state[0]).items() if inexact(x)} if state else {}
-            tape.watch(params)
-            out = {k: x for k, x in flat(run(*state, *arrays)).items() if hasattr(x, "dtype")}
-            buffers = "buffers" in data
-            smooth = [x for k, x in out.items() if inexact(x) and not (buffers and k.startswith("1."))]
-            total = sum(tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x)) for x in smooth)
-        found = {f"o:{k}": widened(x) for k, x in out.items()}
-        if params and "gradients" in data and smooth:
-            for name, g in tape.gradient(total, params, unconnected_gradients="zero").items():
-                found[f"g:{name}"] = widened(tf.convert_to_tensor(g))
-        np.savez(path.replace("inputs_", "outputs_"), **found)
+def compute(module, name, weights, arrays, example):
+    arrays = [tf.constant(a) for a in arrays]
+    if "numbers" in example:
+        same_numbers()
+    if "key" in example:
+        arrays[-1] = tf.cast(arrays[-1], tf.int32)
+    program, state = program_of(module, name, weights)
+    variables = module.named(program) if hasattr(module, "named") else {}
+    if variables:
+        parameters = {k: variable(v) for k, v in variables.items() if v.trainable}
+    else:
+        parameters = {k: x for k, x in module.flat(state[0]).items() if inexact(x)} if state else {}
+    stateful = "buffers" in example
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        result = program(*state, *arrays)
+        result = (result,) if stateful and variables else result
+        out = {k: x for k, x in flat(result).items() if hasattr(x, "dtype")}
+        smooth = [x for k, x in out.items() if inexact(x) and not (stateful and k.startswith("1."))]
+        total = sum(tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x.shape)) for x in smooth)
+    found = {f"o:{k}": widened(x) for k, x in out.items()}
+    if stateful:
+        found |= {f"o:1.{k}": widened(variable(v)) for k, v in variables.items() if not v.trainable}
+    if parameters and "gradients" in example and smooth:
+        for k, g in tape.gradient(total, parameters, unconnected_gradients="zero").items():
+            found[f"g:{k}"] = widened(tf.convert_to_tensor(g))
+    return found
+
+
+def variable(v):
+    """Return TensorFlow's variable inside of one of Keras."""
+    return v if isinstance(v, tf.Variable) else getattr(v, "value", v)
 
 
 def inexact(x):
     return x.dtype.is_floating or x.dtype.is_complex
-
-
-def cosines(x):
-    return np.cos(np.arange(tf.size(x).numpy()) * 0.7 + 0.3).reshape(x.shape).astype(np.float32)
-
-
-def uniform(shape):
-    """Return the float32 numbers that stand for random ones while results are compared."""
-    shape = tuple(int(n) for n in shape)
-    return ((np.arange(np.prod(shape, dtype=int)) * 0.6180339887498949 + 0.1) % 1).astype(np.float32).reshape(shape)
-
-
-def normal(shape):
-    return 2 * np.cos(6 * uniform(shape))
 
 
 def same_numbers():
@@ -82,18 +64,4 @@ def same_numbers():
     tf.random.experimental.stateless_shuffle = lambda x, seed: tf.gather(x, np.argsort(uniform(x.shape)))
 
 
-def flat(tree, prefix=""):
-    """The leaves of tuples, lists and dictionaries by their places, None left out."""
-    if isinstance(tree, dict):
-        return {k: v for name, child in tree.items() for k, v in flat(child, f"{prefix}{name}.").items()}
-    if isinstance(tree, list | tuple):
-        return {k: v for i, child in enumerate(tree) for k, v in flat(child, f"{prefix}{i}.").items()}
-    return {} if tree is None else {prefix[:-1] or "result": tree}
-
-
-def widened(x):
-    x = x.numpy()
-    return x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
-
-
-main()
+main(compute)

@@ -47,8 +47,6 @@ class Definition:
 class Style:
     """The base class of styles, which override at least the methods that raise NotImplementedError."""
 
-    runner: str | None = None  # of the file, where it is not that of the target
-
     def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         self.target, self.trace = target, trace
         self.labels = labels_of(trace)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 class _JaxClasses(Classes):
     method = "__call__"
     first_line = ""
-    runner = "jax_modules"
 
     def array(self, node: Member, scope: Scope | None, key: ast.expr) -> ast.expr:
         v = node.parameter

@@ -25,7 +25,6 @@ class TensorFlowModules(Classes):
     base = "tf.Module"
     method = "__call__"
     holder = "tf.Module()"
-    runner = "tensorflow_modules"
     variable, module = "tf.Variable", "tf.Module"
     clashing = frozenset({"name", "variables", "trainable_variables", "submodules", "name_scope"})
 

@@ -181,11 +181,6 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
                   descending=descending or None)  # fmt: skip
 
 
-def _sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
-    return w.fill("sort_with_indices(x, axis=axis, descending=descending)", x=x, axis=None if axis == -1 else axis,
-                  descending=descending or None)  # fmt: skip
-
-
 def _top_k(w: Writing, x: Var, k: int, axis: int = -1, largest: bool = True) -> ast.expr:
     if not largest:
         return w.fill("bottom_k(x, k, axis=axis)", x=x, k=k, axis=None if axis == -1 else axis)
@@ -235,19 +230,6 @@ def _triangular_solve(
 
 
 # ---- convolution and windows -----------------------------------------------------------------------------------------
-
-
-def _convolution(
-    to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
-    batch_groups: int = 1,
-) -> ast.expr:  # fmt: skip
-    return to.fill(
-        "jax.lax.conv_general_dilated(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs,"
-        " feature_group_count=groups, batch_group_count=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
-    )  # fmt: skip
 
 
 def _reduce_window(
@@ -344,7 +326,7 @@ WORDS: dict[str, Rule] = {
     "one_hot": "jax.nn.one_hot(indices, n, dtype=dtype)",
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": _sort_with_indices,
+    "sort_with_indices": worded.sort_with_indices,
     "top_k": _top_k,
     "searchsorted": _searchsorted,
     # products and factorisations
@@ -360,7 +342,10 @@ WORDS: dict[str, Rule] = {
     "triangular_solve": _triangular_solve,
     "householder_product": "jax.lax.linalg.householder_product(a, tau)",
     # windows
-    "convolution": _convolution,
+    "convolution": worded.convolution(
+        "jax.lax.conv_general_dilated(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs,"
+        " feature_group_count=groups, batch_group_count=batch_groups)"
+    ),
     "reduce_window": _reduce_window,
     # random numbers: a key is one of `jax.random`
     "fold_in": "jax.random.fold_in(key, low)",
