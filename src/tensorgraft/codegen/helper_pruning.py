@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.targets.helpers import shared
 
 _TESTS: dict[type, Any] = {ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le,
                            ast.Eq: operator.eq, ast.NotEq: operator.ne}  # fmt: skip
@@ -32,8 +33,14 @@ def helper_sources(target: Target) -> dict[str, str]:
     if target.helpers is None:
         return {}
     module = target.helpers
-    return {n: inspect.getsource(f).strip() for n, f in vars(module).items()
-            if inspect.isfunction(f) and f.__module__ == module.__name__}  # fmt: skip
+    named = {"xp": target.namespace, "Array": target.array}
+
+    def text(f: Any) -> str:
+        source = inspect.getsource(f).strip()
+        return source if f.__module__ != shared.__name__ else re.sub(r"\b(xp|Array)\b", lambda m: named[m[0]], source)
+
+    return {n: text(f) for n, f in vars(module).items()
+            if inspect.isfunction(f) and f.__module__ in (module.__name__, shared.__name__)}  # fmt: skip
 
 
 def helpers_of(target: Target, parts: Sequence[str], others: Mapping[str, str] = MappingProxyType({})) -> list[str]:

@@ -48,6 +48,7 @@ from tensorgraft.compiled.instructions import (
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.values import is_scalar, same
+from tensorgraft.importing import random_states, set_random_states
 
 _MOST = 100_000  # objects
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
@@ -686,10 +687,7 @@ def _is_iterator(value: Any) -> bool:
 
 
 def _random_state(generators: Sequence[Any]) -> list[Any]:
-    states: list[Any] = [random.getstate()]
-    numpy = sys.modules.get("numpy.random")
-    states.append(None if numpy is None else numpy.get_state())
-    return states + [_state_of(one) for one in generators]
+    return [*random_states(), *map(_state_of, generators)]
 
 
 def _state_of(generator: Any) -> Any:
@@ -713,9 +711,7 @@ def _same_state(a: Any, b: Any) -> bool:
 def _set_random_state(states: list[Any], generators: Sequence[Any]) -> None:
     if all(a is None or _same_state(a, b) for a, b in zip(states, _random_state(generators), strict=True)):
         return
-    random.setstate(states[0])
-    if states[1] is not None:
-        sys.modules["numpy.random"].set_state(states[1])
+    set_random_states(states[:2])
     for one, state in zip(generators, states[2:], strict=True):
         if isinstance(one, random.Random):
             if state is not None:

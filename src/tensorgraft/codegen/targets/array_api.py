@@ -320,4 +320,5 @@ TARGET = Target(
     nan="math.nan",
     prelude="xp = x.__array_namespace__()",
     helpers=helpers,
+    namespace="xp",
 )

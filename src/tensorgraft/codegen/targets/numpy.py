@@ -397,4 +397,5 @@ TARGET = Target(
     infinity="np.inf",
     nan="np.nan",
     helpers=helpers,
+    namespace="np",
 )

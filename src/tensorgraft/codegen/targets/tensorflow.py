@@ -770,4 +770,5 @@ TARGET = Target(
     save="x.numpy()",
     runner="tensorflow",
     helpers=helpers,
+    namespace="tf",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -861,6 +862,7 @@ TARGET = Target(
     infinity="torch.inf",
     nan="torch.nan",
     helpers=helpers,
+    namespace="torch",
     title="PyTorch",
     runner="torch",
 )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorgraft.codegen.targets.helpers import shared
+
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -300,10 +302,7 @@ def dot_product_attention(
     return attention_weights(q, k, mask, causal, scale) @ v
 
 
-def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
-    while condition(state):
-        state = body(state)
-    return state
+while_loop = shared.while_loop
 
 
 def scan(

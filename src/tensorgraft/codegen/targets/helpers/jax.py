@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tensorgraft.codegen.targets.helpers import shared
+
 
 def integer_pow(x: jax.Array, y: jax.Array | int) -> jax.Array:
     """Integers to any power; negative powers are the truncated reciprocal, as in C."""
@@ -187,9 +189,7 @@ def rms_norm(x: jax.Array, weight: jax.Array | None = None, axes: int = 1, eps: 
     return y if weight is None else y * weight
 
 
-def per_channel(v: jax.Array, x: jax.Array) -> jax.Array:
-    """A number for each channel of x (N, C, ...)."""
-    return v.reshape(-1, *[1] * (x.ndim - 2))
+per_channel = shared.per_channel
 
 
 def group_norm(
@@ -217,23 +217,7 @@ def batch_norm(
     return y if bias is None else y + per_channel(bias, x)
 
 
-def batch_norm_training(
-    x: jax.Array,
-    mean: jax.Array | None,
-    variance: jax.Array | None,
-    weight: jax.Array | None = None,
-    bias: jax.Array | None = None,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """x (N, C, ...) by its own statistics, and the running mean and variance after it."""
-    axes = (0, *range(2, x.ndim))
-    own, biased = x.mean(axes), x.var(axes)
-    n = x.size // x.shape[1]
-    unbiased = biased * (n / (n - 1) if n > 1 else jnp.nan)
-    mean = own if mean is None else (1 - momentum) * mean + momentum * own
-    variance = unbiased if variance is None else (1 - momentum) * variance + momentum * unbiased
-    return batch_norm(x, own, biased, weight, bias, eps), mean, variance
+batch_norm_training = shared.batch_norm_training
 
 
 # ---- losses, recurrence, attention -----------------------------------------------------------------------------------
@@ -353,19 +337,7 @@ def attention_weights(
     return jax.nn.softmax(scores, axis=-1) * (scores > hidden)
 
 
-def dot_product_attention(
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    mask: jax.Array | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> jax.Array:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1)
-    return attention_weights(q, k, mask, causal, scale) @ v
+dot_product_attention = shared.dot_product_attention
 
 
 def dropout(x: jax.Array, key: jax.Array, rate: float) -> jax.Array:
@@ -380,21 +352,7 @@ def padded_embedding(weight, indices, padding):
     return jnp.where((indices == padding)[..., None], jax.lax.stop_gradient(rows), rows)
 
 
-def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
-    """(m, n): how much of each old place is in each new one."""
-    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
-    at = np.maximum(at, 0) if method == "linear" else at
-    left = np.floor(at)
-    table = np.zeros((m, n))
-    for tap in range(-1, 3):
-        t = np.abs(at - left - tap)
-        if method == "linear":
-            weight = np.maximum(1 - t, 0)
-        else:
-            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
-            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
-        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
-    return table
+taps = shared.taps
 
 
 def resize(x: jax.Array, size: tuple[int, ...], method: str = "nearest", corners: bool = False) -> jax.Array:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.codegen.targets.helpers import shared
+
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -351,23 +353,10 @@ def reduce_window(
 # ---- control flow ----------------------------------------------------------------------------------------------------
 
 
-def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
-    while condition(state):
-        state = body(state)
-    return state
+while_loop = shared.while_loop
 
 
-def scan(
-    step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: tuple[Any, ...], length: int, reverse: bool = False
-) -> tuple[Any, Any]:
-    """`step(carry, x) -> (carry, y)` along the first axis; (the last carry, the stacked ys)."""
-    rows = []
-    for i in reversed(range(length)) if reverse else range(length):
-        carry, y = step(carry, tuple(x[i] for x in xs))
-        rows.append(y)
-    if reverse:
-        rows.reverse()
-    return carry, tuple(np.stack(ys) for ys in zip(*rows, strict=True))
+scan = shared.scan
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -389,9 +378,7 @@ def rms_norm(x: np.ndarray, weight: np.ndarray | None = None, axes: int = 1, eps
     return y if weight is None else y * weight
 
 
-def per_channel(v: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """A number for each channel of x (N, C, ...)."""
-    return v.reshape(-1, *[1] * (x.ndim - 2))
+per_channel = shared.per_channel
 
 
 def group_norm(
@@ -405,37 +392,10 @@ def group_norm(
     return y if bias is None else y + per_channel(bias, x)
 
 
-def batch_norm(
-    x: np.ndarray,
-    mean: np.ndarray,
-    variance: np.ndarray,
-    weight: np.ndarray | None = None,
-    bias: np.ndarray | None = None,
-    eps: float = 1e-5,
-) -> np.ndarray:
-    """x (N, C, ...) by the statistics of each channel (Ioffe, Szegedy 2015)."""
-    y = (x - per_channel(mean, x)) * per_channel(1 / np.sqrt(variance + eps), x)
-    y = y if weight is None else y * per_channel(weight, x)
-    return y if bias is None else y + per_channel(bias, x)
+batch_norm = shared.batch_norm
 
 
-def batch_norm_training(
-    x: np.ndarray,
-    mean: np.ndarray | None,
-    variance: np.ndarray | None,
-    weight: np.ndarray | None = None,
-    bias: np.ndarray | None = None,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x (N, C, ...) by its own statistics, and the running mean and variance after it."""
-    axes = (0, *range(2, x.ndim))
-    own, biased = x.mean(axes), x.var(axes)
-    n = x.size // x.shape[1]
-    unbiased = biased * (n / (n - 1) if n > 1 else np.nan)
-    mean = own if mean is None else (1 - momentum) * mean + momentum * own
-    variance = unbiased if variance is None else (1 - momentum) * variance + momentum * unbiased
-    return batch_norm(x, own, biased, weight, bias, eps), mean, variance
+batch_norm_training = shared.batch_norm_training
 
 
 def cross_entropy(
@@ -477,19 +437,7 @@ def attention_weights(
     return softmax(scores) * (scores > hidden)
 
 
-def dot_product_attention(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    mask: np.ndarray | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> np.ndarray:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = np.repeat(k, shared, axis=1), np.repeat(v, shared, axis=1)
-    return attention_weights(q, k, mask, causal, scale) @ v
+dot_product_attention = shared.dot_product_attention
 
 
 def dropout(x: np.ndarray, key: np.random.Generator, rate: float) -> np.ndarray:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tensorgraft.codegen.targets.helpers import shared
+
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -544,18 +546,7 @@ def group_norm(
     return y if bias is None else y + per_channel(bias, x)
 
 
-def batch_norm(
-    x: tf.Tensor,
-    mean: tf.Tensor,
-    variance: tf.Tensor,
-    weight: tf.Tensor | None = None,
-    bias: tf.Tensor | None = None,
-    eps: float = 1e-5,
-) -> tf.Tensor:
-    """x (N, C, ...) by the statistics of each channel (Ioffe, Szegedy 2015)."""
-    y = (x - per_channel(mean, x)) * per_channel(1 / tf.sqrt(variance + eps), x)
-    y = y if weight is None else y * per_channel(weight, x)
-    return y if bias is None else y + per_channel(bias, x)
+batch_norm = shared.batch_norm
 
 
 def batch_norm_training(
@@ -618,19 +609,7 @@ def attention_weights(
     return tf.nn.softmax(scores) * tf.cast(scores > hidden, scores.dtype)
 
 
-def dot_product_attention(
-    q: tf.Tensor,
-    k: tf.Tensor,
-    v: tf.Tensor,
-    mask: tf.Tensor | None = None,
-    causal: bool = False,
-    scale: float | None = None,
-) -> tf.Tensor:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = tf.repeat(k, shared, axis=1), tf.repeat(v, shared, axis=1)
-    return attention_weights(q, k, mask, causal, scale) @ v
+dot_product_attention = shared.dot_product_attention
 
 
 def lstm(
@@ -819,21 +798,7 @@ def dropout(x: tf.Tensor, key: tf.Tensor, rate: float) -> tf.Tensor:
     return tf.nn.experimental.stateless_dropout(x, rate, seed=key)
 
 
-def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
-    """(m, n): how much of each old place is in each new one."""
-    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
-    at = np.maximum(at, 0) if method == "linear" else at
-    left = np.floor(at)
-    table = np.zeros((m, n))
-    for tap in range(-1, 3):
-        t = np.abs(at - left - tap)
-        if method == "linear":
-            weight = np.maximum(1 - t, 0)
-        else:
-            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
-            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
-        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
-    return table
+taps = shared.taps
 
 
 def resize(x: tf.Tensor, size: tuple[int, ...], method: str = "nearest", corners: bool = False) -> tf.Tensor:

@@ -25,9 +25,9 @@ def _inside(xp: Backend, indices: Array, n: int) -> tuple[Array, Array]:
     return good, xp.where(good, indices, xp.zeros_like(indices))
 
 
-def _behind(xp: Backend, condition: Array, like: Array) -> Array:
+def with_trailing_axes(xp: Backend, x: Array, like: Array) -> Array:
     """Append axes of extent 1, up to as many axes as `like` has."""
-    return xp.reshape(condition, (*xp.shape(condition), *[1] * (xp.ndim(like) - xp.ndim(condition))))
+    return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
 
 
 @rule("GatherV2", known=("axis",))
@@ -97,7 +97,7 @@ def gather_nd(xp: Backend, x: Array, indices: Array) -> Array:
     if not places:
         return xp.broadcast_to(x, (*xp.shape(indices)[:-1], *xp.shape(x)))
     out = xp.gather(x, places)
-    return xp.where(_behind(xp, good, out), out, xp.zeros_like(out))
+    return xp.where(with_trailing_axes(xp, good, out), out, xp.zeros_like(out))
 
 
 @rule("ResourceGatherNd")
@@ -131,7 +131,7 @@ def scattered(xp: Backend, x: Array, indices: Array, updates: Array, mode: str) 
 
 
 def _kept(xp: Backend, good: Array, updates: Array, otherwise: int) -> Array:
-    return xp.where(_behind(xp, good, updates), updates, xp.full_like(updates, otherwise))
+    return xp.where(with_trailing_axes(xp, good, updates), updates, xp.full_like(updates, otherwise))
 
 
 def _whole(xp: Backend, x: Array, updates: Array, mode: str) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather, scattered
+from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather, scattered, with_trailing_axes
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
@@ -40,17 +40,13 @@ def number_of(xp: Backend, segments: Array) -> int:
     return int(ids[-1]) + 1 if ids.size else 0
 
 
-def _behind(xp: Backend, x: Array, like: Array) -> Array:
-    return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
-
-
 def _divided(xp: Backend, total: Array, counts: Array) -> Array:
     """Divide totals by counts; by 1 where there are no rows."""
     counts = xp.maximum(counts, xp.ones_like(counts))
     counts = xp.astype(counts, xp.dtype_of(total))
     if dtypes.is_integer(xp.dtype_of(total)):
-        return div(xp, total, _behind(xp, counts, total))  # toward zero
-    return xp.divide(total, _behind(xp, counts, total))
+        return div(xp, total, with_trailing_axes(xp, counts, total))  # toward zero
+    return xp.divide(total, with_trailing_axes(xp, counts, total))
 
 
 @rule("SegmentSum", folds=False)
@@ -79,7 +75,7 @@ def _extremes(mode: str) -> Callable[..., Array]:
             first = float("inf") if dtypes.is_floating(dtype) else int(dtypes.iinfo(dtype).max)
         found = total_of(xp, x, segments, n, mode, first)
         there = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
-        return xp.where(_behind(xp, there, found), found, xp.zeros_like(found))
+        return xp.where(with_trailing_axes(xp, there, found), found, xp.zeros_like(found))
 
     return segment
 
@@ -106,7 +102,7 @@ def looked_up(xp: Backend, x: Array, indices: Array, segments: Array, n: int, ki
     wide = dtypes.accumulator(dtype)
     total = total_of(xp, xp.astype(rows, wide), segments, n)
     weights = _weights(xp, counts_of(xp, segments, n, wide), kind)
-    return xp.astype(xp.divide(total, _behind(xp, weights, total)), dtype)
+    return xp.astype(xp.divide(total, with_trailing_axes(xp, weights, total)), dtype)
 
 
 def _looks_up(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -124,7 +120,7 @@ def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
     if kind != "Sum":
         dtype = xp.dtype_of(d)
         weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)
-        d = xp.divide(d, _behind(xp, weights, d))
+        d = xp.divide(d, with_trailing_axes(xp, weights, d))
     return gather(xp, d, segments)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.tensorflow.rule import RULES, rule
-from tensorgraft.frontends.tensorflow.rules.state import variables  # noqa: F401  (its rules come first)
+from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -29,11 +28,15 @@ def _rest(xp: Backend, x: Array) -> Array:
     return xp.subtract(1, x)
 
 
+def gradient_descent(xp: Any, v: Array, rate: Array, d: Array) -> Any:
+    return (xp.subtract(v, xp.multiply(d, rate)),)
+
+
 def momentum(xp: Any, v: Array, m: Array, rate: Array, d: Array, beta: Array, *, use_nesterov: bool = False) -> Any:
     m = xp.add(xp.multiply(m, beta), d)
     step = xp.multiply(m, rate)
     if use_nesterov:
-        step = xp.add(xp.multiply(d, rate), xp.multiply(step, beta))
+        step = xp.add(xp.multiply(d, rate), xp.multiply(xp.multiply(m, beta), rate))
     return xp.subtract(v, step), m
 
 
@@ -71,6 +74,17 @@ def ada_max(
     s = xp.maximum(xp.multiply(s, beta2), xp.abs(d))
     step = xp.multiply(xp.divide(rate, _rest(xp, power)), xp.divide(m, xp.add(s, epsilon)))
     return xp.subtract(v, step), m, s
+
+
+def adam(
+    xp: Any, v: Array, m: Array, s: Array, power1: Array, power2: Array, rate: Array, beta1: Array, beta2: Array,
+    epsilon: Array, d: Array, *, use_nesterov: bool = False,
+) -> Any:  # fmt: skip
+    scale = xp.divide(xp.multiply(rate, xp.sqrt(_rest(xp, power2))), _rest(xp, power1))
+    m = _toward(xp, m, d, _rest(xp, beta1))
+    s = _toward(xp, s, xp.square(d), _rest(xp, beta2))
+    moment = xp.add(xp.multiply(m, beta1), xp.multiply(d, _rest(xp, beta1))) if use_nesterov else m
+    return xp.subtract(v, xp.divide(xp.multiply(moment, scale), xp.add(xp.sqrt(s), epsilon))), m, s
 
 
 def adam_amsgrad(
@@ -171,11 +185,13 @@ def ftrl(
 
 # name -> (arrays of the variable and its slots, where the derivative is among the operands, update, whether of rows)
 UPDATES: dict[str, tuple[int, int, Update, bool]] = {
+    "GradientDescent": (1, 2, gradient_descent, False),
     "Momentum": (2, 3, momentum, True),
     "KerasMomentum": (2, 3, keras_momentum, True),
     "RMSProp": (3, 7, rms_prop, True),
     "CenteredRMSProp": (4, 8, centred_rms_prop, True),
     "AdaMax": (3, 8, ada_max, False),
+    "Adam": (3, 9, adam, False),
     "AdamWithAmsgrad": (4, 10, adam_amsgrad, False),
     "Adadelta": (3, 6, adadelta, True),
     "Adagrad": (2, 3, adagrad, True),
@@ -247,7 +263,6 @@ def _named(fn: Callable[..., Any], update: Update) -> Callable[..., Any]:
 
 
 for _name, (_count, _at, _update, _rows) in UPDATES.items():
-    if f"ResourceApply{_name}" not in RULES:
-        rule(f"ResourceApply{_name}", writes=True)(_named(_on_whole(_update, _count), _update))
+    rule(f"ResourceApply{_name}", writes=True)(_named(_on_whole(_update, _count), _update))
     if _rows:
         rule(f"ResourceSparseApply{_name}", writes=True)(_named(_on_rows(_update, _count, _at), _update))
