@@ -11,6 +11,7 @@ ROOT = Path(tensorgraft.__file__).parent
 
 # what may have one name in several places, and why
 EXCEPTIONS = {
+    "Array": "an array: of the array API front end, with its operators, and of any backend, for annotations",
     "Module": "a model, in each framework: ours, `torch.nn.Module`'s and `tf.Module`'s, whose name is shown",
 }
 
@@ -28,6 +29,13 @@ def classes():
 def test_one_meaning_per_name():
     several = {name: files for name, files in classes().items() if len(files) > 1 and name not in EXCEPTIONS}
     assert not several, several
+
+
+def test_one_type_for_arrays():
+    """`hub.array` has the types of arrays for annotations; no module makes one of its own that says nothing."""
+    alias = re.compile(r"^\s*\w*(Array|Tensor)\w*(: \w+)? = (typing\.)?Any\b", re.MULTILINE)
+    found = {str(p.relative_to(ROOT)) for p in ROOT.rglob("*.py") if alias.search(p.read_text())}
+    assert found == {"hub/array.py"}
 
 
 def test_exceptions_are_needed():

@@ -18,11 +18,11 @@ import numpy as np
 
 from tensorgraft import storage, strided_slice
 from tensorgraft.hub import cold, dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, positions
 from tensorgraft.strided_slice import Box, contiguous_strides
 
-Array = Any
 Shape = tuple[int, ...]
 
 

@@ -21,11 +21,11 @@ import numpy as np
 
 from tensorgraft import strided_slice
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array, NativeArray
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Placement
 from tensorgraft.strided_slice import contiguous_strides
 
-Array = Any
 Shape = tuple[int, ...]
 
 
@@ -45,9 +45,9 @@ class Storage:
 
     __slots__ = ("__weakref__", "array", "backend", "capture", "cold", "placement", "shared")
 
-    def __init__(self, array: Array, backend: Backend, cold: Any = None) -> None:
+    def __init__(self, array: Array | None, backend: Backend, cold: Any = None) -> None:
         if cold is None:
-            self.array = array
+            self.array: NativeArray = array
         self.cold = cold
         self.backend = backend
         self.placement: Placement | None = None  # that of `Placed`
@@ -198,7 +198,7 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
             return value if plan.extents == here else xp.slice_update(array, value, plan.start, plan.step)
     size = n if inside == dtype else n * inside.itemsize // dtype.itemsize
     plan = strided_slice.of_memory(shape, strides, offset, size)
-    flat = None
+    flat: Any = None
     if plan is None or math.prod(plan.extents) != size:  # something of the old values stays
         flat = xp.reshape(array, (n,))
         if inside != dtype:

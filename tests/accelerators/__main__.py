@@ -25,8 +25,8 @@ STEPS: dict[str, tuple[str, ...]] = {
     "primitives of the hub": (*PYTEST, "tests/hub/test_primitives.py", "tests/hub/test_composites.py", "-k", "jax"),
     "the backend": (*PYTEST, "tests/backends/test_jax.py"),
     "models": (*PYTEST, "tests/frontends/torch/test_models.py", "-k", "jax"),
-    "training steps, compiled": (*PYTEST, "tests/frontends/torch/test_jit.py"),
-    "DLPack": (*PYTEST, "tests/frontends/torch/test_dlpack.py", "tests/frontends/array_api/test_exchange.py"),
+    "training steps, compiled": (*PYTEST, "tests/frontends/torch/compiled/test_jit.py"),
+    "DLPack": (*PYTEST, "tests/frontends/torch/device/test_dlpack.py", "tests/frontends/array_api/test_exchange.py"),
     "demo": ("examples/demo.py",),
     "benchmarks": ("-m", "benchmarks.run", "eager", "training_step", "models", "call_overhead"),
 }

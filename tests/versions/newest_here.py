@@ -29,9 +29,9 @@ PART = [
     "tests/frontends/array_api/test_promotion.py",
     "tests/frontends/array_api/test_views.py",
     "tests/frontends/jax",
-    "tests/frontends/torch/test_jit.py",
-    "tests/frontends/torch/test_patches.py",
-    "tests/frontends/torch/test_views.py",
+    "tests/frontends/torch/compiled/test_jit.py",
+    "tests/frontends/torch/device/test_patches.py",
+    "tests/frontends/torch/dispatch/test_views.py",
 ]
 BESIDE = (*environment.WITH, "flax", "lineax", "optax", "traceax")  # what these tests import
 README = ROOT / "tests" / "distribution" / "programs" / "readme.py"

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 WORDS: dict[str, Callable[..., Any]] = {}
@@ -105,7 +105,7 @@ def index_update(xp: Any, x: Array, indices: tuple[Array | None, ...], values: A
     return xp.permute_dims(out, tuple(np.argsort(order).tolist()))
 
 
-def _indexed(xp: Any, x: Array, indices: tuple[Array | None, ...]) -> tuple[Ints, tuple[Array, ...], Ints]:
+def _indexed(xp: Any, x: Array, indices: tuple[Any, ...]) -> tuple[Ints, tuple[Array, ...], Ints]:
     """(the axes that are indexed, then the others; indices that are not negative; where axes of the result lie)."""
     axes = tuple(axis for axis, i in enumerate(indices) if i is not None)
     rest = tuple(axis for axis in range(xp.ndim(x)) if axis not in axes)
@@ -353,7 +353,8 @@ def batch_norm_training(
     y = _affine(xp, y, _of_channels(xp, weight, x), _of_channels(xp, bias, x))
     n = xp.size(x) // xp.shape(x)[1]
     news = own, xp.multiply(biased, n / (n - 1) if n > 1 else math.nan)
-    return (y, *(_moved(xp, old, new, momentum) for old, new in zip((mean, variance), news, strict=True)))
+    moved: Any = (_moved(xp, old, new, momentum) for old, new in zip((mean, variance), news, strict=True))
+    return (y, *moved)
 
 
 def _moved(xp: Any, old: Array | None, new: Array, momentum: float) -> Array:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Mesh, Placement
 
-Array = Any
 Cell = Any  # a `Storage`: an array of a backend, which a write replaces
 Leaves = Sequence[Any]  # the arguments of a call
 
@@ -97,7 +97,7 @@ class _Nobody:
 
     shared = True
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Any) -> None:
         self.array = array
 
 

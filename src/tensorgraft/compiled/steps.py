@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @dataclass

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tensorgraft.hub import tiers
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.attention import Attention
 from tensorgraft.hub.operations.control_flow import ControlFlow
 
-Array = Any
 B = TypeVar("B", bound=type[Backend])
 
 _MOST = 1 << 13  # signatures whose work is remembered

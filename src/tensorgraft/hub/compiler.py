@@ -9,16 +9,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
-
-Array = Any
 
 
 class TracedProgram(Protocol):
     """A program that `Backend.trace` has recorded."""
 
-    captured: list[Array]  # the arrays from outside that the program reads, each once
+    @property
+    def captured(self) -> Sequence[Array]:
+        """The arrays from outside that the program reads, each once."""
 
     @property
     def size(self) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.special import held, polynomial
 
-Array = Any
 EULER = 0.57721566490153286061
 # of B_2k / (2k + 1)!, highest first (the dilogarithm as a series of -log(1 - w))
 BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330]

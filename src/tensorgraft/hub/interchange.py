@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.primitive import primitive
 
 if TYPE_CHECKING:
     from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 class Differentiable(Protocol):

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 _STEP = 0.0625
 _GRID = np.arange(-72, 73) * _STEP
 

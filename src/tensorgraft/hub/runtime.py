@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.collectives import CollectiveCall, Group
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
 
 if TYPE_CHECKING:
     from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def cpu_devices() -> int:

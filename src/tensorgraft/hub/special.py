@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorgraft.hub import cephes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def polynomial(xp: Any, x: Array, coefficients: Sequence[float]) -> Array:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Function = Callable[..., Sequence[Array]]  # (backend, *arrays) -> arrays
 # (backend, arguments, results, cotangents of the results) -> cotangents of the arguments, None where they are zero
 Backward = Callable[[Any, Sequence[Array], Sequence[Array], Sequence[Array]], Sequence[Array | None]]

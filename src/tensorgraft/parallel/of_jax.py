@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.hub import registry
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.placement import Mesh, Placement
-
-Array = Any
 
 
 def shard(x: Array, mesh: Mesh, placement: Placement) -> Array:

@@ -21,8 +21,6 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.precision.policies import LOWER, POLICIES, PROMOTE, UNEXPECTED
 from tensorgraft.precision.state import Region, current
 
-Array = Any
-
 _SAME = """
     acos asin atan2 cosh cumprod cumsum exp expm1 log log10 log1p log2 logsumexp lu_solve matmul reciprocal rsqrt sinh
     softplus tan

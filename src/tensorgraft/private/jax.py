@@ -18,7 +18,6 @@ NAMES = Names(
             """
             jax._src.array: ArrayImpl
             jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex
-            jax._src.core.Primitive: bind
             jax._src.interpreters.pxla: ExecuteReplicated
             jax._src.lib._jax: batched_block_until_ready batched_device_put buffer_to_dlpack_managed_tensor
             jax._src.xla_bridge: _at_fork_handler_installed _backends

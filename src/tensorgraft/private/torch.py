@@ -45,7 +45,7 @@ NAMES = Names(
             torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks _use_count
             torch.UntypedStorage: _cdata _set_from_file _write_file
             torch._C: _ExcludeDispatchKeyGuard _construct_storage_from_data_pointer _current_autograd_node
-              _from_dlpack _to_dlpack _dispatch_has_computed_kernel_for_dispatch_key _get_dispatch_stack_at
+              _from_dlpack _dispatch_has_computed_kernel_for_dispatch_key _get_dispatch_stack_at
               _get_function_stack_at _get_tracing_state _has_storage _is_any_autocast_enabled _jit_get_all_schemas
               _is_torch_function_mode_enabled
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg _set_throw_on_mutable_data_ptr

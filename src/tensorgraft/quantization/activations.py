@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 LOW, HIGH = -128.0, 127.0
 _NARROW = (dtypes.bfloat16, dtypes.float16)
 _LEAST_NARROW = 2.0**-23  # of scales, as in torchao: float32's epsilon, which float16 has, too

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.tape import ByTape
@@ -24,7 +25,6 @@ from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.recorded_weight import Watching
 from tensorgraft.storage import Geometry, read, write
 
-Array = Any
 _QUIET = frozenset({"zeros_like", "ones_like", "full_like"})  # ask for shape and dtype only
 
 

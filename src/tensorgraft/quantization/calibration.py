@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.encode import encode
@@ -25,8 +26,6 @@ from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.recorded_weight import Product, watched
 from tensorgraft.quantization.rounding import Moments, check_damping, rounded
 from tensorgraft.quantization.scheme import Scheme
-
-Array = Any
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Any
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract.array import ShapeDtype
 from tensorgraft.hub.abstract.backend import AbstractBackend
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.quantized import Quantized, dense, seen
 
-Array = Any
 _OUTPUTS = {"convolution": 0, "transposed_convolution": 1}  # the axis of the weights for the channels that come out
 _abstract = functools.cache(AbstractBackend)
 

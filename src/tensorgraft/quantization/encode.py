@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.observers import observed
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.ranges import ranges, with_ranges
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
-
-Array = Any
 
 
 def encode(
@@ -43,7 +42,7 @@ def encode(
         what = f"{name}: the {dtype} tensor of shape {shape}"
         _check_finite(xp, xp.isfinite(scale), what, "values further from each other than float32 has numbers")
     encoded = with_ranges(xp, x, scheme, scale, zero)
-    kept = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
+    kept: dict[str, Any] = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
     return replace(encoded, **kept) if kept else encoded
 
 

@@ -10,9 +10,8 @@ import ml_dtypes
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 # NormalFloat4: quantiles of the normal distribution (Dettmers et al., "QLoRA", arXiv 2305.14314, appendix E)
 NF4 = (
@@ -108,7 +107,7 @@ class Encoding:
             flat = xp.pad(flat, 0, [(0, rest, 0)])
         lanes = xp.reshape(flat, ((n + rest) // self.packed, self.packed))
         mask = (1 << self.bits) - 1
-        packed = None
+        packed: Any = None
         for lane in range(self.packed):
             part = xp.bitwise_and(xp.squeeze(xp.take_slice(lanes, 1, lane, lane + 1), 1), mask)
             part = part if not lane else xp.bitwise_left_shift(part, xp.full((), lane * self.bits, dtypes.uint8))

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 BLOCK = 256
 SMALLEST = 4096  # smaller tensors keep float32, as in the paper
 # 2^32 times the inverses of the ratios, modulo 2^32: of steps, of elements

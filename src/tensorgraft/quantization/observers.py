@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.quantized import dense
 from tensorgraft.quantization.ranges import ranges, split_of, with_ranges
 from tensorgraft.quantization.scheme import Scheme
 
-Array = Any
 _PERCENTILE = re.compile(r"percentile(?:_(\d+(?:\.\d+)?))?")
 _SHARES = tuple(np.linspace(1.0, 0.2, 41)[1:].tolist())  # of the whole range, that "mse" tries
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_range, by_row, in_range
 from tensorgraft.quantization.quantized import Quantized, axes_of, dense, seen
 from tensorgraft.quantization.recorded_weight import notice
 
-Array = Any
 Axes = tuple[Sequence[int], Sequence[int]]
 _SHORT = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 

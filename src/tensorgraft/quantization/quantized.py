@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tensorgraft.hub.array import Array, NativeArray
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.coded import spread
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, contiguous_strides, read, same_strides, whole
 
-Array = Any
 Shape = tuple[int, ...]
 
 
@@ -29,7 +29,8 @@ class Quantized:
 
     Arguments:
         codes: of the base's shape; packed, bytes (n,).
-        scale: float32; its extents divide the base's, and each scale is that of a block.
+        scale: float32; its extents divide the base's, and each scale is that of a block; None of a weight in
+            training, whose codes are its numbers.
         zero: float32 zero points of the scale's shape, in units of codes, or offsets, numbers; None for none.
         base: the shape of the codes.
         geometry: what is seen of the base, with the logical dtype.
@@ -39,7 +40,7 @@ class Quantized:
     """
 
     codes: Array
-    scale: Array
+    scale: Array | None
     zero: Array | None
     base: Shape
     geometry: Geometry
@@ -60,17 +61,19 @@ class Quantized:
         return self.scheme.codes
 
     @property
-    def parts(self) -> tuple[Array, ...]:
+    def parts(self) -> tuple[NativeArray, ...]:
         """The arrays that it is made of, those that `Scheme.parts` names."""
         return tuple([getattr(self, name) for name in self.scheme.parts])
 
-    def with_parts(self, parts: Iterable[Array]) -> Quantized:
-        return replace(self, **dict(zip(self.scheme.parts, parts, strict=True)))
+    def with_parts(self, parts: Iterable[Array | None]) -> Quantized:
+        named: dict[str, Any] = dict(zip(self.scheme.parts, parts, strict=True))
+        return replace(self, **named)
 
     @classmethod
-    def of(cls, parts: Iterable[Array], base: Shape, geometry: Geometry, scheme: Scheme) -> Quantized:
+    def of(cls, parts: Iterable[Array | None], base: Shape, geometry: Geometry, scheme: Scheme) -> Quantized:
         """Make a quantised array of its parts, base, geometry and scheme."""
-        return cls(None, None, None, base, geometry, scheme).with_parts(parts)
+        nothing: Any = None
+        return cls(nothing, None, None, base, geometry, scheme).with_parts(parts)
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -186,11 +189,12 @@ def seen(xp: Backend, q: Quantized) -> Seen:
     if axes_seen is None:
         g = q.geometry
         full = [None if s is None else xp.broadcast_to(spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
-        return Seen(*(None if a is None else read_of(xp, a, g) for a in (codes, *full)))
+        arrays: Any = (None if a is None else read_of(xp, a, g) for a in (codes, *full))
+        return Seen(*arrays)
     axes, at = axes_seen
     codes = _along(xp, codes, axes, at)
-    scale, zero = (None if s is None else _along(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
-    return Seen(codes, scale, zero)
+    scales: Any = (None if s is None else _along(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
+    return Seen(codes, *scales)
 
 
 def dense(xp: Backend, q: Quantized) -> Array:
@@ -229,7 +233,7 @@ def anew(xp: Backend, q: Quantized) -> Quantized:
     )
 
 
-def blocks(xp: Backend, scale: Array, shape: Shape) -> tuple[int, ...]:
+def blocks(xp: Backend, scale: Any, shape: Shape) -> tuple[int, ...]:
     """The extents of what shares a scale."""
     return tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
 

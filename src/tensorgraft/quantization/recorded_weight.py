@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.quantized import Quantized, axes_of, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
 
-Array = Any
 DENSE = Encoding("dense", 32, "dense")  # codes that are the numbers themselves
 
 

@@ -93,14 +93,16 @@ def _rounded(
                 pending = errors[:, : i - start] @ upper[start:i, reach]
                 pending[:, : max(stop - i, 0)] = 0  # these columns have it already
                 now = (left[:, reach] - pending).astype(np.float32)
-                scale, zero = observed(xp, now, scheme, (rows, columns), observer)
+                found: Any = observed(xp, now, scheme, (rows, columns), observer)
+                scale, zero = found
                 scales.append(scale)
                 zeros.append(zero)
                 wide = np.repeat(scale[:, 0], rows)
                 middle = 0.0 if zero is None else np.repeat(zero[:, 0], rows) * (-1.0 / wide if scheme.offset else 1.0)
-            code = codes.encode(xp, (left[:, i] / wide + middle).astype(np.float32))
+            code: Any = codes.encode(xp, (left[:, i] / wide + middle).astype(np.float32))
             levels[:, i] = code
-            value = (codes.decode(xp, code).astype(np.float64) - middle) * wide
+            level: Any = codes.decode(xp, code)
+            value = (level.astype(np.float64) - middle) * wide
             errors[:, i - start] = (left[:, i] - value) / upper[i, i]
             left[:, i:stop] -= errors[:, i - start, None] * upper[i, i:stop]
         left[:, stop:] -= errors @ upper[start:stop, stop:]

@@ -15,6 +15,7 @@ import optree
 
 from tensorgraft import views
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.encode import encode
@@ -23,7 +24,6 @@ from tensorgraft.quantization.quantized import Quantized, dense, read_of
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
 
-Array = Any
 TRAINED = Encoding("trained", 32, "trained")
 _VIEWS = {"reshape", "permute_dims", "broadcast_to", "slice", "flip"}  # operations whose results are views of it
 

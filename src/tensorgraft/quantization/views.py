@@ -9,12 +9,12 @@ from typing import Any
 
 from tensorgraft import views
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import common_inputs
 from tensorgraft.quantization.quantized import Quantized, anew, axes_of, blocks, seen
 from tensorgraft.storage import whole
 
-Array = Any
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
 

@@ -39,13 +39,11 @@ from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.cold import with_cold_tier
 from tensorgraft.hub.interchange import Differentiable
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import uncollected
-
-Array = Any
-
 
 process.mind_forks()  # before JAX starts
 process.keep_memory()

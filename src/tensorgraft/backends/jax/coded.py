@@ -17,9 +17,8 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.coded import Coded, Coding
-
-Array = Any
 
 _BLOCK = 1 << 18  # numbers
 _MANY = 64  # rows, for which larger blocks are as quick
@@ -50,9 +49,9 @@ class JaxCoded:
 
         @jax.checkpoint  # derivatives keep codes, not what is decoded
         def multiply(xs: Sequence[Array], codes: Array, scale: Array, zero: Array | None) -> Array:
-            total = None
+            total: Any = None
             for x, lane in zip(xs, lanes, strict=True):
-                product = Coded.coded_matmul(self, x, codes, scale, zero, lane, inside, 1, dtypes.float32)
+                product: Array = Coded.coded_matmul(self, x, codes, scale, zero, lane, inside, 1, dtypes.float32)
                 total = product if total is None else lax.add(total, product)
             return total
 

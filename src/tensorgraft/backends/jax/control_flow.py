@@ -12,8 +12,7 @@ from jax import lax
 
 from tensorgraft.backends.jax.tracing import is_tracing
 from tensorgraft.hub import Backend
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 class JaxControlFlow:

@@ -20,7 +20,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import DynamicJaxprTracer
 
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 class DerivativeRule:

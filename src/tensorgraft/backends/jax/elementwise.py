@@ -14,9 +14,9 @@ from tensorgraft.backends.jax import special
 from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
 from tensorgraft.backends.jax.quotient import quotient
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES
 
-Array = Any
 Fn = Callable[..., Array]
 
 

@@ -23,8 +23,8 @@ from tensorgraft import warning_filters
 from tensorgraft.backends.jax.program_cache import KeptProgram, NotSmall
 from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.tracing import is_tracing
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
 _avals = attrgetter("aval")
 _and_where = attrgetter("aval", "sharding")  # of an array of several processes this one may have one piece

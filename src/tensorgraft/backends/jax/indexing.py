@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 # front ends have checked and wrapped the indices
 _TRUSTED: Any = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
 # for bool, sums are maxima and products minima

@@ -13,8 +13,8 @@ from jax import lax
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.backends.jax.products import byte_product
 from tensorgraft.hub import dtypes, settings
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
 

@@ -13,8 +13,8 @@ from jax import lax
 
 from tensorgraft.backends.jax.program_cache import INLINE, KeptProgram
 from tensorgraft.backends.jax.tracing import is_tracing
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Tracer = jax.core.Tracer
 
 

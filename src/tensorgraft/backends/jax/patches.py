@@ -28,8 +28,8 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.linalg import dot_general
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 MANY = 64  # pieces of an image that are worth a slice each

@@ -9,7 +9,8 @@ import os
 from typing import Any
 
 import jax
-from jax._src import core, xla_bridge
+from jax._src import xla_bridge
+from jax.extend.core import Primitive
 
 KEPT = 1 << 29  # bytes: what is free beyond them goes back to the system, and larger blocks are mapped
 
@@ -65,7 +66,7 @@ def _refuse() -> None:
     if not xla_bridge._backends:
         return
     jax.config.update("jax_disable_jit", True)  # what is compiled would run without Python
-    core.Primitive.bind = _bind  # type: ignore[method-assign]
+    Primitive.bind = _bind  # type: ignore[method-assign]
 
 
 def _bind(self: Any, *args: Any, **params: Any) -> Any:

@@ -12,7 +12,7 @@ from jax import lax
 from jax.extend.core import Jaxpr, JaxprEqn, Primitive, Var
 from jax.extend.core.primitives import dot_general_p, transpose_p
 
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 _LARGE = 1 << 16  # codes: with fewer, any order is quick
 _FEWER = 32  # times fewer rows than what is contracted

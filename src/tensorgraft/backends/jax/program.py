@@ -19,12 +19,11 @@ from tensorgraft.backends.jax.sharding.common_subexpressions import is_spread, m
 from tensorgraft.backends.jax.sharding.traced_collectives import met
 from tensorgraft.backends.jax.tracing import current_trace
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.importing import uncollected
 
 if TYPE_CHECKING:
     from tensorgraft.backends.jax.backend import JaxBackend
-
-Array = Any
 
 
 @contextlib.contextmanager

@@ -18,8 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def quotient(x: Array, y: Array) -> Array:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.operation import axes_of, operation
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Axis = int | tuple[int, ...] | None
 Fn = Callable[..., Array]
 

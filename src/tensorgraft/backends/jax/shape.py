@@ -13,9 +13,9 @@ from jax import lax
 from tensorgraft.backends.jax.elementwise import _astype
 from tensorgraft.backends.jax.indexing import _take
 from tensorgraft.backends.jax.operation import Tracer, broadcast_to, is_common, is_tracing, operation, with_one_dtype
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.shape import ShapeOps
 
-Array = Any
 Shape = tuple[int, ...]
 _SMALL = 1 << 22  # elements that the host may write instead
 

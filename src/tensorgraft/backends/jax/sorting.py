@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,8 @@ from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.sorting import Sorting
-
-Array = Any
 
 
 def _searchsorted(boundaries: Array, values: Array, right: bool) -> Array:

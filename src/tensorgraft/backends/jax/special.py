@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import lax
 
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def digamma(x: Array) -> Array:

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tensorgraft.backends.jax.custom import bind
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.transforms import Backward, Forward, transposed
-
-Array = Any
 
 
 class JaxTransforms:

@@ -13,9 +13,9 @@ from tensorgraft.backends.jax import patches
 from tensorgraft.backends.jax.linalg import full_precision
 from tensorgraft.backends.jax.operation import operation
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.windowed import Windowed
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 

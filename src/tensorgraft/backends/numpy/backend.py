@@ -21,12 +21,11 @@ from tensorgraft.backends.numpy.reduction import NumpyReduction
 from tensorgraft.backends.numpy.shape import NumpyShape
 from tensorgraft.backends.numpy.sorting import NumpySorting
 from tensorgraft.backends.numpy.windowed import NumpyWindowed
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.dlpack import from_dlpack
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
-
-Array = Any
 
 
 def _references_to_base(x: np.ndarray) -> int:

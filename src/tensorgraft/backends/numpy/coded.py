@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.coded import Coded, Coding
-
-Array = Any
 
 _BLOCK = 1 << 17  # numbers
 _MANY = 16  # rows, for which BLAS wants larger blocks
@@ -72,16 +71,18 @@ def _table(xp: Any, coding: Coding) -> Array:
     """Return the numbers of each byte of several codes, or of two bytes of one: float32 side by side, as one number."""
     table = _tables.get(coding)
     if table is None:
+        codes: Array
         if coding.packed > 1:
             codes = coding.unpack(xp, np.arange(256, dtype=dtypes.uint8), (256 * coding.packed,))
         else:
             codes = np.arange(1 << 16, dtype=np.uint16).view(np.uint8)
         if coding.kind == "integer":
-            numbers = coding.decode(xp, codes)
+            numbers: Array = coding.decode(xp, codes)
         else:
             single = np.zeros(256, np.float32)  # not every byte is a code
             known = coding.all_codes()
-            single[known.view(np.uint8)] = coding.decode(xp, known)
+            numbers = coding.decode(xp, known)
+            single[known.view(np.uint8)] = numbers
             numbers = single[codes.view(np.uint8)]
         numbers = numbers.reshape(-1, max(coding.packed, 2))
         wide = {2: np.float64, 4: np.complex128}.get(numbers.shape[1])

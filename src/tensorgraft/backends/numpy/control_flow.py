@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import optree
 
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 class NumpyControlFlow:

@@ -10,9 +10,8 @@ import numpy as np
 from tensorgraft.backends.numpy import special
 from tensorgraft.backends.numpy.precision import NARROW, pair, widened
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, COMPOSITES, ELEMENTWISE, PREDICATES
-
-Array = Any
 
 
 def _log1p(x: Array) -> Array:

@@ -11,9 +11,8 @@ import numpy as np
 from tensorgraft.backends.numpy import products
 from tensorgraft.backends.numpy.special import scipy
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _converged(factor: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[Array, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS
-
-Array = Any
 
 _BLOCK = 1 << 14  # 3 uint32 buffers of 64 KiB
 

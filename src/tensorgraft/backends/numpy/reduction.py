@@ -10,8 +10,8 @@ import numpy as np
 
 from tensorgraft.backends.numpy.precision import widen, widened
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Axis = int | tuple[int, ...] | None
 
 

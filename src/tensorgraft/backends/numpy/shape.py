@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.backends.numpy.precision import scalar
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Shape = tuple[int, ...]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from tensorgraft.backends.numpy.precision import widen, widened
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 @widened

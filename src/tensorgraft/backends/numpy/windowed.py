@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -12,9 +11,9 @@ from numpy.lib.stride_tricks import as_strided
 from tensorgraft.backends.numpy.precision import widen
 from tensorgraft.backends.numpy.products import matmul
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.windowed import window_count
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
 

@@ -36,12 +36,11 @@ from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.dlpack import from_dlpack as view_of
 from tensorgraft.hub.interchange import Differentiable, Exported
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
-
-Array = Any
 
 _CPU = 1  # DLPack's number
 _ALIGNMENT = 64  # bytes: of Eigen, whatever the processor's vectors

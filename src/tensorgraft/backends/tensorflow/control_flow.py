@@ -12,9 +12,8 @@ from tensorgraft.backends.tensorflow.elementwise import astype
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
 from tensorgraft.backends.tensorflow.graph import lift_captures, mark_effect
 from tensorgraft.backends.tensorflow.operation import TF, dtype_of, is_weak, shape_of, weak_input
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 class TensorFlowControlFlow:

@@ -32,9 +32,8 @@ from tensorgraft.backends.tensorflow.operation import (
     through,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES
-
-Array = Any
 
 _NARROW_INTEGERS = {
     **dict.fromkeys((dtypes.int8, dtypes.int16, dtypes.uint8, dtypes.uint16), dtypes.int32),

@@ -8,9 +8,8 @@ from typing import Any
 from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.backends.tensorflow.operation import TF, dtype_of
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.interchange import Exported
-
-Array = Any
 
 
 def exported(function: Exported) -> Callable[..., tuple[Array, ...]]:

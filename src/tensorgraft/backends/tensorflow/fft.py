@@ -8,8 +8,7 @@ from typing import Any
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import TF, dtype_of, ints, shape_of
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def _along(fn: Callable[[Array], Array], x: Array, axis: int) -> Array:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tensorgraft.backends.tensorflow.framework import raw, tf
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 @functools.cache

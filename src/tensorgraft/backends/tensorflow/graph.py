@@ -18,8 +18,7 @@ from tensorflow.python.framework.auto_control_deps import AutomaticControlDepend
 from tensorflow.python.ops import gradients_util
 
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 _numbers = itertools.count()
 

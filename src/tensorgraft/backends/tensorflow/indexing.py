@@ -24,8 +24,7 @@ from tensorgraft.backends.tensorflow.operation import (
 )
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 _OPERATIONS = {
     "set": "TensorScatterUpdate",

@@ -12,8 +12,7 @@ from tensorgraft.backends.tensorflow.elementwise import FUNCTIONS, real, select
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import TF, constant, dtype_of, ints, is_symbolic, shape_of
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def _adjoint(x: Array) -> Array:

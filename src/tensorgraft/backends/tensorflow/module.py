@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tensorgraft.backends.tensorflow.framework import tf
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 class _Held:

@@ -12,10 +12,9 @@ from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.backends.tensorflow.program import CompiledFunction
 from tensorgraft.errors import DerivativeError, TracedValueError
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.interchange import Differentiable
-
-Array = Any
 
 
 def native_function(

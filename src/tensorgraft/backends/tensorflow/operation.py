@@ -12,8 +12,8 @@ import numpy as np
 
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Fn = Callable[..., Any]
 Shape = tuple[int, ...]
 

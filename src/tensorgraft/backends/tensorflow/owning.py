@@ -21,8 +21,7 @@ from tensorgraft.backends.tensorflow.graph import (
     inlined,
     may_be_recorded,
 )
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 _WORTH = 1 << 20  # bytes: a smaller copy takes less time than what is done here
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from tensorgraft.backends.tensorflow.elementwise import astype
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import TF, cast, constant, dtype_of, ints, shape_of
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Axes = tuple[Sequence[int], Sequence[int]]
 
 # Sums of products of integers are the same modulo a power of two, whatever wider dtype they are computed in.

@@ -14,11 +14,11 @@ from tensorgraft.backends.tensorflow.graph import ClosedGraph, CompiledGraph, tr
 from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_input
 from tensorgraft.backends.tensorflow.owning import Owning, places
 from tensorgraft.hub.analysis import Analysis
+from tensorgraft.hub.array import NativeArray as Array
 
 if TYPE_CHECKING:
     from tensorgraft.backends.tensorflow.backend import TensorFlowBackend
 
-Array = Any
 
 _NO_OPERATION = {"Placeholder", "Const", "Identity", "NoOp"}
 

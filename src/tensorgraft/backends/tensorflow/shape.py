@@ -23,8 +23,8 @@ from tensorgraft.backends.tensorflow.operation import (
     through,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Shape = tuple[int, ...]
 
 

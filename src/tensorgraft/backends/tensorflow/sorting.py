@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,8 +11,7 @@ from tensorgraft.backends.tensorflow.elementwise import select
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import cast, constant, dtype_of, ints, shape_of
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def ordered(x: Array) -> Array:

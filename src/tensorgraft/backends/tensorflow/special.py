@@ -10,8 +10,7 @@ import numpy as np
 from tensorgraft.backends.tensorflow.framework import raw, tf
 from tensorgraft.backends.tensorflow.operation import dtype_of
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def _where(condition: Array, x: Any, y: Any) -> Array:

@@ -18,9 +18,9 @@ from tensorgraft.backends.tensorflow.operation import Fn, cast, constant, dtype_
 from tensorgraft.backends.tensorflow.products import dot_general
 from tensorgraft.backends.tensorflow.shape import pad, take_box
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.windowed import window_count
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from tensorgraft.backends.torch import arrays
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.attention import Attention
 
-Array = Any
 Tensor = torch.Tensor
 _fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward

@@ -29,10 +29,10 @@ from tensorgraft.backends.torch.sorting import TorchSorting
 from tensorgraft.backends.torch.transforms import TorchTransforms
 from tensorgraft.backends.torch.windowed import TorchWindowed
 from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.interchange import Differentiable
 
-Array = Any
 Tensor = torch.Tensor
 _GRAFT = "graft"  # the device of the front end, whose tensors are `torch.Tensor`s too
 
@@ -132,7 +132,7 @@ class TorchBackend(
     def in_trace(self) -> bool:
         return is_followed()
 
-    def is_watched(self, arrays: Sequence[Tensor], /) -> bool:
+    def is_watched(self, arrays: Sequence[Array], /) -> bool:
         return True  # by what `requires_grad` says, by dual numbers, by levels of `torch.func`
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:

@@ -14,7 +14,6 @@ from torch import fx
 
 from tensorgraft.backends.torch.recorder import Module, Recorder, StandIn, now
 
-Array = Any
 Tensor = torch.Tensor
 _clone, _full = torch.ops.aten.clone.default, torch.ops.aten.full.default
 _higher_order = torch.ops.higher_order

@@ -12,9 +12,9 @@ import torch
 
 from tensorgraft.backends.torch.operators import LIBRARY, followed
 from tensorgraft.backends.torch.precision import torch_dtype
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.coded import Coded, Coding, spread
 
-Array = Any
 Tensor = torch.Tensor
 
 _BLOCK = 1 << 19  # numbers: 2 MB of float32
@@ -61,7 +61,8 @@ def _table(xp: Any, coding: Coding) -> Tensor:
         with xp.eagerly():
             count = 16 if coding.packed == 2 else 256
             codes = xp.asarray(coding.all_codes())
-            one = torch.nn.functional.pad(coding.decode(xp, codes), (0, count - codes.shape[0]))
+            numbers: Array = coding.decode(xp, codes)
+            one = torch.nn.functional.pad(numbers, (0, count - codes.shape[0]))
             pairs = torch.stack([one.repeat(count), one.repeat_interleave(count)], 1)
             table = _tables[coding, xp.device] = pairs.view(torch.float64).reshape(-1)
     return table

@@ -12,8 +12,8 @@ import torch._higher_order_ops
 from tensorgraft.backends.torch import branches
 from tensorgraft.backends.torch.recorder import StandIn, now
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 _UNROLLED = 8  # steps of a recorded scan that are cheaper one after the other than as a loop
 
 

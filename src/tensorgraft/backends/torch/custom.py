@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def custom_function(xp: Any, ruled: Any, fn: Any, backward: Any, forward: Any) -> Callable[..., tuple[Array, ...]]:

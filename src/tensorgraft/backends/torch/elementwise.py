@@ -27,9 +27,9 @@ from tensorgraft.backends.torch.precision import (
 )
 from tensorgraft.backends.torch.recorder import StandIn
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES
 
-Array = Any
 Tensor = torch.Tensor
 Fn = Callable[..., Tensor]
 # float32 numbers beyond int32 are multiples of 256, and so is what these processors make of them

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
 
 
 def _with_extent(x: Array, axis: int, n: int, dtype: torch.dtype) -> Array:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
 from tensorgraft.backends.torch.precision import SIGNED, as_bits, from_bits, from_ordered, ordered, rounded, widen
 from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Tensor = torch.Tensor
 
 _REDUCE = {"multiply": "prod", "min": "amin", "max": "amax"}

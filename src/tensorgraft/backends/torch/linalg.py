@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +11,8 @@ import torch
 from tensorgraft.backends.torch.elementwise import convert
 from tensorgraft.backends.torch.operators import int8_matmul
 from tensorgraft.backends.torch.precision import INTEGERS, NARROW, SIGNED, arange, as_bits, rounded, torch_dtype
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Tensor = torch.Tensor
 Axes = tuple[Sequence[int], Sequence[int]]
 _FAST_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # and added up in float32

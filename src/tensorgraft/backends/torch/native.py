@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 
 from tensorgraft.backends.torch import arrays
 from tensorgraft.errors import DerivativeError
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.interchange import Differentiable
 
@@ -140,7 +141,7 @@ def _transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
-def _apart(results: Sequence[Tensor], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _apart(results: Sequence[Array], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """`results` in memory of their own."""
     seen = set(map(id, tensors))
     separate = []
@@ -164,7 +165,7 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(call: _Call, *tensors: Tensor) -> tuple[Tensor, ...]:
         xp = call.xp
-        residuals: Sequence[Tensor] = ()
+        residuals: Sequence[Array] = ()
         with xp.native_scope():
             if call.lean:
                 results = call.function.primal(xp, tensors)
@@ -202,7 +203,7 @@ class _Function(torch.autograd.Function):
         ]
         wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed)
         if call.lean or torch.is_grad_enabled():  # to be differentiated again
-            gradients_: Sequence[Tensor] = _run(xp, call.function.pullback(wanted), [*tensors, *cotangents])
+            gradients_: Sequence[Array] = _run(xp, call.function.pullback(wanted), [*tensors, *cotangents])
         else:
             residuals = [next(kept) if i is None else tensors[i] for i in call.places]
             with xp.native_scope():

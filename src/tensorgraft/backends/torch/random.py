@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS
-
-Array = Any
 
 
 def _rotated(x: torch.Tensor, r: int) -> torch.Tensor:

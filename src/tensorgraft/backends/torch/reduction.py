@@ -22,8 +22,8 @@ from tensorgraft.backends.torch.precision import (
     widened,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Axis = int | tuple[int, ...] | None
 Tensor = torch.Tensor
 

@@ -10,8 +10,8 @@ import torch
 
 from tensorgraft.backends.torch.elementwise import convert
 from tensorgraft.backends.torch.precision import LIMITED, arange, as_bits, filled, moved, torch_dtype
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Shape = tuple[int, ...]
 Tensor = torch.Tensor
 

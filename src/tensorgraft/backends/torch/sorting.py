@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
 from tensorgraft.backends.torch.precision import arange, as_bits, from_bits, from_ordered, ordered, widen
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 Tensor = torch.Tensor
 
 

@@ -12,10 +12,9 @@ import torch
 from tensorgraft.backends.torch.custom import custom_function
 from tensorgraft.backends.torch.operators import followed
 from tensorgraft.backends.torch.recorder import StandIn
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.transforms import Backward, Forward, transposed
-
-Array = Any
 
 
 class TorchTransforms(ByTape):

@@ -12,9 +12,9 @@ from torch.nn import functional
 from tensorgraft.backends.torch.linalg import dot_general
 from tensorgraft.backends.torch.precision import INTEGERS, NUMPY, as_bits, from_bits, from_ordered, full, ordered, widen
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.windowed import window_count
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
 Tensor = torch.Tensor

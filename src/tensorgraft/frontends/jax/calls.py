@@ -21,9 +21,9 @@ from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, ObjectsAfter, flatten, is_object
 from tensorgraft.frontends.jax.staging import make_jaxpr, recording
 from tensorgraft.hub import settings
+from tensorgraft.hub.array import Array
 from tensorgraft.precision import current
 
-Array = Any
 Spec = jax.ShapeDtypeStruct
 Operand = Callable[[Any], tuple[Array, tuple[Any, ...]] | None]  # -> (a native array, its shape and JAX's dtype)
 

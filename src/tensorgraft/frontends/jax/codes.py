@@ -18,13 +18,13 @@ import optree
 from jax import lax
 
 from tensorgraft.hub import registry
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.quantized import Quantized, anew, dense
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, whole
 
-Array = Any
 Shape = tuple[int, ...]
 Form = tuple[Shape, Geometry, Scheme]  # `Quantized.kind`
 
@@ -152,7 +152,7 @@ def _in_rows(codes: Array, base: Shape, encoding: Encoding) -> Array:
     stored, rest = _stored(base, encoding), -base[-1] % encoding.packed
     if rest:
         xp = backend()
-        rows = encoding.unpack(xp, codes, base)
+        rows: Array = encoding.unpack(xp, codes, base)
         codes = encoding.pack(xp, jax.numpy.pad(rows, [(0, 0)] * (len(base) - 1) + [(0, rest)]))
     return codes if codes.shape == stored else lax.reshape(codes, stored)
 
@@ -164,7 +164,7 @@ def _in_a_row(codes: Array, base: Shape, encoding: Encoding) -> Array:
     if not rest:
         return row
     xp = backend()
-    rows = encoding.unpack(xp, row, (*base[:-1], base[-1] + rest))
+    rows: Array = encoding.unpack(xp, row, (*base[:-1], base[-1] + rest))
     return encoding.pack(xp, lax.slice_in_dim(rows, 0, base[-1], axis=len(base) - 1))
 
 

@@ -21,9 +21,8 @@ from tensorgraft.frontends.jax.decomposition import decomposed, without_referenc
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES, PrimitiveRule
 from tensorgraft.hub import registry
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 _INLINE = frozenset({"checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"})  # called where nothing is traced
 
@@ -35,14 +34,14 @@ class UnsupportedPrimitiveError(NotImplementedError):
 class JaxprPlan(StepsPlan):
     """A jaxpr as a list of steps: constants are host arrays, or JAX keys, and operands may be `Keys`."""
 
-    def converted(self, xp: Backend, value: Any) -> Array:
+    def converted(self, xp: Backend, value: Any) -> Array | Keys:
         return constant(xp, value)
 
     def arrays_in(self, value: Any) -> Sequence[Array]:
         return value.words if isinstance(value, Keys) else (value,)
 
 
-def constant(xp: Backend, x: Any) -> Array:
+def constant(xp: Backend, x: Any) -> Array | Keys:
     """A value of JAX or NumPy as an array of the backend."""
     if is_key_dtype(getattr(x, "dtype", None) or np.asarray(x).dtype):
         return Keys.of(xp, xp.asarray(np.array(jax.random.key_data(x))))

@@ -18,10 +18,9 @@ from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import JaxprProgram, NumbersNeeded
 from tensorgraft.hub import registry
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import current
-
-Array = Any
 
 
 class Grafted:

@@ -7,9 +7,8 @@ from typing import Any
 import jax
 import optree
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 class Keys:

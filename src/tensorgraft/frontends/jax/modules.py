@@ -21,9 +21,9 @@ from tensorgraft.frontends.jax.calls import is_array, number_dtype
 from tensorgraft.frontends.jax.grafted import Grafted
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, is_object
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Path = tuple[Any, ...]  # attributes, indices and keys
 
 _MODES = ("deterministic", "use_running_average")  # what `train()` and `eval()` of nnx set

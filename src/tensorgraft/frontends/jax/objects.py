@@ -11,9 +11,6 @@ from typing import Any
 
 import jax
 
-Array = Any
-
-
 _known: dict[type, bool] = {}
 
 

@@ -19,10 +19,10 @@ from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.settings import JaxSettings, check, checks
 from tensorgraft.frontends.jax.staging import make_jaxpr
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import Region, within
 
-Array = Any
 Spec = jax.ShapeDtypeStruct
 
 
@@ -208,9 +208,10 @@ class JaxprPart(CompiledPart):
         return results
 
     def _on_words(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        xp, operands = within(xp, self.region), list(arrays)
+        xp = within(xp, self.region)
+        operands: list[Array | Keys] = list(arrays)
         for i in self._keyed:
-            operands[i] = Keys.of(xp, operands[i])
+            operands[i] = Keys.of(xp, arrays[i])
         with self._settings.restored(but="enable_x64"):  # the backend's, which may be JAX
             return [x.data(xp) if isinstance(x, Keys) else x for x in self._plan(xp, *operands)]
 

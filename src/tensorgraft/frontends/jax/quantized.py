@@ -16,12 +16,11 @@ from jax._src import core, dtypes  # the tables of what JAX takes as an operand
 
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, register
 from tensorgraft.frontends.jax.quantized_evaluation import evaluated
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.quantized import Quantized, dense
 from tensorgraft.quantization.scheme import Scheme
-
-Array = Any
 
 
 class QuantizedJaxArray(Codes):

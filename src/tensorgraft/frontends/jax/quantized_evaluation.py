@@ -28,8 +28,6 @@ from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
 
-Array = Any
-
 _VIEWS = frozenset({"reshape", "squeeze", "transpose", "broadcast_in_dim", "rev", "slice", "split"})
 # Primitives that have a rule for codes
 _RULED = _VIEWS | {

@@ -12,10 +12,10 @@ from jax.extend import core
 from tensorgraft.frontends.jax import extents
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.program import JaxprProgram, traced
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import current
 
-Array = Any
 Place = tuple[int, int]  # an argument, and an axis of it
 
 

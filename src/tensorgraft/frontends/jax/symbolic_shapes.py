@@ -17,9 +17,9 @@ from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.jax import traced_value_errors
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.program import traced
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Extents = tuple[int | None, ...]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.tensorflow.program import GraphProgram
 
-Array = Any
 Axes = tuple[int | None, ...]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from tensorgraft.frontends.tensorflow.loop_carry import abstractly
 from tensorgraft.frontends.tensorflow.residuals import taken_apart
 from tensorgraft.frontends.tensorflow.values import EitherOptional, OptionalValue, lifted
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 _KINDS = (OptionalValue, EitherOptional)
 
 

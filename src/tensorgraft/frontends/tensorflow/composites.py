@@ -9,9 +9,9 @@ from typing import Any
 import optree
 import tensorflow as tf
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 NAMESPACE = "tensorgraft.tensorflow"  # in which they are structures of their components
 
 

@@ -16,9 +16,9 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 # (backend, the plain rule, operands, the node) -> what the rule gives
 CountedRule = Callable[[Backend, Callable[..., Any], list[Any], GraphNode], Any]
 COUNTED: dict[str, CountedRule] = {}

@@ -12,9 +12,9 @@ from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework.ops import EagerTensor
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 _assigning_functions: dict[tuple[tf.DType, ...], tuple[Any, bytes]] = {}
 _IN_THIS_THREAD = ("executor_type", "SINGLE_THREADED_EXECUTOR", "config_proto", b"")
 _HERE = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -20,11 +20,11 @@ from tensorgraft.frontends.tensorflow.function_graphs import plain
 from tensorgraft.frontends.tensorflow.program import GraphProgram
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.frontends.tensorflow.variable_cache import VariableGroup, held_on
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import together
 from tensorgraft.precision import current
 
-Array = Any
 ConcreteFunction = tf.types.experimental.ConcreteFunction
 
 
@@ -241,7 +241,7 @@ class GraphSignature:
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
         """(results, what variables have become), for the values of those that the program has, in order."""
-        arrays = [*values, *[leaves[i] for i in self.order]]
+        arrays: list[Any] = [*values, *[leaves[i] for i in self.order]]
         program, native = self._program(values)
         outputs = native(*arrays) if self.xp.is_watched(arrays) else program.primal(self.xp, arrays)
         results, became = self._parted(program, outputs)
@@ -255,7 +255,7 @@ class GraphSignature:
         xp, held = self.xp, self.traced.held
         self.traced.begin_anew()
         group = self._group if tf.executing_eagerly() else None
-        arguments = [leaves[i] for i in self.order]
+        arguments: list[Any] = [leaves[i] for i in self.order]
         values = group.read() if group else [value_of(xp, v) for v in held.values()]
         if group is None or xp.is_watched(arguments):
             results, became = self.run(values, leaves)

@@ -24,9 +24,9 @@ from tensorgraft.frontends.tensorflow.values import (
 )
 from tensorgraft.frontends.tensorflow.variants import Variant
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 _abstract = functools.cache(AbstractBackend)
 
 

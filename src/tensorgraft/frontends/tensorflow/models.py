@@ -12,13 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of, writing
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
 from tensorgraft.hub.recorded.structure import apart, together
 from tensorgraft.hub.recorded.tracing import program_backend, record
 from tensorgraft.precision import current
 
-Array = Any
 Arrays = Mapping[str, Array]
 
 

@@ -20,10 +20,9 @@ from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, lifted
 from tensorgraft.frontends.tensorflow.written_variables import written
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.precision import Region, within
-
-Array = Any
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from tensorgraft.frontends.tensorflow.values import (
     is_known,
     lifted,
 )
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 class Residuals:

@@ -10,9 +10,8 @@ import numpy as np
 
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.graph import GraphNode, Shape
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @dataclass(eq=False)
@@ -101,7 +100,7 @@ class TensorList:
     dtype: np.dtype
     shape: Shape  # of an element
     items: tuple[Any, ...] | None = ()
-    stack: Array = None
+    stack: Any = None
     length: Any = None
     same: np.ndarray | None = None
 
@@ -180,8 +179,8 @@ class TensorList:
         if self.items is None:
             stack, have = self.stack, self.stack.shape[0]
             if room is not None and room > have:
-                more = xp.zeros((room - have, *self.extents()), self.dtype)
-                stack = xp.concat([stack, more], axis=0)
+                rest = xp.zeros((room - have, *self.extents()), self.dtype)
+                stack = xp.concat([stack, rest], axis=0)
             return replace(self, stack=stack, length=self.length if length is None else np.asarray(length, np.int32))
         room = len(self.items) if room is None else max(room, len(self.items))
         extents = self.extents()

@@ -22,9 +22,8 @@ from tensorgraft.frontends.tensorflow.exchange import (
     read_variables,
     tensors_of,
 )
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 class _Held:
@@ -37,7 +36,7 @@ class _Held:
         self.tensor: tf.Tensor | None = None
         self.address: Any = object()  # nowhere
         self.shape: Any = None
-        self.array: Array = None
+        self.array: Any = None
 
 
 class HeldVariables:

@@ -11,9 +11,8 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.values import is_known, lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 class Variant:
@@ -76,7 +75,7 @@ class CompressedMatrix(Variant):
 
     def batched(self, xp: Backend) -> tuple[int, Array, Array, Array]:
         """(batch, which of it each entry is in, rows, columns)."""
-        columns = xp.unstack(lifted(xp, self.places), 1)
+        columns: Any = xp.unstack(lifted(xp, self.places), 1)
         if len(columns) == 2:
             return 1, xp.zeros_like(columns[0]), *columns
         return self.shape[0], *columns

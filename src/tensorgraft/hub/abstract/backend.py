@@ -12,6 +12,7 @@ import numpy as np
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.abstract import control_flow, elementwise, indexing, linalg, reduction, shape, windowed
 from tensorgraft.hub.abstract.array import ShapeDtype
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.primitive import primitives
 from tensorgraft.hub.tape import ByTape
@@ -53,19 +54,19 @@ class AbstractBackend(_Rules):
     def is_array(self, x: Any, /) -> bool:
         return isinstance(x, ShapeDtype)
 
-    def is_traced(self, x: ShapeDtype, /) -> bool:
+    def is_traced(self, x: Array, /) -> bool:
         return True
 
     def asarray(self, x: np.ndarray, /) -> ShapeDtype:
         return ShapeDtype(x.shape, x.dtype)
 
-    def to_numpy(self, x: ShapeDtype, /) -> np.ndarray:
+    def to_numpy(self, x: Array, /) -> np.ndarray:
         raise TracedValueError(f"{x} has a shape and a dtype, but no values")
 
-    def constrain(self, x: ShapeDtype, placement: Any, /) -> ShapeDtype:
+    def constrain(self, x: Array, placement: Any, /) -> Array:
         return x
 
-    def host_call(self, fn: Any, operands: Any, results: Sequence[Any], /) -> list[ShapeDtype]:
+    def host_call(self, fn: Any, operands: Any, results: Sequence[Any], /) -> list[Array]:
         return [ShapeDtype(tuple(r.shape), r.dtype) for r in results]
 
     def from_dlpack(self, x: Any, /) -> ShapeDtype:

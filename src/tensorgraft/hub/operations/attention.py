@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 ROWS, PARTS = 256, 4  # of a causal mask, so many queries at least, in so many parts at most, see their keys alone
 
 
@@ -54,7 +54,9 @@ class Attention:
         wide = dtypes.accumulator(dtype)
         factor = 1 / math.sqrt(self.shape(q)[3]) if scale is None else scale
         mean = self.sum(self.multiply(self.astype(grad, wide), self.astype(out, wide)), axis=3, keepdims=True)
-        d_q, d_k, d_v = [], None, None
+        d_q: list[Array] = []
+        d_k: Any = None
+        d_v: Any = None
         for first, last, keys in _parts(self.shape(q)[2], self.shape(k)[2], causal):
             scores, scaled = _scores(self, q, k, mask, causal, scale, first, last, keys)
             rows = [self.take_slice(x, 2, first, last) for x in (norm, mean, grad)]

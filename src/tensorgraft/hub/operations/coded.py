@@ -7,8 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 class Coding(Protocol):

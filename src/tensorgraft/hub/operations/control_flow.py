@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
-
-Array = Any
 
 
 class ControlFlow:

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array, Scalar
 from tensorgraft.hub.primitive import primitive
-
-Array = Any
 
 # name -> kinds of dtype it takes: b(ool), i(nteger), f(loating), c(omplex)
 UNARY = {
@@ -77,7 +76,7 @@ def _declare(name: str, arity: int) -> Any:
 
     else:
 
-        def method(self: Any, x: Array, y: Array, /) -> Array:  # type: ignore[misc]
+        def method(self: Any, x: Array | Scalar, y: Array | Scalar, /) -> Array:  # type: ignore[misc]
             raise NotImplementedError
 
     method.__name__ = method.__qualname__ = name
@@ -97,7 +96,7 @@ class Elementwise:
         raise AttributeError(f"{type(self).__name__} has no operation {name!r}")
 
     @primitive
-    def where(self, condition: Array, x: Array, y: Array, /) -> Array:
+    def where(self, condition: Array, x: Array | Scalar, y: Array | Scalar, /) -> Array:
         """`x` where `condition` (bool) holds, else `y`; all three broadcast."""
         raise NotImplementedError
 
@@ -121,7 +120,7 @@ class Elementwise:
         raise NotImplementedError
 
     @primitive
-    def integer_floor_divide(self, x: Array, y: Array, /) -> Array:
+    def integer_floor_divide(self, x: Array | Scalar, y: Array | Scalar, /) -> Array:
         """Integers; rounds toward minus infinity. Division by zero: unspecified."""
         raise NotImplementedError
 
@@ -159,14 +158,14 @@ class Elementwise:
             x = self.maximum(x, low)
         return x if high is None else self.minimum(x, high)
 
-    def remainder(self, x: Array, y: Array) -> Array:
+    def remainder(self, x: Array | Scalar, y: Any) -> Array:
         """The remainder of floor division: the sign of the divisor."""
         r = self.fmod(x, y)
         other = self.not_equal(r, 0)
         off = self.logical_and(other, self.not_equal(self.less(r, 0), self.less(y, 0) if self.is_array(y) else y < 0))
         return self.where(off, self.add(r, y), r)
 
-    def floor_divide(self, x: Array, y: Array) -> Array:
+    def floor_divide(self, x: Array | Scalar, y: Any) -> Array:
         """The floor of the exact quotient, as CPython and PyTorch divide floats; integers by zero: unspecified."""
         if dtypes.is_integer(self.dtype_of(x, y)):
             return self.integer_floor_divide(x, y)

@@ -10,8 +10,7 @@ import math
 from typing import Any
 
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 class Factorisations:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.primitive import primitive
-
-Array = Any
 
 
 class FFT:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.operations.factorisations import Factorisations
 from tensorgraft.hub.primitive import primitive
-
-Array = Any
 
 
 class LinearAlgebra(Factorisations):

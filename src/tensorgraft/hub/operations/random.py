@@ -9,13 +9,12 @@ and permutations are equal to the bit on all backends; what passes through logar
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Shape = tuple[int, ...]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

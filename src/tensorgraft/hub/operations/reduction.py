@@ -7,12 +7,11 @@ dtype; floating sums and products accumulate in at least float32. Over nothing, 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.primitive import primitive, told
 
-Array = Any
 Axis = int | tuple[int, ...] | None
 
 

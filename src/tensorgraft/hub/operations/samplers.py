@@ -16,8 +16,8 @@ import ml_dtypes
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Shape = tuple[int, ...]
 
 # of the inverse error function: Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2012

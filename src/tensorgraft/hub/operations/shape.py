@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.primitive import primitive, told
 
-Array = Any
 Shape = tuple[int, ...]
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.primitive import primitive
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.recorded.graph import Figures, Graph, Node
@@ -19,7 +20,6 @@ from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.interrupts import held_back
 
-Array = Any
 _SCALARS = (bool, int, float, complex)
 _MOST_CALLS = 8192  # of one graph; a program that never asks for a value runs in pieces of so many
 _MANY = 32  # programs, after which it is said if hardly one was used twice

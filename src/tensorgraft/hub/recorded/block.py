@@ -11,7 +11,6 @@ import numpy as np
 
 from tensorgraft.errors import TracedValueError
 
-Array = Any
 Tree = Any  # a Var, or tuples and lists of them
 
 

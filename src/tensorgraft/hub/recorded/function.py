@@ -25,12 +25,12 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import encoding
 from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.recorded.structure import Template, apart, from_json, shown, together
 
-Array = Any
 FORMAT, VERSION = "tensorgraft function", 1
 
 

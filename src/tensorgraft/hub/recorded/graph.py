@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-Array = Any
+from tensorgraft.hub.array import NativeArray as Array
+
 Scalar = bool | int | float | complex
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.block import Block, Var, free, pruned
 from tensorgraft.hub.recorded.source import function, source
-
-Array = Any
 
 
 class Program:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-Array = Any
+from tensorgraft.hub.array import Array
+
 Template = tuple[Any, ...]
 
 _ARRAY = ("array",)
@@ -54,7 +55,7 @@ def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tupl
     return take(tree), arrays
 
 
-def together(template: Template, arrays: Sequence[Array] | Iterator[Array]) -> Any:
+def together(template: Template, arrays: Iterable[Any]) -> Any:
     """The tree. Raises ValueError for what is no template."""
     remaining = iter(arrays)
 

@@ -23,13 +23,13 @@ import optree
 
 from tensorgraft.hub import registry
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves
 from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.tape import ByTape
 
-Array = Any
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 _SMALL = 64  # elements: of equal constants no larger than that there is one
 
@@ -217,10 +217,10 @@ class ProgramBackend(_Recording):
     def is_array(self, x: Any, /) -> bool:
         return type(x) is Var
 
-    def is_traced(self, x: Var, /) -> bool:
+    def is_traced(self, x: Array, /) -> bool:
         return x.value is None
 
-    def shape(self, x: Var, /) -> tuple[int, ...]:
+    def shape(self, x: Array, /) -> tuple[int, ...]:
         return x.shape
 
     def asarray(self, x: np.ndarray, /) -> Var:
@@ -232,20 +232,20 @@ class ProgramBackend(_Recording):
             return variable
         return small.setdefault((value.shape, value.dtype, value.tobytes()), variable)
 
-    def to_numpy(self, x: Var, /) -> np.ndarray:
+    def to_numpy(self, x: Array, /) -> np.ndarray:
         return x.known()
 
     def from_dlpack(self, x: Any, /) -> Var:
         return self.asarray(np.from_dlpack(x))
 
     # identities are no operations: front ends ask for them all the time
-    def astype(self, x: Var, dtype: np.dtype, /) -> Var:
+    def astype(self, x: Array, dtype: np.dtype, /) -> Var:
         return x if x.dtype == dtype else self.call("astype", (x, dtype), {})
 
-    def reshape(self, x: Var, shape: tuple[int, ...], /) -> Var:
+    def reshape(self, x: Array, shape: tuple[int, ...], /) -> Var:
         return x if x.shape == shape else self.call("reshape", (x, shape), {})
 
-    def broadcast_to(self, x: Var, shape: tuple[int, ...], /) -> Var:
+    def broadcast_to(self, x: Array, shape: tuple[int, ...], /) -> Var:
         return x if x.shape == shape else self.call("broadcast_to", (x, shape), {})
 
     def seed_words(self, key: Var, /) -> Var:

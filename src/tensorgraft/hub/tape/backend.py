@@ -13,12 +13,12 @@ import numpy as np
 import optree
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.tape import elementwise, indexing, linalg, reduction, shape, windowed
 from tensorgraft.hub.wrapper import Wrapper
 
-Array = Any
 Thunk = Callable[[], Array] | None  # the cotangent of an operand, None where it is zero
 
 RULES: dict[str, Callable[..., Any]] = {}
@@ -43,9 +43,7 @@ class TapeNode:
 
     __slots__ = ("operands", "pull", "results")
 
-    def __init__(
-        self, operands: list[Any], pull: Callable[[list[Array | None]], Sequence[Thunk]], results: int
-    ) -> None:
+    def __init__(self, operands: list[Any], pull: Callable[[list[Any]], Sequence[Thunk]], results: int) -> None:
         self.operands = operands  # Variables, and None for the others
         self.pull = pull
         self.results = results
@@ -106,7 +104,7 @@ class Taping(_Operations):
     def _operand(self, x: Any) -> bool:
         return type(x) is Variable or self.inner.is_array(x)
 
-    def lifted(self, x: Array) -> Variable:
+    def lifted(self, x: Array) -> Array:
         """A constant."""
         return Variable(self.inner.lifted(x) if self.double else x)
 
@@ -115,28 +113,28 @@ class Taping(_Operations):
     def is_array(self, x: Any, /) -> bool:
         return type(x) is Variable
 
-    def is_traced(self, x: Variable, /) -> bool:
+    def is_traced(self, x: Array, /) -> bool:
         return self.inner.is_traced(x.value)
 
-    def is_differentiated(self, x: Variable, /) -> bool:
+    def is_differentiated(self, x: Array, /) -> bool:
         return x.tracked or self.inner.is_differentiated(x.value)
 
-    def shape(self, x: Variable, /) -> tuple[int, ...]:
+    def shape(self, x: Array, /) -> tuple[int, ...]:
         return self.inner.shape(x.value)
 
     def dtype_of(self, *operands: Any) -> np.dtype:
         return self.inner.dtype_of(*[x.value if type(x) is Variable else x for x in operands])
 
-    def asarray(self, x: np.ndarray, /) -> Variable:
+    def asarray(self, x: np.ndarray, /) -> Array:
         return Variable(self.inner.asarray(x))
 
-    def to_numpy(self, x: Variable, /) -> np.ndarray:
+    def to_numpy(self, x: Array, /) -> np.ndarray:
         return self.inner.to_numpy(x.value)
 
-    def from_dlpack(self, x: Any, /) -> Variable:
+    def from_dlpack(self, x: Any, /) -> Array:
         return Variable(self.inner.from_dlpack(x))
 
-    def materialize(self, x: Variable, /) -> Array:
+    def materialize(self, x: Array, /) -> Array:
         if x.tracked:
             raise TypeError(
                 "the backend's own array is asked for inside a transform (tg.grad), where it would lose its derivative:"
@@ -151,7 +149,7 @@ class Taping(_Operations):
 
     # ---- rules of the program's own ----------------------------------------------------------------------------------
 
-    def custom_vjp(self, fn: Any, backward: Any, forward: Any = None, /, *arrays: Variable) -> tuple[Variable, ...]:
+    def custom_vjp(self, fn: Any, backward: Any, forward: Any = None, /, *arrays: Array) -> tuple[Array, ...]:
         xp = self.inner
         values = [x.value for x in arrays]
         outputs = xp.custom_vjp(fn, backward, forward, *values)
@@ -171,19 +169,19 @@ class Taping(_Operations):
 
     # ---- control flow ------------------------------------------------------------------------------
 
-    def constrain(self, x: Variable, placement: Placement, /) -> Variable:
+    def constrain(self, x: Array, placement: Placement, /) -> Array:
         xp, value = self.inner, self.inner.constrain(x.value, placement)
         if not x.tracked or not dtypes.is_inexact(xp.dtype_of(value)):
             return Variable(value)
         return Variable(value, TapeNode([x], lambda g: [lambda: xp.constrain(g[0], placement)], 1))
 
-    def cond(self, predicate: Variable, true_fn: Any, false_fn: Any, /, *operands: Any) -> Any:
+    def cond(self, predicate: Array, true_fn: Any, false_fn: Any, /, *operands: Any) -> Any:
         if not self.is_traced(predicate):
             return (true_fn if self.to_numpy(predicate) else false_fn)(*operands)
         # both are on the tape, of which one counts
         return optree.tree_map(lambda x, y: self.where(predicate, x, y), true_fn(*operands), false_fn(*operands))
 
-    def while_loop(self, condition: Callable[[Any], Variable], body: Callable[[Any], Any], init: Any, /) -> Any:
+    def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
         while self.to_numpy(condition(init)):
             init = body(init)
         return init

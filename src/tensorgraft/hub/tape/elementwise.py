@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 LN2, LN10 = math.log(2), math.log(10)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _gather(xp: Any, y: Array, g: Array, x: Array, indices: Sequence[Array]) -> list[Any]:

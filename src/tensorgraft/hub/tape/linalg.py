@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array, OptionalArray
 
 
 def _dot_general(
@@ -58,7 +57,7 @@ def _h(xp: Any, x: Array) -> Array:
     return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
 
 
-def _conj(xp: Any, x: Array | None) -> Array | None:
+def _conj(xp: Any, x: OptionalArray) -> OptionalArray:
     return xp.conj(x) if x is not None and dtypes.is_complex(xp.dtype_of(x)) else x
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _axes(xp: Any, x: Array, axis: Any) -> tuple[int, ...]:

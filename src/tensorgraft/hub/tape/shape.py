@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.tape.elementwise import unbroadcast
 
-Array = Any
 Shape = tuple[int, ...]
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.tape.backend import TapeNode, Taping, Variable
 from tensorgraft.hub.transforms import Function, Transforms
-
-Array = Any
 
 
 class ByTape(Transforms):

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Array = Any
+from tensorgraft.hub.array import Array
+
 Ints = tuple[int, ...]
 
 

@@ -15,10 +15,9 @@ import optree
 
 from tensorgraft.arrays import framework_of, is_inexact_array
 from tensorgraft.hub import dtypes, registry
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import moments
-
-Array = Any
 
 
 class GradientTransformation(NamedTuple):
@@ -39,7 +38,7 @@ class Adam8bitState(NamedTuple):
     """`count`: int32 (), the steps so far. `mu`, `nu`: trees like the parameters, of the first moments and of the roots
     of the second ones (of small parameters, which are not kept in bytes, of the second ones themselves)."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]  # named like the method of tuples
     mu: Any
     nu: Any
 

@@ -27,8 +27,8 @@ from jax.sharding import NamedSharding
 
 from tensorgraft.backends.jax.sharding import simulated_compile
 from tensorgraft.backends.jax.tracing import current_trace
+from tensorgraft.hub.array import NativeArray as Array
 
-Array = Any
 _MOST_SECONDS = 3600
 
 _given = Primitive("abstract_input")

@@ -15,9 +15,8 @@ from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.sharding.collective_matching import agreed
 from tensorgraft.backends.jax.sharding.process_programs import Across, at_home, computed
 from tensorgraft.backends.jax.sharding.traced_collectives import in_trace
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.collectives import WHOLE, CollectiveCall, Group, in_words
-
-Array = Any
 
 
 class JaxCollectives:

@@ -21,10 +21,9 @@ from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.sharding.agreement import agree
 from tensorgraft.backends.jax.sharding.gloo_output import without_connections
 from tensorgraft.backends.jax.tracing import is_tracing
+from tensorgraft.hub.array import NativeArray as Array
 
 jaxprs_in_params: Any = getattr(extend, "jaxprs_in_params", None) or jax.core.jaxprs_in_params  # JAX 0.9
-
-Array = Any
 
 
 def jit(fn: Callable[..., Any], **options: Any) -> Any:

@@ -20,9 +20,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 from tensorgraft import warning_filters
 from tensorgraft.backends.jax.quotient import quotient
 from tensorgraft.backends.jax.sharding.gloo_output import without_connections
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.collectives import CollectiveCall
-
-Array = Any
 
 _OF_BOOLS = {"sum": "or", "max": "or", "product": "and", "min": "and"}
 _OF_ROWS: dict[str, Callable[[Array], Array]] = {  # XLA has no such collectives

@@ -16,9 +16,8 @@ from tensorgraft.backends.jax.operation import Tracer, is_tracing
 from tensorgraft.backends.jax.sharding import global_programs, processes
 from tensorgraft.backends.jax.sharding.agreement import agree
 from tensorgraft.backends.jax.sharding.meshes import lies_so, placement_of, sharding_of
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.placement import Placement
-
-Array = Any
 
 
 class JaxSharding:

@@ -21,9 +21,8 @@ from tensorgraft.backends.jax.operation import Tracer
 from tensorgraft.backends.jax.sharding.collective_matching import agreed
 from tensorgraft.backends.jax.sharding.process_programs import Across, computed
 from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.collectives import CollectiveCall, Group, World, in_words
-
-Array = Any
 
 
 class Meeting:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-Array = Any
+from tensorgraft.hub.array import Array
+
 xp: Any = None
 attention_weights: Any = None  # which each target has its own way
 

@@ -94,7 +94,8 @@ def _place(xp: Backend) -> tuple[int, int] | None:
     """The device of a backend in DLPack's terms."""
     with xp.scope():
         try:
-            kind, index = xp.zeros((), np.dtype(np.float32)).__dlpack_device__()
+            example: Any = xp.zeros((), np.dtype(np.float32))
+            kind, index = example.__dlpack_device__()
         except (*_REFUSALS, AttributeError):
             return None
     return int(kind), int(index)

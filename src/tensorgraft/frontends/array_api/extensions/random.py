@@ -135,8 +135,8 @@ def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
         x = next(bounds)
         own = np.iinfo(xp.dtype_of(x))
         low, high = (xp.full((), n, own.dtype) for n in (max(least, own.min), min(greatest, own.max)))
-        held = xp.astype(xp.minimum(xp.maximum(x, low), high), wide)
-        return held, xp.greater(x, high) if wide is dtype else xp.full((), False, dtypes.bool_)
+        inside = xp.astype(xp.minimum(xp.maximum(x, low), high), wide)
+        return inside, xp.greater(x, high) if wide is dtype else xp.full((), False, dtypes.bool_)
 
     (least, _), (most_array, above) = bound(low, int(np.iinfo(dtype).max)), bound(high, most)
     return xp.astype(samplers.randint(xp, key, least, most_array, above, shape, wide), dtype)

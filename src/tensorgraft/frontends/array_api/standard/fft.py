@@ -13,9 +13,8 @@ from tensorgraft.frontends.array_api.core.devices import resolve
 from tensorgraft.frontends.array_api.core.promotion import checked, kind
 from tensorgraft.frontends.array_api.standard.manipulation import roll
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array as Value
 from tensorgraft.hub.backend import Backend
-
-Value = Any  # an array of the backend
 
 # norm -> the power of the length that a transform forwards, and one backwards, is divided by
 _FORWARD = {"backward": 0.0, "ortho": 0.5, "forward": 1.0}

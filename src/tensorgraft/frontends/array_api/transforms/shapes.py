@@ -25,7 +25,7 @@ class _ShapesOf(AbstractBackend):
     def lifted(self, x: Any) -> ShapeDtype:
         return x if isinstance(x, ShapeDtype) else ShapeDtype(self.real.shape(x), self.real.dtype_of(x))
 
-    def vmap(self, fn: Callable[..., Any], /, *arrays: ShapeDtype) -> tuple[ShapeDtype, ...]:
+    def vmap(self, fn: Callable[..., Any], /, *arrays: Any) -> tuple[Any, ...]:
         """All slices look the same: one is enough."""
         out = fn(self, *(x.like(*x.shape[1:]) for x in arrays))
         return tuple(y.like(arrays[0].shape[0], *y.shape) for y in out)

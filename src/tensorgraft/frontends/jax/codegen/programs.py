@@ -25,8 +25,6 @@ from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects, is_object
 from tensorgraft.hub.recorded.block import Tree, Var
 
-Array = Any
-
 # Usual names of the argument that holds a model's arrays
 PARAMETERS = frozenset(
     {"params", "parameters", "variables", "weights", "model", "module", "net", "network", "state_dict"}

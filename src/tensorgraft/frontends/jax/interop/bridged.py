@@ -21,9 +21,9 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.hub import registry
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.precision import current
 
-Array = Any
 Tensor = torch.Tensor
 
 
@@ -209,7 +209,7 @@ def _into_jax(t: Tensor) -> Array:
     if t.device.type == TYPE:
         cell = cell_of(t)
         state.touch(cell)
-        array = cell.backend.materialize(to_array(t))
+        array: Array = cell.backend.materialize(to_array(t))
     else:
         t = t.resolve_conj().resolve_neg()
         if t.is_contiguous() and t.numel():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Ints = Sequence[int]
 # (xp, one array an operand, as many others of the same shapes) -> as many
 Combine = Callable[[Backend, Sequence[Array], Sequence[Array]], Sequence[Array]]

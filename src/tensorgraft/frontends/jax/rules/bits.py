@@ -9,9 +9,8 @@ import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def reinterpreted(xp: Backend, x: Array, dtype: np.dtype) -> Array:

@@ -12,9 +12,8 @@ from tensorgraft.frontends.jax.evaluate import evaluator
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import rule, without_rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _flat(values: Sequence[Any]) -> tuple[list[Array], Any]:

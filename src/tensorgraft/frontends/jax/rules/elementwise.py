@@ -12,10 +12,9 @@ from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.rule import RULES, rule
 from tensorgraft.frontends.jax.rules import bits  # noqa: F401  (it registers rules)
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
-
-Array = Any
 
 
 def _is_complex(xp: Backend, x: Array) -> bool:
@@ -106,7 +105,8 @@ def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
         return xp.ones_like(x)
     if y < 0:
         return xp.reciprocal(integer_pow(xp, x, y=-y))
-    power, left = None, y
+    power: Any = None
+    left = y
     if y == 3:
         return xp.multiply(xp.multiply(x, x), x)
     while left:

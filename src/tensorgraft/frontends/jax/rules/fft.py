@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorgraft.frontends.jax.rule import rule
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @rule("fft")

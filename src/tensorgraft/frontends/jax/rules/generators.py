@@ -12,9 +12,8 @@ import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule, without_rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 _THREEFRY = 1  # jax.lax.RandomAlgorithm; the default of a CPU is Philox
 # Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011

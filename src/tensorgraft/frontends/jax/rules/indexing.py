@@ -11,9 +11,9 @@ from jax.lax import GatherScatterMode
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.gather_windows import Places, places
 from tensorgraft.frontends.jax.rules.structural import broadcast_in_dim, permuted, reshaped
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Ints = tuple[int, ...]
 
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @rule("dot_general")
@@ -168,7 +167,7 @@ def eig(
     return [values, *[left] * compute_left_eigenvectors, *[right] * compute_right_eigenvectors]
 
 
-def _with_no_left(factors: tuple[Array, Array]) -> tuple[Array, None, Array]:
+def _with_no_left(factors: tuple[Array, Array]) -> tuple[Array, Any, Array]:
     return factors[0], None, factors[1]
 
 

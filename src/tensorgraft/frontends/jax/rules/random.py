@@ -19,9 +19,9 @@ from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules import generators  # noqa: F401  (it registers rules)
 from tensorgraft.frontends.jax.settings import settings
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Shape = Sequence[int]
 
 

@@ -12,9 +12,9 @@ from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.associative_scan import folded, named, scanned
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Ints = Sequence[int]
 
 

@@ -12,9 +12,8 @@ from jax.extend import core
 from tensorgraft.frontends.jax import evaluate as evaluation
 from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.rule import RULES
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 # primitive -> the name of its reduction
 MONOIDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}

@@ -14,9 +14,9 @@ from tensorgraft.frontends.jax.rules.gather_windows import Places, places
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Ints = tuple[int, ...]
 Apply = Callable[[Array, Array], Array]  # (what is there, the update) -> what will be there
 
@@ -97,7 +97,7 @@ def _set_inside(xp: Backend, x: Array, index: list[Array], updates: Array, insid
     of a great one, not to copy it twice, say again what the last update that is inside says."""
     shape, k = xp.shape(x), len(index)
     rows = math.prod(shape[:k])
-    flat: Array = None
+    flat: Any = None
     for at, n in zip(index, shape[:k], strict=True):
         flat = at if flat is None else xp.add(xp.multiply(flat, n), at)
     rest = shape[k:]

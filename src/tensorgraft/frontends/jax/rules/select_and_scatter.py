@@ -14,9 +14,8 @@ from tensorgraft.frontends.jax.rules.reduction import identity
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
 from tensorgraft.frontends.jax.rules.windowed import Ints, Pads, folded_windows, of_present, spread
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 # the reduction of a name -> the mode of the hub's scatter
 _MODES = {"sum": "add", "prod": "multiply", "max": "max", "min": "min"}

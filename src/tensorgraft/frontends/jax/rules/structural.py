@@ -9,9 +9,9 @@ import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Ints = Sequence[int]
 
 # dtypes in which every backend counts exactly as far as the dtype does

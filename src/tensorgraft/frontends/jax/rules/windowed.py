@@ -13,10 +13,10 @@ from tensorgraft.frontends.jax.rules.reduction import identity, is_identity
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.windowed import window_count
 
-Array = Any
 Ints = Sequence[int]
 Pads = Sequence[tuple[int, int]]
 

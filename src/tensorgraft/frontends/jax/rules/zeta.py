@@ -10,9 +10,8 @@ from typing import Any
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.elementwise import digamma
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 _TERMS = 9  # beside the first one
 

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.exchange import array_of, tensor_of, view
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 _FEW = 16  # integers that may be a shape, axes or a count
 
 
@@ -20,8 +20,9 @@ class Crossing:
 
     __slots__ = ("_array", "_tensor")
 
-    def __init__(self, tensor: tf.Tensor | None = None, array: Array = None) -> None:
-        self._tensor, self._array = tensor, array
+    def __init__(self, tensor: tf.Tensor | None = None, array: Array | None = None) -> None:
+        self._tensor: Any = tensor
+        self._array: Any = array
 
     def tensor(self, xp: Backend) -> tf.Tensor:
         if self._tensor is None:

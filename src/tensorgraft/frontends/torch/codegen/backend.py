@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch.core.located_errors import here
 from tensorgraft.frontends.torch.core.traced_values import NUMBER
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
 from tensorgraft.hub.recorded.tracing import ProgramBackend
@@ -179,7 +180,7 @@ class SourceBackend(ProgramBackend):
     def _stopped(self, x: Any) -> Any:
         return self.stopped(x) if type(x) is Var and x in self.here.halted else x
 
-    def stopped(self, x: Var) -> Var:
+    def stopped(self, x: Array) -> Var:
         """`x`, which is a constant to derivatives."""
         recording = self.here
         if x not in recording.smooth and x not in recording.halted:
@@ -190,7 +191,7 @@ class SourceBackend(ProgramBackend):
             known = recording.scope.seen[about] = self.word("stop_gradient", x)
         return known
 
-    def result(self, x: Var) -> Var:
+    def result(self, x: Array) -> Var:
         """`x` as a result of a region where gradients are on."""
         return self.stopped(x) if x in self.here.halted and torch.is_grad_enabled() else x
 
@@ -241,10 +242,10 @@ class SourceBackend(ProgramBackend):
                 recording.scope.seen[about] = known
         return known
 
-    def remember(self, array: Var, geometry: Geometry, seen: Var) -> None:
+    def remember(self, array: Array, geometry: Geometry, seen: Array) -> None:
         self.here.scope.seen[array, geometry] = seen
 
-    def to_numpy(self, x: Var, /) -> np.ndarray:
+    def to_numpy(self, x: Array, /) -> np.ndarray:
         known = None if x.value is not None or self.now is None else values_of(self.here, x)
         if known is None and x.value is None and self.now is not None:
             raise _asked_for(x)

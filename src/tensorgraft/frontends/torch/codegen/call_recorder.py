@@ -127,7 +127,7 @@ class WordWatch(TorchFunctionMode):
             return out
         if view is None:
             return func(*args, **kwargs)
-        x = to_array(first)
+        x: Any = to_array(first)
         out = func(*args, **kwargs)
         views.record(self.xp, view, args, kwargs, out, x)
         return out

@@ -25,10 +25,10 @@ from tensorgraft.frontends.torch.core.spec import Kernel, Spec
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.precision import POLICIES
 from tensorgraft.precision import state as precision
 
-Array = Any
 Tensor = torch.Tensor
 Fits = Callable[..., bool]
 COMPOSITES: dict[str, tuple[Spec, Fits]] = {}
@@ -245,7 +245,7 @@ def _recurrent(cell: str, **options: Any) -> Kernel:
             outs = []
             for direction in range(directions):
                 k = layer * directions + direction
-                weights = dict(zip(names, params[k * n : (k + 1) * n], strict=False))
+                weights: dict[str, Any] = dict(zip(names, params[k * n : (k + 1) * n], strict=False))
                 if direction:
                     weights["reverse"] = True
                 start = [xp.word("getitem", s, (k,)) for s in states]

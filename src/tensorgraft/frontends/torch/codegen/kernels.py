@@ -14,8 +14,8 @@ import torch
 
 from tensorgraft.frontends.torch.core.spec import SPECS, Kernel
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 KERNELS: dict[str, Kernel] = {}
 
 

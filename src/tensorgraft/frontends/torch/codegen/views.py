@@ -12,34 +12,35 @@ import torch
 from tensorgraft.frontends.torch.codegen.backend import SourceBackend
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, numpy_dtype
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.recorded.block import Var
 
 Tensor = torch.Tensor
 # (backend, the array of the first argument, the results, the call's arguments) -> arrays of the results, or None
-View = Callable[[SourceBackend, Var, Sequence[Tensor], tuple[Any, ...], dict[str, Any]], list[Var] | None]
+View = Callable[[SourceBackend, Var, Sequence[Tensor], tuple[Any, ...], dict[str, Any]], list[Array] | None]
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
-def _reshaped(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _reshaped(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [xp.reshape(x, tuple(outs[0].shape))]
 
 
 def _unsqueezed(
     xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[Var]:
+) -> list[Array]:
     axis = args[1] if len(args) > 1 else kwargs["dim"]
     return [xp.expand_dims(x, axis % (x.ndim + 1))]
 
 
-def _squeezed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _squeezed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     about = (*args[1:], *kwargs.values())
     given = range(x.ndim) if not about else about[0] if isinstance(about[0], tuple | list) else about
     axes = tuple(sorted(a % x.ndim for a in given if x.shape[a] == 1)) if x.ndim else ()
     return [xp.squeeze(x, axes) if axes else x]
 
 
-def _flattened(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _flattened(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     if outs[0].ndim == x.ndim or not x.ndim:
         return _reshaped(xp, x, outs, args, kwargs)
     named = dict(zip(("start_dim", "end_dim"), args[1:], strict=False)) | kwargs
@@ -49,7 +50,7 @@ def _flattened(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwa
 
 
 def _permuted(fn: Callable[..., Tensor]) -> View:
-    def view(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var] | None:
+    def view(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array] | None:
         if x.ndim > len(_PRIMES):
             return None
         with torch.DisableTorchFunction():
@@ -59,11 +60,11 @@ def _permuted(fn: Callable[..., Tensor]) -> View:
     return view
 
 
-def _expanded(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _expanded(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [xp.broadcast_to(x, tuple(outs[0].shape))]
 
 
-def _split(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var] | None:
+def _split(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array] | None:
     shapes = [tuple(t.shape) for t in outs]
     axes = [a for a in range(x.ndim) if len({s[a] for s in shapes}) > 1 or shapes[0][a] != x.shape[a]]
     if not axes or len(axes) > 1:
@@ -71,19 +72,19 @@ def _split(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs:
     return list(xp.split(x, tuple(s[axes[0]] for s in shapes), axes[0]))
 
 
-def _unbound(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _unbound(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     axis = args[1] if len(args) > 1 else kwargs.get("dim", 0)
     return list(xp.unstack(x, axis % x.ndim))
 
 
-def _selected(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var] | None:
+def _selected(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array] | None:
     dim, index = (*args[1:], *kwargs.values())[:2]
     if not isinstance(dim, int) or not isinstance(index, int):
         return None
     return [xp.word("getitem", x, (*[slice(None)] * (dim % x.ndim), index))]
 
 
-def _narrowed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var] | None:
+def _narrowed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array] | None:
     dim, start = (*args[1:], *kwargs.values())[:2]
     if not isinstance(start, int):
         return None
@@ -94,7 +95,7 @@ def _narrowed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwar
     return [xp.word("getitem", x, (*[slice(None)] * dim, part))]
 
 
-def _item(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var] | None:
+def _item(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array] | None:
     index = args[1] if isinstance(args[1], tuple) else (args[1],)
     if not all(_is_basic(i) for i in index):
         return None
@@ -134,23 +135,23 @@ def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def _complex(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _complex(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [xp.complex(*(xp.word("getitem", x, (Ellipsis, i)) for i in (0, 1)))]
 
 
-def _parts(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _parts(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [xp.stack([xp.real(x), xp.imag(x)], axis=x.ndim)]
 
 
-def _real(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _real(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [xp.real(x) if dtypes.is_complex(x.dtype) else x]
 
 
-def _imaginary(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _imaginary(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [xp.imag(x)]
 
 
-def _same(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Var]:
+def _same(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [x]
 
 

@@ -25,10 +25,10 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.values import ValueGuards
+from tensorgraft.hub.array import Array
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
-Array = Any
 Tensor = torch.Tensor
 
 

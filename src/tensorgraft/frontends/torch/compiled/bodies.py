@@ -16,9 +16,9 @@ from tensorgraft.frontends.torch.compiled.tape import nodes
 from tensorgraft.frontends.torch.core import pytrees, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import from_array, to_array
+from tensorgraft.hub.array import Array
 
 Tensor = torch.Tensor
-Array = Any
 
 
 def differentiable(t: Tensor) -> bool:

@@ -29,6 +29,7 @@ from tensorgraft.frontends.torch.core.located_errors import here, refused
 from tensorgraft.frontends.torch.core.source_location import Place, program_place
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, put_as_it_is
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.host import HostWatch, Live
     from tensorgraft.frontends.torch.compiled.remat import Recomputation
     from tensorgraft.frontends.torch.core.values import Values
-
-Array = Any
 
 
 @dataclass

@@ -18,9 +18,9 @@ from tensorgraft.frontends.torch.compiled.bodies import Body, differentiable, pu
 from tensorgraft.frontends.torch.core import pytrees, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, on_device, to_array
+from tensorgraft.hub.array import Array
 
 Tensor = torch.Tensor
-Array = Any
 
 
 def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:

@@ -59,7 +59,6 @@ from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
-Array = Any
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
 _transforms = torch._C._functorch.peek_interpreter_stack

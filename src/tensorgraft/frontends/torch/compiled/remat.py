@@ -17,9 +17,8 @@ from torch.utils import checkpoint
 
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.core import codes, state
+from tensorgraft.hub.array import Array
 from tensorgraft.storage import Storage
-
-Array = Any
 
 
 class Recomputation:

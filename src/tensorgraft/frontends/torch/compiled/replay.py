@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
@@ -25,7 +26,6 @@ from tensorgraft.storage import Storage
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.compiled.tape import Tape
 
-Array = Any
 Tensor = torch.Tensor
 
 
@@ -190,7 +190,7 @@ def _array(t: Tensor) -> Array:
 
 
 def _source(
-    key: int, array: Array, places: dict[int, int], cells: dict[int, Storage], feeds: dict[int, Feed]
+    key: int, array: Any, places: dict[int, int], cells: dict[int, Storage], feeds: dict[int, Feed]
 ) -> Callable[[Sequence[Array]], Array]:
     """Return a function that gives an input of a backward program at a call."""
     if (k := places.get(key)) is not None:

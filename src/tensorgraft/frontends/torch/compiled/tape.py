@@ -31,10 +31,10 @@ from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
 
-Array = Any
 Tensor = torch.Tensor
 _functorch: Any = torch._C._functorch
 _SavedTensor: Any = torch._C._autograd.SavedTensor
@@ -212,7 +212,7 @@ class Tape:
     def attach(
         self,
         backend: Backend,
-        residuals: Sequence[Array],
+        residuals: Sequence[Any],
         results: Sequence[Tensor],
         ends: Sequence[Tensor],
         saved: Sequence[Saved] = (),

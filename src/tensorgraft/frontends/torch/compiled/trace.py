@@ -23,11 +23,11 @@ from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.trees import Structure, call_of, unflatten
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import held_back, together
 from tensorgraft.storage import Placed, Storage, lay, put_as_it_is
 
-Array = Any
 Tensor = torch.Tensor
 
 

@@ -33,9 +33,9 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
+from tensorgraft.hub.array import Array
 from tensorgraft.storage import Storage
 
-Array = Any
 Tensor = torch.Tensor
 
 

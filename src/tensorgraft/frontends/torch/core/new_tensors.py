@@ -13,6 +13,7 @@ import threading
 from typing import NamedTuple
 
 import torch
+from torch.utils.dlpack import to_dlpack
 
 from tensorgraft.hub.dlpack import NAME, DLTensor, content
 
@@ -63,7 +64,7 @@ def _made(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[i
 
 def _kind(dtype: torch.dtype) -> tuple[int, int, int, int]:
     """The device's type and the dtype as PyTorch itself writes them."""
-    example = torch._C._to_dlpack(torch._C._acc.create_empty_tensor((0,), dtype))
+    example = to_dlpack(torch._C._acc.create_empty_tensor((0,), dtype))
     tensor = DLTensor.from_address(content(example))
     return _kinds.setdefault(dtype, (tensor.device_type, tensor.code, tensor.bits, tensor.lanes))
 

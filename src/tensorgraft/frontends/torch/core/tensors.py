@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -20,12 +19,11 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.new_tensors import empty_header, header, imported
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized, anew
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
-
-Array = Any
 
 CPU_KEY = torch.DispatchKeySet(torch.DispatchKey.CPU)
 _new_storage = torch._C._construct_storage_from_data_pointer

@@ -21,13 +21,13 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import to_array
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 if TYPE_CHECKING:
     from tensorgraft.compiled.program import ProgramInputs
     from tensorgraft.frontends.torch.compiled.guards import Guards
 
-Array = Any
 _MOST = 1024  # in one trace
 ROUNDS = 64  # traces until every answer is known
 _LARGEST = 1 << 14  # elements

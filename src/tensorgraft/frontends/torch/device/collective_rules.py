@@ -16,11 +16,11 @@ import torch.distributed as dist
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.tensors import cell_of, geometry_of, numpy_dtype, to_array
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.collectives import CollectiveCall, Group, Kind, Reduction
 from tensorgraft.storage import write
 
-Array = Any
 Tensor = torch.Tensor
 
 _REDUCTIONS: dict[str, Reduction] = {

@@ -312,7 +312,7 @@ class ColdOperator:
             checks.settle(backend.cold, new, plan.judges)
         if self._returned is not None:
             return self._returned(args, kwargs)
-        outputs = iter(new[len(plan.written) :])
+        outputs: Any = iter(new[len(plan.written) :])
         results = [
             None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(outputs))), known.slot, *meta)
             for meta in plan.results or ()

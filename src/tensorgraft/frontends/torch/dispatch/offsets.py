@@ -17,10 +17,9 @@ from tensorgraft.dynamic_offset import Form
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import overlaps_itself
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, array_set, read, write
-
-Array = Any
 
 _MEMORY = Form("memory")
 _now = state.now

@@ -10,17 +10,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.core.iteration import aligned, fastest_first
 from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Shape, read, write
-
-Array = Any
 
 
 class Step(NamedTuple):

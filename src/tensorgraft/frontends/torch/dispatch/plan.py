@@ -27,9 +27,9 @@ from tensorgraft.frontends.torch.dispatch.plan_template import Outline, make_out
 from tensorgraft.frontends.torch.dispatch.program import make_program
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out, refuse
 from tensorgraft.frontends.torch.dispatch.results import Result, Structure, describe
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Tensor = torch.Tensor
 Maker = Callable[[Array], Tensor]
 

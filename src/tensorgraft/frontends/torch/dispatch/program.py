@@ -27,6 +27,7 @@ from tensorgraft.frontends.torch.dispatch.overlapping_elements import Step, writ
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, Outline, leaves
 from tensorgraft.frontends.torch.dispatch.results import Conjugate, Result, Structure, describe
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import together
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
@@ -34,7 +35,6 @@ from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense,
 if TYPE_CHECKING:
     from tensorgraft.frontends.torch.dispatch.plan import Plan
 
-Array = Any
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
 Fetch = Callable[[Backend, Sequence[Reach], Sequence[Any], Sequence[Any]], Any]

@@ -16,11 +16,11 @@ from tensorgraft.frontends.torch.graph import exported
 from tensorgraft.frontends.torch.graph.grafted_program import GraftedFunction
 from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
 from tensorgraft.frontends.torch.quantized import tensors as quantized
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.tracing import program_backend
 from tensorgraft.quantization import policy
 
-Array = Any
 Tensor = torch.Tensor
 Arrays = Mapping[str, Array]
 

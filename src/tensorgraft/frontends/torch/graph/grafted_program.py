@@ -14,12 +14,11 @@ from torch.utils._pytree import SUPPORTED_NODES
 from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.core.devices import recording_slot
 from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import SEED, CallSignature, Function, Recorded, specs_of
 from tensorgraft.hub.recorded.structure import apart, together
 from tensorgraft.hub.recorded.tracing import program_backend, record
-
-Array = Any
 
 
 class GraftedFunction(Function):

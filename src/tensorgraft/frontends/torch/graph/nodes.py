@@ -23,10 +23,10 @@ from tensorgraft.frontends.torch.dispatch import fallback
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.graph.recurrent import LAYERS
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
 
-Array = Any
 Tensor = torch.Tensor
 
 

@@ -19,9 +19,9 @@ import torch.utils.dlpack
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, numpy_to_cpu
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.storage import Storage, contiguous_strides, is_dense, same_strides
 
-Array = Any
 Tensor = torch.Tensor
 
 from_capsule = torch._C._from_dlpack
@@ -78,7 +78,8 @@ class KeptParameter:
     def __init__(self, take: Callable[[Tensor], np.ndarray], slot: Slot) -> None:
         self._take, self._over_memory = take, slot.backend.over_memory
         self._owner: Callable[[], Tensor | None] = _nobody
-        self._address, self._array = 0, None
+        self._address = 0
+        self._array: Any = None
 
     def __call__(self, t: Tensor) -> Array:
         if self._owner() is t and t.data_ptr() == self._address:

@@ -24,10 +24,10 @@ from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of
 from tensorgraft.frontends.torch.graph.nodes import GraphCapture, attribute, call_node
 from tensorgraft.frontends.torch.graph.ports import Entrance, departure, entrance, view_of
+from tensorgraft.hub.array import Array
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage, contiguous_strides
 
-Array = Any
 Tensor = torch.Tensor
 # (the program's results as tensors, what the program was given) -> one result of the piece
 Exit = Callable[[Sequence[Tensor], Sequence[Any]], Any]
@@ -121,7 +121,7 @@ class FxProgram:
         self._exits: list[Exit] = []
 
     def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
-        arrays = [take(values[i]) for i, take in self._takes]
+        arrays: list[Array | None] = [take(values[i]) for i, take in self._takes]
         if self.piece.random:
             arrays.append(seed)
         arrays_out = self._run(*arrays)

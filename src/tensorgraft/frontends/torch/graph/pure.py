@@ -12,10 +12,9 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage
-
-Array = Any
 
 
 class PureCapture(Capture):

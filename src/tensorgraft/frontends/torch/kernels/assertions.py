@@ -8,8 +8,7 @@ import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 @kernel("_assert_async", "_assert_async.msg", meta=False)

@@ -9,8 +9,8 @@ import numpy as np
 
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Refusal = Callable[[int], Exception]  # the error about one index
 
 

@@ -10,8 +10,7 @@ import torch
 
 from tensorgraft.frontends.torch.dispatch.program import as_dtype
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def axes_of(dim: int | Sequence[int] | None, n: int) -> tuple[int, ...]:

@@ -12,8 +12,8 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Tensor = torch.Tensor
 Triple = tuple[Array, Array, Array]
 

@@ -20,8 +20,7 @@ from tensorgraft.frontends.torch.core.spec import PROMOTION, SPECS, Spec, kernel
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
 from tensorgraft.frontends.torch.dispatch.program import as_dtype
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 # the operator behind `_foreach_<name>`, where it is not `<name>`
 BASES = {"maximum": "clamp_min", "minimum": "clamp_max"}

@@ -10,9 +10,9 @@ from torch.library import Library
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import Spec
 from tensorgraft.frontends.torch.dispatch.entry import entry
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.placement import Placement
 
-Array = Any
 Tensor = torch.Tensor
 
 _placements: dict[Placement, int] = {}  # an operator takes numbers

@@ -12,8 +12,8 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of, wide
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Dim = int | Sequence[int] | None
 
 

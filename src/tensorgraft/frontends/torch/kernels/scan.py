@@ -12,8 +12,7 @@ from tensorgraft.frontends.torch.kernels.common import at_least_1d, wide
 from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddexp
 from tensorgraft.frontends.torch.kernels.reduction import summable
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _scan(method: str) -> Callable[..., Array]:

@@ -11,8 +11,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.bounds import Refusal, out_of_bounds, within
 from tensorgraft.frontends.torch.kernels.common import at_least_1d, number, wide
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 # PyTorch's names of reductions -> modes of the hub's scatter
 MODES = {"add": "add", "multiply": "multiply", "sum": "add", "mean": "add", "prod": "multiply"} | {

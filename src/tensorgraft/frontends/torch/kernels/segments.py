@@ -16,8 +16,8 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Tensor = torch.Tensor
 
 # name -> (how updates of a segment are put together, what an empty segment begins with)
@@ -73,7 +73,7 @@ def _summed(xp: Any, values: Array, segment: Array, start: Array, mode: str) -> 
     return xp.take_slice(xp.scatter(room, (_rows(xp, rows), segment), values, mode=mode), 1, 0, count)
 
 
-def _check_lengths(xp: Any, lengths: Array, n: int, unsafe: bool) -> None:
+def _check_lengths(xp: Any, lengths: Any, n: int, unsafe: bool) -> None:
     """Raises RuntimeError where a length is negative or those of a row do not fill the axis."""
     if unsafe:
         return

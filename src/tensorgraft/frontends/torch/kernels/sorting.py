@@ -7,8 +7,8 @@ from typing import Any
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import at_least_1d
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Pair = tuple[Array, Array]
 
 

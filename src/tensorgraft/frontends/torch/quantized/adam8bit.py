@@ -16,13 +16,13 @@ from tensorgraft.frontends.torch.core.spec import Spec
 from tensorgraft.frontends.torch.core.tensors import on_device
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.hub import registry
+from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.quantization import moments
 
 SMALLEST = moments.SMALLEST
 _PIECE = 512 * moments.BLOCK  # numbers
 
 Tensor = torch.Tensor
-Array = Any
 Arrays = list[Array]
 
 # what is kept of a parameter: in bytes, or of a small one as Adam keeps it

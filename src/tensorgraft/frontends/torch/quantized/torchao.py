@@ -107,13 +107,14 @@ def _tensor(t: Any, place: Place) -> torch.Tensor:
     base, shape, xp = tuple(values.codes.shape), tuple(t.shape), place.backend
     with xp.scope():
         codes = xp.asarray(_host(values.codes))
-        scale, zero = xp.asarray(_host(values.scale.float())), None
+        scale = xp.asarray(_host(values.scale.float()))
+        zero: Any = None
         if scheme.has_zero_points:
             zero = torch.zeros_like(values.scale) if values.zero is None else values.zero
             zero = xp.asarray(_host(zero.float()))
         found_numbers = {n: _host(x.float()) for n in ("scale", "zero") if (x := getattr(values, n)) is not None}
         check_numbers(found_numbers, f"from_torchao: a {type(t).__qualname__} of shape {shape}")
-        parts = {"codes": scheme.codes.pack(xp, codes), "scale": scale, "zero": zero}
+        parts: dict[str, Any] = {"codes": scheme.codes.pack(xp, codes), "scale": scale, "zero": zero}
         for name in ("input_scale", "input_zero"):
             if name in scheme.parts:
                 stored = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])

@@ -13,9 +13,8 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _inside(xp: Backend, indices: Array, n: int) -> tuple[Array, Array]:

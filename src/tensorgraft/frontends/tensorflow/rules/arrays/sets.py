@@ -13,10 +13,8 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import batch_to_space_n
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.values import CountedRows, is_known, lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
-
 
 # ---- of lengths that depend on values --------------------------------------------------------------------------------
 

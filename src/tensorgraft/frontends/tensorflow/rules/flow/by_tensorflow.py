@@ -22,9 +22,8 @@ from tensorgraft.frontends.tensorflow.operation import EagerOperation
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import called, on_the_host, specs_of
 from tensorgraft.frontends.tensorflow.values import TracedText, is_known, on_strings
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 # operations that take strings or numbers; some give strings, some numbers
 STRINGS = (

@@ -21,9 +21,9 @@ from tensorgraft.frontends.tensorflow.trip_count import counted
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, all_the_same, is_known, lifted
 from tensorgraft.frontends.tensorflow.written_variables import written
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 _UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its counter
 
 

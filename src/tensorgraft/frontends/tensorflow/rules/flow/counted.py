@@ -13,9 +13,9 @@ from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rules.mathematics import elementwise as _elementwise
 from tensorgraft.frontends.tensorflow.values import CountedRows, CountedSizes, is_known, lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Plain = Callable[..., Any]
 
 

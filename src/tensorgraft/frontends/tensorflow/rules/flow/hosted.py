@@ -13,10 +13,10 @@ from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 F = TypeVar("F", bound=Callable[..., Any])
-Array = Any
 ON_HOST: set[str] = set()  # operations that this says of
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Taps = tuple[np.ndarray, np.ndarray]  # places (out, k), weights (out, k)
 F32 = np.float32
 
@@ -123,7 +123,8 @@ def spans(n: int, out: int, scale: float, translation: float, kind: str, antiali
 
 def read(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
     """The weighted sums of places along an axis."""
-    total, shape = None, tuple(-1 if a == axis else 1 for a in range(xp.ndim(x)))
+    total: Any = None
+    shape = tuple(-1 if a == axis else 1 for a in range(xp.ndim(x)))
     for places, weights in zip(taps[0].T, taps[1].T, strict=True):
         part = xp.take(x, xp.asarray(np.ascontiguousarray(places)), axis)
         if (weights != 1).any():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.graph import GraphNode
@@ -11,9 +9,9 @@ from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import computed
 from tensorgraft.frontends.tensorflow.rules.mathematics.products import adjoint
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 _WORST_CONDITION = 1e8  # of eigenvectors: half of the digits of float64
 
 

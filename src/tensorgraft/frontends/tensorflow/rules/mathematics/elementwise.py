@@ -13,10 +13,9 @@ from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.values import EitherOptional, OptionalValue, TensorList, added, lifted
 from tensorgraft.frontends.tensorflow.variants import CompressedMatrix, RaggedRows
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
-
-Array = Any
 
 # ---- one to one ------------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def axes_of(xp: Backend, x: Array, axes: np.ndarray) -> tuple[int, ...]:

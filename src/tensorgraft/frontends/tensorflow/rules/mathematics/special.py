@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes, integrals, pathwise, special
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "BesselI0": special.i0,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _zeros_where(xp: Backend, condition: Array, x: Array) -> Array:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Ints = tuple[int, ...]
 Pads = list[tuple[int, int]]
 

@@ -13,9 +13,8 @@ from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
 from tensorgraft.frontends.tensorflow.values import lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @rule("CTCLoss", either=(1, 2, 3))

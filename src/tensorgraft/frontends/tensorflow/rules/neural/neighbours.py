@@ -12,10 +12,8 @@ from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, Pads, inside_of, pads, positions
 from tensorgraft.frontends.tensorflow.rules.neural.pooling import max_pool_grad
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
-
 
 # ---- local response --------------------------------------------------------------------------------------------------
 
@@ -86,7 +84,7 @@ def _layout(xp: Backend, x: Array, w: Array, strides: Ints, rates: Ints, padding
 
 @rule("Dilation2D")
 def dilation(xp: Backend, x: Array, w: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
-    best = None
+    best: Any = None
     for _, here, _ in _sums(xp, x, w, strides, rates, padding):
         best = here if best is None else xp.maximum(best, here)
     return best
@@ -107,7 +105,8 @@ def _winners(xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: In
 
 @rule("Dilation2DBackpropInput")
 def dilation_input(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
-    (_, s, _, around), total = _layout(xp, x, w, strides, rates, padding), None
+    total: Any = None
+    _, s, _, around = _layout(xp, x, w, strides, rates, padding)
     for _, share, (low, out, extents) in _winners(xp, x, w, d, strides, rates, padding):
         config = [(a, n - a - ((o - 1) * t + 1), t - 1) for a, n, o, t in zip(low, extents, out, s, strict=True)]
         part = xp.pad(share, 0, [(0, 0, 0), *config, (0, 0, 0)])
@@ -128,7 +127,7 @@ def dilation_filter(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints,
 
 def _windows(
     xp: Backend, shape: Ints, ksize: Ints, strides: Ints, padding: str, with_batch: bool
-) -> tuple[Array, Array, Pads]:
+) -> tuple[np.ndarray, np.ndarray, Pads]:
     """Return, for each tap and result, (the flat position of what it sees, whether there is something), and the
     padding."""
     around = pads(shape, ksize, strides, (1,) * len(shape), padding)
@@ -150,10 +149,10 @@ def max_pool_with_argmax(
 ) -> list[Array]:  # fmt: skip
     """The first of equal values counts."""
     shape = tuple(xp.shape(x))
-    places, there, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
+    places, inside, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
     flat = xp.reshape(x, (xp.size(x),))
     seen = xp.gather(flat, (xp.asarray(np.maximum(places, 0)),))
-    dtype, there = xp.dtype_of(x), xp.asarray(there)
+    dtype, there = xp.dtype_of(x), xp.asarray(inside)
     seen = xp.where(there, seen, xp.full_like(seen, dtypes.lowest(dtype)))
     if dtypes.is_integer(dtype):  # of which the lowest may be meant
         greatest = xp.equal(seen, xp.max(seen, axis=0, keepdims=True))

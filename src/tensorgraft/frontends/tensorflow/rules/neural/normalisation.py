@@ -6,9 +6,8 @@ from typing import Any
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _axes(xp: Backend, x: Array, data_format: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

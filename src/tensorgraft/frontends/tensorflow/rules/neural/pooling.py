@@ -17,9 +17,8 @@ from tensorgraft.frontends.tensorflow.rules.neural.convolution import (
     window_counts,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _around(shape: Ints, ksize: Ints, strides: Ints, padding: str, explicit: Ints = ()) -> Pads:
@@ -84,8 +83,8 @@ def max_pool_grad(
     lowest = dtypes.lowest(dtype)
     padded = xp.pad(x, lowest, [(low, high, 0) for low, high in around])
     extents, out = xp.shape(padded), xp.shape(y)
-    total: Array = None
-    best: Array = None
+    total: Any = None
+    best: Array | None = None
     which, zero = xp.zeros(out, dtypes.int32), xp.zeros_like(d)
     nothing = np.ones(out, bool) if dtypes.is_integer(dtype) and any(map(any, around)) else None
     for k, at in enumerate(positions(ksize)):

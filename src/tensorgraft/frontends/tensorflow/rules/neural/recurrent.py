@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @rule("LSTMBlockCell")

@@ -4,7 +4,6 @@ with oneDNN, whose filters and right factors are symmetric, of int8."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,10 +24,8 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
     wide,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
-
 
 # Of the oneDNN in TensorFlow 2.22, and of that before it, which multiplies by the product of the scales.
 _ONE_AFTER_ANOTHER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 22)

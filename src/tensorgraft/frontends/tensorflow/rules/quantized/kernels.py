@@ -3,8 +3,6 @@ exact, in int32; results come with their range."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
@@ -29,9 +27,8 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
     zero_of,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 # ---- sums and products -----------------------------------------------------------------------------------------------
 
@@ -201,14 +198,14 @@ def quantized_resize(
         found = [xp.take(xp.astype(x, calc), xp.asarray(rows[:, i]), 1) for i in (0, 1)]
         return [[xp.take(row, xp.asarray(columns[:, i]), 2) for i in (0, 1)] for row in found]
 
-    w, h = across[None, None, :, 1, None], down[None, :, 1, None, None]
+    parts = across[None, None, :, 1, None], down[None, :, 1, None, None]
     if dtype != UINT8:
         calc = dtypes.float64 if dtype == INT32 else dtypes.float32
-        w, h = (xp.asarray(v.astype(calc)) for v in (w, h))
+        w, h = (xp.asarray(v.astype(calc)) for v in parts)
         sides = [xp.add(a, xp.multiply(xp.subtract(b, a), w)) for a, b in corners(calc, single(xp, x))]
         out = xp.add(sides[0], xp.multiply(xp.subtract(sides[1], sides[0]), h))
         return [narrowed(xp, wide(xp, xp.add(out, 0.5)), dtype) if dtype == INT32 else out, low, high]
-    w, h = (xp.asarray(np.trunc(v * np.float32(one)).astype(np.int32)) for v in (w, h))
+    w, h = (xp.asarray(np.trunc(v * np.float32(one)).astype(np.int32)) for v in parts)
     whole = xp.full((), one, INT32)
     sides = [xp.add(xp.multiply(a, one), xp.multiply(xp.subtract(b, a), w)) for a, b in corners(INT32, x)]
     out = xp.add(sides[0], xp.multiply(truncated_divide(xp, xp.subtract(sides[1], sides[0]), whole), h))

@@ -7,14 +7,11 @@ arithmetics for it: of numbers one by one in float64 (`numbers`, `codes`), and o
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 INT8, UINT8, INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
 

@@ -17,9 +17,8 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
     wide,
 )
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 # ---- fake quantisation -----------------------------------------------------------------------------------------------
 
@@ -103,7 +102,7 @@ def _on_grid(xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: 
     least = (-(2 ** (bits - 1)) + int(narrow)) if signed else 0
     most = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     zero = xp.zeros_like(low)
-    below = xp.divide(float(least), low) if signed else None
+    below: Any = xp.divide(float(least), low) if signed else None
     from_low = xp.where(xp.greater(xp.multiply(low, least), 0), below, xp.full_like(low, np.finfo(np.float32).max)) if (
         signed
     ) else xp.full_like(low, np.finfo(np.float32).max)  # fmt: skip

@@ -3,17 +3,14 @@ brought to another scale in fixed point, as in TFLite."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints
 from tensorgraft.frontends.tensorflow.rules.quantized.ranges import INT8, INT32, away, double, limits, single, wide
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _along(xp: Backend, v: Array, rank: int, axis: int) -> Array:

@@ -18,9 +18,9 @@ from tensorgraft.frontends.tensorflow.rules.random.stream import WordStream
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 # (draws one, how probable classes are)
 Sampler = tuple[Callable[[WordStream], int], Callable[[np.ndarray], np.ndarray]]
 

@@ -22,9 +22,9 @@ from tensorgraft.frontends.tensorflow.rules.random.stream import WordStream
 from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 F32 = np.float32
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 

@@ -7,14 +7,13 @@ A key is 64 bits and a counter 128, as uint64 arrays (1,) and (2,); each number 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Shape = tuple[int, ...]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -80,7 +79,7 @@ def words_at(xp: Backend, key: Array, counter: Array, at: Array) -> Array:
 def key_and_counter(xp: Backend, seed: Array) -> tuple[Array, Array]:
     """Out of two integers, scrambled."""
     parts = [xp.astype(xp.reshape(s, ()), dtypes.uint64) for s in xp.unstack(seed, 0)]
-    fixed = tuple(xp.full((), word, dtypes.uint32) for word in (0x3EC8F720, 0x02461E29))
+    fixed = xp.full((), 0x3EC8F720, dtypes.uint32), xp.full((), 0x02461E29, dtypes.uint32)
     m0, m1, m2, m3 = cipher(xp, fixed, (*_halves(xp, parts[0]), *_halves(xp, parts[1])))
     key = xp.reshape(joined(xp, m0, m1), (1,))
     return key, xp.stack([xp.zeros((), dtypes.uint64), joined(xp, m2, m3)], axis=0)

@@ -20,9 +20,9 @@ from tensorgraft.frontends.tensorflow.rules.random import philox
 from tensorgraft.frontends.tensorflow.rules.random.seeded import RESERVED, check_algorithm, taken
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Shape = tuple[int, ...]
 Draw = Callable[[Array], Array]
 

@@ -13,9 +13,9 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.random import philox
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 Draw = Callable[[Backend, Array, Array, tuple[int, ...], np.dtype], Array]
 _ALGORITHMS = (1, 3)  # Philox, and what is Philox on the CPU
 

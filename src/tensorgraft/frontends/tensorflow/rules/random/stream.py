@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,8 @@ class WordStream:
         while True:
             where = np.arange(at, at + _BLOCK, dtype=np.uint64)
             with np.errstate(over="ignore"), host.scope():
-                yield from philox.words_at(host, key, counter, where)
+                words: Any = philox.words_at(host, key, counter, where)
+                yield from words
             at += _BLOCK
 
     def block(self) -> np.ndarray:
@@ -62,11 +64,15 @@ class WordStream:
         """Return the uniform numbers that one block gives: 4, or 2 doubles."""
         host, words = registry.get("numpy"), self.block()[None]
         with host.scope():
-            return philox.unit(host, philox.doubled(host, words) if dtype == dtypes.float64 else words, dtype)[0]
+            drawn: Any = philox.unit(host, philox.doubled(host, words) if dtype == dtypes.float64 else words, dtype)
+            return drawn[0]
 
     def normals(self, dtype: np.dtype) -> np.ndarray:
         host, words = registry.get("numpy"), self.block()[None]
         with host.scope():
+            drawn: Any
             if dtype == dtypes.float64:
-                return philox.box_muller(host, philox.doubled(host, words), dtype)[0]
-            return philox.box_muller(host, words, dtypes.float32)[0].astype(dtype)
+                drawn = philox.box_muller(host, philox.doubled(host, words), dtype)
+                return drawn[0]
+            drawn = philox.box_muller(host, words, dtypes.float32)
+            return drawn[0].astype(dtype)

@@ -15,9 +15,8 @@ from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_the_host
 from tensorgraft.frontends.tensorflow.values import lifted
 from tensorgraft.frontends.tensorflow.variants import CompressedMatrix
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @rule("DenseToCSRSparseMatrix", folds=False)

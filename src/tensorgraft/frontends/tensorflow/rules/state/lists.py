@@ -11,9 +11,8 @@ from tensorgraft.frontends.tensorflow.graph import Shape
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.values import TensorList, is_known, lifted
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 def _element(shape: Any) -> Shape:

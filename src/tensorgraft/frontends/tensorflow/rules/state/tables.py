@@ -13,7 +13,6 @@ from tensorgraft.frontends.tensorflow.values import is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
-Array = Any
 WRITTEN = (
     "a look-up table that can be written is read in a program that is being compiled, which would keep what it holds"
     " now: call the program without compiling it, or use tf.lookup.StaticHashTable"

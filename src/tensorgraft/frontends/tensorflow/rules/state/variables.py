@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
 from tensorgraft.frontends.tensorflow.values import VariableCell
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 
 @rule("ReadVariableOp", folds=False)

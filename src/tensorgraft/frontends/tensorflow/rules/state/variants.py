@@ -15,9 +15,8 @@ from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedChec
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_the_host
 from tensorgraft.frontends.tensorflow.values import is_known, lifted
 from tensorgraft.frontends.tensorflow.variants import Components, RaggedRows, TensorMap, key_of
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-Array = Any
 
 # ---- ragged ----------------------------------------------------------------------------------------------------------
 

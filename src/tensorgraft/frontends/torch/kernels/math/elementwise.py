@@ -16,9 +16,9 @@ from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import number, scalar_name
 from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddexp
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE, PREDICATES
 
-Array = Any
 DEFAULT, FLOAT, BOOL, COMPLEX_FLOAT = (
     PROMOTION.DEFAULT,
     PROMOTION.INT_TO_FLOAT,

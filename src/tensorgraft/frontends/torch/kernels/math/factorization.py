@@ -11,8 +11,7 @@ from tensorgraft.frontends.torch.core.result_strides import column_major
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def adjoint(xp: Any, x: Array) -> Array:

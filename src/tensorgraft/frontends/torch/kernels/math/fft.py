@@ -8,8 +8,8 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 NONE, BY_ROOT_N, BY_N = 0, 1, 2  # ATen's normalisations
 
 

@@ -13,8 +13,8 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.math.factorization import adjoint, refuse_narrow
 from tensorgraft.frontends.torch.kernels.math.factorization import check_errors as refuse_failed
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 

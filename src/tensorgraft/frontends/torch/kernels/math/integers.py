@@ -9,8 +9,7 @@ from typing import Any
 from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 @kernel("gcd", promotion=PROMOTION.DEFAULT)

@@ -18,8 +18,7 @@ from tensorgraft.frontends.torch.kernels.math.factorization import (
     refuse_narrow,
 )
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _together(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:

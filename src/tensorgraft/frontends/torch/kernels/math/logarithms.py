@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def complex_logaddexp(xp: Any, x: Array, y: Array) -> Array:

@@ -12,8 +12,7 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from tensorgraft.frontends.torch.core.result_strides import column_major
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import number, wide
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _product(xp: Any, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:

@@ -8,8 +8,7 @@ import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import wide
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _halves(xp: Any, x: Array, dim: int) -> tuple[Array, Array]:

@@ -8,8 +8,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import check_fits
 from tensorgraft.frontends.torch.kernels.math.elementwise import DEFAULT, like
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 @kernel("silu", promotion=DEFAULT)

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.spec import SPECS, kernel
 from tensorgraft.frontends.torch.dispatch.decomposed import decomposed_spec
+from tensorgraft.hub.array import Array
 
-Array = Any
 Tensor = torch.Tensor
 SOURCE, PADDING = 0, 1  # what a mask is of: pairs of places (L, S), or places of each sample (N, S); else (N, H, L, S)
 

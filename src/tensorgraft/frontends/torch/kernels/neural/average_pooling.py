@@ -11,8 +11,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import gradients, wide
 from tensorgraft.frontends.torch.kernels.neural.pooling import each, intervals, output_extent
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _divisors(n: int, k: int, s: int, p: int, out: int, count_include_pad: bool) -> np.ndarray:

@@ -12,12 +12,12 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array, OptionalArray
 
-Array = Any
 Axes = tuple[int, ...]
 
 
-def of_channels(xp: Any, v: Array | None, x: Array) -> Array | None:
+def of_channels(xp: Any, v: OptionalArray, x: Array) -> OptionalArray:
     """A vector with an entry a channel, in the shape that broadcasts against `x`."""
     if v is None:
         return None
@@ -46,6 +46,7 @@ def _batch_norm(
     """(the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
     wide, axes = widened(xp, x), axes_but_channel(xp, x)
     running: list[Array | None] = [v for v in (running_mean, running_var) if v is not None]
+    mean: Any
     if training:
         mean, var = moments(xp, wide, axes)
         n = xp.count(x, axes)

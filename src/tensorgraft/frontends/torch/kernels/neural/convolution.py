@@ -12,8 +12,8 @@ from tensorgraft.frontends.torch.core.result_strides import formatted
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Ints = tuple[int, ...]
 
 

@@ -13,8 +13,8 @@ import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Lengths = Sequence[Any] | Array
 
 
@@ -28,7 +28,7 @@ class Lattice(NamedTuple):
     labels: Array  # int64 (N, 1): how long each target is
 
 
-def _vector(xp: Any, numbers: Lengths) -> Array:
+def _vector(xp: Any, numbers: Any) -> Array:
     if xp.is_array(numbers):
         return xp.reshape(xp.astype(numbers, dtypes.int64), (xp.size(numbers), 1))
     each = [xp.full((1, 1), n, dtypes.int64) for n in numbers]

@@ -9,8 +9,7 @@ import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _differences(xp: Any, x: Array, y: Array) -> Array:

@@ -6,8 +6,7 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _inner(xp: Any, x: Array) -> Any:

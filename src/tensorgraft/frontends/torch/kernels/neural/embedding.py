@@ -16,8 +16,8 @@ from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 SUM, MEAN, MAX = 0, 1, 2
 
 

@@ -12,8 +12,7 @@ from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.kernels.neural.loss import MEAN, NONE, reduced, widened
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,13 +10,13 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array, OptionalArray
 
 aten = torch.ops.aten
-Array = Any
 Axes = tuple[int, ...]
 
 
-def widened(xp: Any, x: Array | None, like: Array | None = None) -> Array | None:
+def widened(xp: Any, x: OptionalArray, like: Array | None = None) -> OptionalArray:
     """`x` in the dtype in which `like` (`x` itself by default) is accumulated."""
     if x is None:
         return None

@@ -10,8 +10,8 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import Array
 
-Array = Any
 Arrays = list[Array]
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import gradients, wide
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 class Taps(NamedTuple):
@@ -152,7 +151,7 @@ def _unscaled(rule: Rule, olds: Sequence[int], news: Sequence[int], n: int, m: i
 
 
 def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
-    total = None
+    total: Any = None
     shape = tuple(taps.places.shape[1] if a == axis else 1 for a in range(xp.ndim(x)))
     for j, place in enumerate(taps.places):
         piece = xp.take(x, xp.asarray(place), axis)

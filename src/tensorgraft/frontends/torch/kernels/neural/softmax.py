@@ -9,8 +9,7 @@ import torch
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _wide(xp: Any, x: Array) -> Array:

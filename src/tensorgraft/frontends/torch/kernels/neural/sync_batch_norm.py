@@ -14,8 +14,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.batch_norm import axes_but_channel, flat, of_channels
 from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
-
-Array = Any
+from tensorgraft.hub.array import Array
 
 
 def _statistics(x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:

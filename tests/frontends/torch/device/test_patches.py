@@ -83,7 +83,7 @@ def test_a_change_whose_module_imports_what_is_off_is_left_out(monkeypatch):
 
 
 def test_documentation(capsys):
-    text = (Path(__file__).parents[3] / "docs" / "differences.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "differences.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "differences.md", "exec"), {})
     assert "use torch.Tensor.nbytes - the bytes that codes and scales really take (in force)" in capsys.readouterr().out

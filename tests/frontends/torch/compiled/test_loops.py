@@ -109,5 +109,5 @@ def test_no_warning_without_a_loop_of_the_program(device):
 
 
 def test_limits_are_those_of_the_documentation():
-    text = " ".join((Path(__file__).parents[3] / "docs" / "compiled.md").read_text().split())
+    text = " ".join((Path(__file__).parents[4] / "docs" / "compiled.md").read_text().split())
     assert f"{MANY:,} operators" in text and f"at least {OFTEN} times" in text
