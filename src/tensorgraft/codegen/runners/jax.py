@@ -52,7 +52,9 @@ def compute(module, name, weights, arrays, example):
 def split(module, program, state):
     """Return the parameters, and the function of them and the arguments."""
     if not hasattr(module, "named"):
-        return (state[0] if state else ()), lambda parameters, *arrays: program(parameters, *state[1:], *arrays)
+        if not state:
+            return (), lambda _, *arrays: program(*arrays)
+        return state[0], lambda parameters, *arrays: program(parameters, *state[1:], *arrays)
     found = module.named(program)
     if isinstance(found, tuple):
         names, structure = found
