@@ -243,6 +243,19 @@ def permuted(state: Rewriting, call: Call) -> Any:
     return None
 
 
+def moved(state: Rewriting, call: Call) -> Any:
+    """Drop the move of an axis to where it is."""
+    named = bound(call)
+    x = named["x"]
+    return x if named["source"] % x.ndim == named["target"] % x.ndim else None
+
+
+def whole(state: Rewriting, call: Call) -> Any:
+    """Drop a slice of all there is."""
+    named = bound(call)
+    return named["x"] if named["x"].shape == call.outcome.shape else None
+
+
 def reduction(state: Rewriting, call: Call) -> New | None:
     """Axes as people say them."""
     named = bound(call)
@@ -284,6 +297,8 @@ RULES["add"].append(scaled_twice)
 for _name in _MOVES:
     RULES[_name] = [same_shape]
 RULES["permute_dims"] = [permuted]
+RULES["moveaxis"] = [moved]
+RULES["getitem"] = RULES["take_slice"] = [whole]
 RULES["copy"] = [identity]
 RULES["optimization_barrier"] = [identity]
 for _name in ("divide", "multiply"):
