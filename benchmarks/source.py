@@ -21,7 +21,8 @@ import torch
 from benchmarks.measure import Row, interleaved
 from benchmarks.source_gallery import NETWORKS, ROOT, lines_of_code, network, written
 
-from tensorgraft.codegen.api import GeneratedSource, source
+from tensorgraft.codegen.generation import GeneratedSource
+from tensorgraft.transforms.source import source
 
 TWINS = {"lstm": "lstm_model"}  # the function of a twin, where it is not the file's name
 LONGER, SLOWER, CONVERTED = 2.0, 1.05, 10.0

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from tensorgraft.codegen.api import GeneratedSource, source
+from tensorgraft.codegen.generation import GeneratedSource
+from tensorgraft.transforms.source import source
 
 ROOT = Path(__file__).parent.parent
 NETWORKS = {"gpt2": "GPT2", "resnet": "ResNet", "vit": "ViT", "llama": "Llama", "lstm": "LSTMModel", "unet": "UNet"}

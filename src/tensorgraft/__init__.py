@@ -60,7 +60,7 @@ _HOMES = {
     "lazy": "tensorgraft.transforms.lazy",
     "load": "tensorgraft.transforms.load",
     "scan": "tensorgraft.transforms.control_flow",
-    "source": "tensorgraft.codegen.api",
+    "source": "tensorgraft.transforms.source",
     "scatter_update": "tensorgraft.updates",
     "set_compile_cache": "tensorgraft.hub.compile_cache",
     "set_default_device": "tensorgraft.devices",
@@ -138,7 +138,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tensorgraft import array_api, nn, operators, parallel, precision, quantization, random, transforms
-    from tensorgraft.codegen.api import source
     from tensorgraft.devices import device, from_backend_array, set_default_device, to_backend_array
     from tensorgraft.errors import (
         BackendNotAvailableError,
@@ -167,6 +166,7 @@ if TYPE_CHECKING:
     from tensorgraft.transforms.lazy import lazy
     from tensorgraft.transforms.load import load
     from tensorgraft.transforms.module import Module
+    from tensorgraft.transforms.source import source
     from tensorgraft.updates import inplace_update, scatter_update
 
 

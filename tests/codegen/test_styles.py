@@ -11,7 +11,8 @@ pytest.importorskip("ruff")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from tensorgraft.codegen.api import GeneratedSource, source  # noqa: E402
+from tensorgraft.codegen.generation import GeneratedSource  # noqa: E402
+from tensorgraft.transforms.source import source  # noqa: E402
 
 
 class Block(nn.Module):

@@ -78,21 +78,18 @@ LAYERS = {
     "frontends.jax.interop": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.interop"),
     "frontends.tensorflow": "errors interrupts hub precision compiled codegen",
-    "codegen.api": (
-        "files importing codegen frontends.torch.codegen frontends.jax frontends.tensorflow frontends.array_api.codegen"
-    ),
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",
     "quantization.api": f"{UNDER_FRONT_ENDS} {FRONT_ENDS}",
     "quantization.optimizer": "quantization.api",
     "quantization()": f"quantization quantization.api {FRONT_ENDS}",
-    "transforms": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api",
+    "transforms": f"{UNDER_FRONT_ENDS} codegen {FRONT_ENDS} frontends.array_api frontends.torch.codegen"
+    " frontends.array_api.codegen",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
     "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
-                    "codegen.api",
                     "array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",

@@ -34,58 +34,71 @@ def command(
     """Run a PyTorch or TensorFlow program, unchanged, on another tensor framework."""
 
 
+# ---- options of `run` ------------------------------------------------------------------------------------------------
+
+Script = Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")]
+OnBackend = Annotated[str, typer.Option("--on", metavar="BACKEND", help="Such as jax, numpy or jax:gpu:0.")]
+IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in `python -m`.")]
+Lazy = Annotated[
+    bool, typer.Option("--lazy", help="Record operations; compile and run them together where a value is asked for.")
+]
+Eager = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODE",
+        help="tiered (the default): compute at once what is met for the first times; compiled: compile it.",
+        show_default=False,
+    ),
+]
+Processes = Annotated[
+    int,
+    typer.Option(min=1, help="Start so many processes of the script, as torchrun does; with --coordinator, there are."),
+]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="This is one of --processes on several machines, which meet there.",
+        show_default=False,
+    ),
+]
+ProcessId = Annotated[
+    int | None,
+    typer.Option(min=0, help="Of this process, with --coordinator; HOST is the machine of 0.", show_default=False),
+]
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, help="Without an accelerator: the CPU counts as so many devices.", show_default=False),
+]
+JitReport = Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")]
+StrictFallbacks = Annotated[
+    bool, typer.Option("--strict-fallbacks", help="What would not be computed by BACKEND is an error.")
+]
+CompileCache = Annotated[
+    bool | None,
+    typer.Option(
+        "--compile-cache/--no-compile-cache",
+        help="Keep compiled programs for later runs, which is the default, or do not.",
+        show_default=False,
+    ),
+]
+
+
 # What follows the script's name belongs to the script, options included: as `python script.py --steps 5`.
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    program: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")],
-    on: Annotated[str, typer.Option("--on", metavar="BACKEND", help="Such as jax, numpy or jax:gpu:0.")] = "jax",
-    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in `python -m`.")] = False,
-    lazy: Annotated[
-        bool,
-        typer.Option("--lazy", help="Record operations; compile and run them together where a value is asked for."),
-    ] = False,
-    eager: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE",
-            help="tiered (the default): compute at once what is met for the first times; compiled: compile it.",
-            show_default=False,
-        ),
-    ] = None,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Start so many processes of the script, as torchrun does; with --coordinator, there are."
-        ),
-    ] = 1,
-    coordinator: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="This is one of --processes on several machines, which meet there.",
-            show_default=False,
-        ),
-    ] = None,
-    process_id: Annotated[
-        int | None,
-        typer.Option(min=0, help="Of this process, with --coordinator; HOST is the machine of 0.", show_default=False),
-    ] = None,
-    devices: Annotated[
-        int | None,
-        typer.Option(min=1, help="Without an accelerator: the CPU counts as so many devices.", show_default=False),
-    ] = None,
-    jit_report: Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")] = False,
-    strict_fallbacks: Annotated[
-        bool, typer.Option("--strict-fallbacks", help="What would not be computed by BACKEND is an error.")
-    ] = False,
-    compile_cache: Annotated[
-        bool | None,
-        typer.Option(
-            "--compile-cache/--no-compile-cache",
-            help="Keep compiled programs for later runs, which is the default, or do not.",
-            show_default=False,
-        ),
-    ] = None,
+    program: Script,
+    on: OnBackend = "jax",
+    module: IsModule = False,
+    lazy: Lazy = False,
+    eager: Eager = None,
+    processes: Processes = 1,
+    coordinator: Coordinator = None,
+    process_id: ProcessId = None,
+    devices: Devices = None,
+    jit_report: JitReport = False,
+    strict_fallbacks: StrictFallbacks = False,
+    compile_cache: CompileCache = None,
 ) -> None:
     """Run a script of PyTorch, which gets BACKEND where it asks for an accelerator or for CUDA, or one of TensorFlow,
     whose functions BACKEND computes."""
@@ -103,13 +116,9 @@ def run(
 
         flags = {"-m": module, "--lazy": lazy, "--jit-report": jit_report, "--strict-fallbacks": strict_fallbacks}
         flags |= {"--compile-cache": compile_cache is True, "--no-compile-cache": compile_cache is False}
-        options = [
-            "--on",
-            on,
-            *(["--devices", str(devices)] if devices else []),
-            *(["--eager", eager] if eager else []),
-            *(name for name, said in flags.items() if said),
-        ]
+        options = ["--on", on, *(name for name, said in flags.items() if said)]
+        options += ["--devices", str(devices)] if devices else []
+        options += ["--eager", eager] if eager else []
         raise typer.Exit(launch(processes, [*options, *program]))
     from tensorgraft.cli.run import run_program
 

@@ -83,56 +83,62 @@ def check(
     Raises RuntimeError with what the file printed, where it does not run.
     """
     forward, gradient = (max(least, n * epsilon) for least, n in zip((FORWARD, GRADIENT), ROUNDINGS, strict=True))
+    wide = any(map(_is_wide, weights.values()))
+    rows: list[Row] = []
+    data: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as folder:
-        model, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
-        with open(model, "w") as file:
-            file.write(source)
-        write_weights(weights, checkpoint)
         chosen, notes = _evaluated(program, examples, target.trains, random)
-        expected = [evaluation for _, evaluation in chosen]
-        wide = any(w.dtype in (np.float64, np.complex128) for w in weights.values())
         for k, ((_, args, kwargs), _) in enumerate(chosen):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
             if key:  # the last argument of what is written: where its random numbers come from
                 arrays.append(np.array([0, 1], target.key))
-            wide |= any(x.dtype in (np.float64, np.complex128) for x in arrays)
-            more: dict[str, Any] = {"gradients": 1} if not k and target.trains else {}
-            more |= (
-                ({"buffers": 1} if stateful else {}) | ({"numbers": 1} if random else {}) | ({"key": 1} if key else {})
-            )
-            np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{**{f"a{i}": x for i, x in enumerate(arrays)}, **more})
+            wide |= any(map(_is_wide, arrays))
+            asked = {"gradients": not k and target.trains, "buffers": stateful, "numbers": random, "key": key}
+            flags: dict[str, Any] = {name: 1 for name, value in asked.items() if value}
+            np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{f"a{i}": x for i, x in enumerate(arrays)} | flags)
         if wide:
             open(os.path.join(folder, "wide"), "w").close()
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", script(target.runner), model, checkpoint, function, folder],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            _, trace, rest = done.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
-            raise RuntimeError(f"the generated file does not run:\n{(trace + rest or done.stderr)[-3000:]}")
-        rows: list[Row] = []
-        data: dict[str, np.ndarray] = {}
-        for k, ((sizes, _, _), _) in enumerate(chosen):
-            found = dict(np.load(os.path.join(folder, f"outputs_{k}.npz")))
-            outputs = {n[2:]: v for n, v in found.items() if n.startswith("o:")}
-            wanted = expected[k].outputs
+        _run(source, weights, function, target, folder)
+        for k, ((sizes, _, _), expected) in enumerate(chosen):
+            inputs, found = (dict(np.load(os.path.join(folder, f"{name}_{k}.npz"))) for name in ("inputs", "outputs"))
+            data |= {f"{k}/{n}": v for n, v in inputs.items()}
+            wanted = expected.outputs
             if stateful:
                 wanted = {"0" if n == "result" else f"0.{n}": v for n, v in wanted.items()}
-                wanted |= {f"1.{n}": v for n, v in expected[k].buffers.items()}
-            data |= {f"{k}/{n}": v for n, v in np.load(os.path.join(folder, f"inputs_{k}.npz")).items()}
+                wanted |= {f"1.{n}": v for n, v in expected.buffers.items()}
             if wanted:  # not what has random numbers of its framework
                 data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
-                data |= {f"{k}/g:{n}": v for n, v in expected[k].gradients.items()}
+                data |= {f"{k}/g:{n}": v for n, v in expected.gradients.items()}
+                outputs = {n[2:]: v for n, v in found.items() if n.startswith("o:")}
                 rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
-                if expected[k].gradients:
-                    own = {n[2:]: v for n, v in found.items() if n.startswith("g:")}
-                    gradients = {(spelled or {}).get(n, n): v for n, v in own.items()}
-                    for n, g in expected[k].gradients.items():  # a parameter that no result depends on is not there
-                        gradients.setdefault(n, np.zeros_like(g))
-                    top = max((float(np.abs(g).max(initial=0)) for g in expected[k].gradients.values()), default=0.0)
-                    rows.append(_row("gradients", sizes, expected[k].gradients, gradients, gradient, LEAST * top))
-        return Checked(rows, data, target.runner, function, wide, (forward, gradient), notes)
+                if expected.gradients:
+                    gradients = {(spelled or {}).get(n[2:], n[2:]): v for n, v in found.items() if n.startswith("g:")}
+                    rows.append(_gradient_row(sizes, expected.gradients, gradients, gradient))
+    return Checked(rows, data, target.runner, function, wide, (forward, gradient), notes)
+
+
+def _is_wide(x: np.ndarray) -> bool:
+    return x.dtype in (np.float64, np.complex128)
+
+
+def _run(source: str, weights: Mapping[str, np.ndarray], function: str, target: Target, folder: str) -> None:
+    """Run the file on the inputs in a folder, to which its outputs go. Raises RuntimeError where it does not run."""
+    model, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
+    with open(model, "w") as file:
+        file.write(source)
+    write_weights(weights, checkpoint)
+    command = [sys.executable, "-I", "-c", script(target.runner), model, checkpoint, function, folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        _, trace, rest = done.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
+        raise RuntimeError(f"the generated file does not run:\n{(trace + rest or done.stderr)[-3000:]}")
+
+
+def _gradient_row(sizes: str, wanted: Mapping[str, np.ndarray], found: dict[str, np.ndarray], limit: float) -> Row:
+    for n, g in wanted.items():  # a parameter that no result depends on is not there
+        found.setdefault(n, np.zeros_like(g))
+    top = max((float(np.abs(g).max(initial=0)) for g in wanted.values()), default=0.0)
+    return _row("gradients", sizes, wanted, found, limit, LEAST * top)
 
 
 def _evaluated(

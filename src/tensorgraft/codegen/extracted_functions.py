@@ -271,23 +271,34 @@ class _Builder:
         if self.modules is not None and is_module:
             self.modules.configure(function, attributes, statics, config)
         for i, body in enumerate(bodies):
-            given = _or_unused(body.layer.gives, outputs[i]) if body.layer else None
-            self.invokes[body.frame] = Invoke(
-                "",
-                tuple(body.inputs),
-                {},
-                tuple(outputs[i]) if given is None else given,
-                self.outcome_names(body.frame, outputs[i] if given is None else list(variables(given))),
-                body.frame.place,
-                function=function,
-                path=body.path if body.frame.is_module else None,
-                statics={name: values[i] for name, values in statics.items()},
-                config=dict(body.layer.arguments) if body.layer and body.layer.callee else
-                {name: values[i] for name, values in config.items()},
-            )  # fmt: skip
-        function.statics = {name: values[0] for name, values in statics.items()}
-        function.config = {name: values[0] for name, values in config.items()}
+            self.invokes[body.frame] = self.invoke(
+                function, body, outputs[i], _instance(statics, i), _instance(config, i)
+            )
+        function.statics, function.config = _instance(statics, 0), _instance(config, 0)
         return function
+
+    def invoke(
+        self,
+        function: SourceFunction,
+        body: SourceBody,
+        outputs: list[Var],
+        statics: dict[str, Any],
+        config: dict[str, Any],
+    ) -> Invoke:
+        """The call of a function in place of one of its bodies."""
+        given = _or_unused(body.layer.gives, outputs) if body.layer else None
+        return Invoke(
+            "",
+            tuple(body.inputs),
+            {},
+            tuple(outputs) if given is None else given,
+            self.outcome_names(body.frame, outputs if given is None else list(variables(given))),
+            body.frame.place,
+            function=function,
+            path=body.path if body.frame.is_module else None,
+            statics=statics,
+            config=dict(body.layer.arguments) if body.layer and body.layer.callee else config,
+        )
 
     def outcome_names(self, frame: Frame, outputs: list[Var]) -> tuple[str, ...]:
         results = list(variables(frame.result))
@@ -337,6 +348,11 @@ def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:
     height = 1 + max((_height(c, levels) for c in frame.calls if isinstance(c, Frame)), default=-1)
     levels[height].append(frame)
     return height
+
+
+def _instance(values: dict[str, list[Any]], i: int) -> dict[str, Any]:
+    """The values that an instance has for each name."""
+    return {name: each[i] for name, each in values.items()}
 
 
 def _or_unused(tree: Tree, used: Sequence[Var]) -> Any:

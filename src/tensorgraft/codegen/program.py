@@ -110,46 +110,65 @@ def trace_at_sizes(
 
     Raises what the program raises at the size of the example.
     """
-    arrays, rebuild = program.flatten(args, kwargs)
-    groups = _groups([tuple(x.shape) for x in arrays]) if dynamic else []
+    search = _SizeSearch(program, args, kwargs, dynamic, prepare)
+    for g, group in enumerate(search.groups):
+        if not group.reason:
+            search.attempt(g)
+    for g in range(len(search.groups)):
+        search.attempt_together(g)
+    return search.found()
 
-    def arguments(sizes: Mapping[int, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+
+class _SizeSearch:
+    """The search for sizes at which a program is the same."""
+
+    def __init__(
+        self,
+        program: SourceProgram,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        dynamic: bool,
+        prepare: Callable[[SourceTrace], None],
+    ) -> None:
+        self._program, self._prepare = program, prepare
+        self._arrays, self._rebuild = program.flatten(args, kwargs)
+        self.groups = _groups([tuple(x.shape) for x in self._arrays]) if dynamic else []
+        self._base = {g: 2 for g, group in enumerate(self.groups) if group.size == 1}
+        first: SourceTrace | None = None
+        if self._base:
+            try:
+                first = self._trace(self._base)
+            except Exception as error:
+                for g in self._base:
+                    self.groups[g].reason = said(error)
+                self._base = {}
+        self._traces, self._owners = [first or self._trace({})], [-1]
+
+    def _arguments(self, sizes: Mapping[int, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments at other sizes of some groups."""
         new = []
-        for k, x in enumerate(arrays):
+        for k, x in enumerate(self._arrays):
             shape = list(x.shape)
             for g, size in sizes.items():
-                for array, axis in groups[g].places:
+                for array, axis in self.groups[g].places:
                     if array == k:
                         shape[axis] = size
-            new.append(x if tuple(shape) == tuple(x.shape) else program.resized(x, tuple(shape)))
-        return rebuild(new)
+            new.append(x if tuple(shape) == tuple(x.shape) else self._program.resized(x, tuple(shape)))
+        return self._rebuild(new)
 
-    def trace(sizes: Mapping[int, int]) -> SourceTrace:
-        positional, named = arguments(sizes)
-        t = program.trace(positional, named)
-        prepare(t)
-        return t
+    def _trace(self, sizes: Mapping[int, int]) -> SourceTrace:
+        args, kwargs = self._arguments(sizes)
+        trace = self._program.trace(args, kwargs)
+        self._prepare(trace)
+        return trace
 
-    base = {g: 2 for g, group in enumerate(groups) if group.size == 1}
-    first: SourceTrace | None = None
-    if base:
-        try:
-            first = trace(base)
-        except Exception as error:
-            for g in base:
-                groups[g].reason = said(error)
-            base = {}
-    first = first or trace({})
-    traces, owners = [first], [-1]
-
-    def attempt(g: int) -> None:
-        group = groups[g]
-        size = base.get(g, group.size)
-        for candidate in _candidates(size, group):
-            at = {**base, g: candidate}
+    def attempt(self, g: int) -> None:
+        """Trace the program at other sizes of a group."""
+        group = self.groups[g]
+        for candidate in _candidates(self._base.get(g, group.size), group):
             try:
-                other = trace(at)
-                merge([first, other])
+                other = self._trace({**self._base, g: candidate})
+                merge([self._traces[0], other])
             except PartingError as error:
                 group.reason = group.reason or f"the program is another one at {candidate}: {error}"
                 continue
@@ -157,33 +176,34 @@ def trace_at_sizes(
                 group.reason = group.reason or f"at {candidate}: {said(error)}"
                 continue
             group.tried.append(candidate)
-            traces.append(other)
-            owners.append(g)
+            self._traces.append(other)
+            self._owners.append(g)
             if len(group.tried) == (1 if group.title == "batch" else 2):
                 break
         if group.tried:
             group.reason = ""
 
-    for g, group in enumerate(groups):
-        if not group.reason:
-            attempt(g)
-    for g, group in enumerate(groups):  # equal extents that change only together: the second axis of a recurrent state
+    def attempt_together(self, g: int) -> None:
+        """Try equal extents that change only together: the second axis of a recurrent state."""
+        groups, group = self.groups, self.groups[g]
         peers = [h for h in range(g + 1, len(groups)) if groups[h].size == group.size and groups[h].places
-                 and not groups[h].tried and h not in base]  # fmt: skip
-        if group.tried or g in base or not group.places or not peers:
-            continue
+                 and not groups[h].tried and h not in self._base]  # fmt: skip
+        if group.tried or g in self._base or not group.places or not peers:
+            return
         alone = group.places, group.reason
         group.places, group.reason = [*group.places, *(at for h in peers for at in groups[h].places)], ""
-        attempt(g)
+        self.attempt(g)
         if group.tried:
             for h in peers:
                 groups[h].places = []
         else:
             group.places, group.reason = alone
-    left = [g for g, group in enumerate(groups) if group.places]
-    owners = [left.index(g) if g >= 0 else g for g in owners]
-    groups[:] = [groups[g] for g in left]
-    return TracedSizes(traces, owners, groups, arguments)
+
+    def found(self) -> TracedSizes:
+        left = [g for g, group in enumerate(self.groups) if group.places]
+        owners = [left.index(g) if g >= 0 else g for g in self._owners]
+        self.groups[:] = [self.groups[g] for g in left]
+        return TracedSizes(self._traces, owners, self.groups, self._arguments)
 
 
 def _candidates(size: int, group: SizeGroup) -> list[int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tensorgraft.codegen.functions import Invoke, SourceFunction, Static, attribute_of
 from tensorgraft.codegen.size_merging import Extent, Quantity
 from tensorgraft.codegen.sizes import Sizes
-from tensorgraft.codegen.trace import SourceStep, changed, given
+from tensorgraft.codegen.trace import SourceStep, Var, changed, given
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 
@@ -27,67 +27,79 @@ def settle(
 ) -> dict[str, list[Any]]:
     """Numbers that no size of an argument tells become arguments, but of the program: name -> the value in each
     instance. `attributes` of the modules are names for them."""
-    seen: list[tuple[Any, Any]] = []
-    for v in [*function.arguments, *function.parameters]:
-        seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
-    statics: dict[str, list[Any]] = {}
-
-    named: dict[str, Static] = {}
-
-    def tell(tree: Any, trees: list[Any], name: str, method: str = "") -> Any:
-        if not _varies(tree):
-            return tree
-        sizes = Sizes(seen)
-        if _said(tree, sizes) and any(map(_varies, trees)):
-            return tree
-        if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
-            return tree
-        if (
-            name == "shape"
-            and method == "reshape"
-            and isinstance(tree, tuple)
-            and sum(isinstance(d, Extent) for d in tree) == 1
-        ):
-            return tree  # -1
-        if isinstance(tree, dict):
-            return {k: tell(tree[k], [t[k] for t in trees], k, method) for k in tree}
-        if isinstance(tree, list | tuple):
-            return type(tree)([tell(x, [t[i] for t in trees], name, method) for i, x in enumerate(tree)])
-        if isinstance(tree, slice):
-            ends = [tell(getattr(tree, e), [getattr(t, e) for t in trees], e) for e in ("start", "stop", "step")]
-            return slice(*ends)
-        if root:
-            return tree
-        for known, values in statics.items():
-            if repr(values) == repr(trees) and known.rstrip("0123456789_") == name:
-                return named[known]
-        known_as = attribute_of(trees, attributes)
-        fresh = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
-                     if k not in statics and k not in function.argument_names)  # fmt: skip
-        statics[fresh] = trees
-        named[fresh] = Static(fresh)
-        return named[fresh]
-
+    numbers = _VaryingNumbers(function, n, root, attributes)
     for i, call in enumerate(function.calls):
         assert isinstance(call, SourceStep)
         others = [calls[i] for calls in originals]
         if isinstance(call, Invoke):
-            statics_of = {
-                k: tell(v, [o.statics[k] for o in others], k)  # type: ignore[attr-defined]
+            statics = {
+                k: numbers.settled(v, [o.statics[k] for o in others], k)  # type: ignore[attr-defined]
                 for k, v in call.statics.items()
             }
-            function.calls[i] = changed(call, statics=statics_of)
+            function.calls[i] = changed(call, statics=statics)
         else:
             names = parameter_names(call.method)
             args = tuple(
-                tell(a, [o.args[j] for o in others], names[min(j, len(names) - 1)], call.method)
+                numbers.settled(a, [o.args[j] for o in others], names[min(j, len(names) - 1)], call.method)
                 for j, a in enumerate(call.args)
             )
-            kwargs = {k: tell(v, [o.kwargs[k] for o in others], k, call.method) for k, v in call.kwargs.items()}
+            kwargs = {
+                k: numbers.settled(v, [o.kwargs[k] for o in others], k, call.method) for k, v in call.kwargs.items()
+            }
             function.calls[i] = changed(call, args=args, kwargs=kwargs)
-        for v in given(call):
-            seen += [(_values(d, n), None) for d in v.shape if d is not Ellipsis]
-    return statics
+        numbers.see(given(call))
+    return numbers.statics
+
+
+class _VaryingNumbers:
+    """The numbers of a function that differ, and the sizes that its arrays have told so far."""
+
+    def __init__(self, function: SourceFunction, n: int, root: bool, attributes: Sequence[Mapping[str, Any]]) -> None:
+        self._function, self._n, self._root, self._attributes = function, n, root, attributes
+        self._seen: list[tuple[Any, Any]] = []
+        self.see([*function.arguments, *function.parameters])
+        self.statics: dict[str, list[Any]] = {}
+        self._named: dict[str, Static] = {}
+
+    def see(self, arrays: Iterable[Var]) -> None:
+        for v in arrays:
+            self._seen += [(_values(d, self._n), None) for d in v.shape if d is not Ellipsis]
+
+    def settled(self, tree: Any, trees: list[Any], name: str, method: str = "") -> Any:
+        """An argument of a call, with statics for numbers that are told by nothing else; `trees`: that argument in each
+        instance."""
+        if not _varies(tree):
+            return tree
+        sizes = Sizes(self._seen)
+        if _said(tree, sizes) and any(map(_varies, trees)):
+            return tree
+        if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
+            return tree
+        if name == "shape" and method == "reshape" and _has_one_extent(tree):
+            return tree  # -1
+        if isinstance(tree, dict):
+            return {k: self.settled(tree[k], [t[k] for t in trees], k, method) for k in tree}
+        if isinstance(tree, list | tuple):
+            return type(tree)([self.settled(x, [t[i] for t in trees], name, method) for i, x in enumerate(tree)])
+        if isinstance(tree, slice):
+            ends = ("start", "stop", "step")
+            return slice(*[self.settled(getattr(tree, e), [getattr(t, e) for t in trees], e) for e in ends])
+        return tree if self._root else self._static(trees, name)
+
+    def _static(self, trees: list[Any], name: str) -> Static:
+        for known, values in self.statics.items():
+            if repr(values) == repr(trees) and known.rstrip("0123456789_") == name:
+                return self._named[known]
+        known_as = attribute_of(trees, self._attributes)
+        fresh = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
+                     if k not in self.statics and k not in self._function.argument_names)  # fmt: skip
+        self.statics[fresh] = trees
+        self._named[fresh] = Static(fresh)
+        return self._named[fresh]
+
+
+def _has_one_extent(tree: Any) -> bool:
+    return isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1
 
 
 def _values(x: Any, n: int) -> tuple[int, ...]:

@@ -240,29 +240,13 @@ class GMRES(Iterative):
             v = s["v"]
             newest = xp.sum(v * _row(here, dtype), axis=1).T
             w = _at(applied(operator, self._precondition(newest)).T)  # (k, 1, n)
-            column = xp.zeros((k, size + 1), dtype=dtype, device=device)
-            for _ in range(2):  # Gram and Schmidt twice are enough
-                parts = xp.matmul(w, dense.adjoint(v))  # (k, 1, size + 1)
-                w = w - xp.matmul(parts, v)
-                column = column + parts[:, 0, :]
-            w = w[:, 0, :]
-            length = dense.norms(w.T)  # (k,)
-            size_before = dense.norms(column.T)
-            fresh = length > float(xp.finfo(dtype).eps) * size_before  # else the space is invariant
-            length = xp.where(fresh, length, xp.zeros_like(length))
-            column = column + xp.astype(after, dtype) * xp.expand_dims(xp.astype(length, dtype), axis=1)
-            w = w / xp.expand_dims(xp.astype(safe(length), dtype), axis=1)
-            w = xp.where(xp.expand_dims(fresh, axis=1), w, xp.zeros_like(w))
+            w, column, fresh = _orthogonalised(w, v, after)
             v = v + _row(after, dtype) * _at(w)
             # the rotations so far, and one more that takes the last element away (Saad, section 6.5.3)
             column = xp.matmul(s["turned"], xp.expand_dims(column, axis=2))[:, :, 0]
             a = xp.sum(column * xp.astype(here, dtype), axis=1)
             c = xp.sum(column * xp.astype(after, dtype), axis=1)
-            t = xp.sqrt(_square(a) + _square(c))
-            some = t > 0
-            t = xp.astype(safe(t), dtype)
-            cos = xp.where(some, a / t, xp.ones_like(a))
-            sin = xp.where(some, c / t, xp.zeros_like(c))
+            cos, sin = _rotation(a, c)
             turned = _turned(s["turned"], here, after, cos, sin)
             column = _turned(xp.expand_dims(column, axis=2), here, after, cos, sin)[:, :, 0]
             column = xp.where(after, xp.zeros_like(column), column)
@@ -286,6 +270,33 @@ class GMRES(Iterative):
         right = xp.where(s["used"], right, xp.zeros_like(right))
         y = dense.triangular_solve(s["r"][:, :size, :], xp.expand_dims(right, axis=2), lower=False)  # (k, size, 1)
         return xp.matmul(y.mT, s["v"][:, :size, :])[:, 0, :].T, s["j"]
+
+
+def _orthogonalised(w: Array, v: Array, after: Array) -> tuple[Array, Array, Array]:
+    """One step of Arnoldi's process: (w without its parts along the rows of v, of norm 1 or 0; these parts, and its
+    norm where `after` is; which norms are no rounding). Shapes (k, n), (k, size + 1), (k,)."""
+    dtype = v.dtype
+    column = xp.zeros(v.shape[:2], dtype=dtype, device=v.device)
+    for _ in range(2):  # Gram and Schmidt twice are enough
+        parts = xp.matmul(w, dense.adjoint(v))  # (k, 1, size + 1)
+        w = w - xp.matmul(parts, v)
+        column = column + parts[:, 0, :]
+    w = w[:, 0, :]
+    length = dense.norms(w.T)  # (k,)
+    size_before = dense.norms(column.T)
+    fresh = length > float(xp.finfo(dtype).eps) * size_before  # else the space is invariant
+    length = xp.where(fresh, length, xp.zeros_like(length))
+    column = column + xp.astype(after, dtype) * xp.expand_dims(xp.astype(length, dtype), axis=1)
+    w = w / xp.expand_dims(xp.astype(safe(length), dtype), axis=1)
+    return xp.where(xp.expand_dims(fresh, axis=1), w, xp.zeros_like(w)), column, fresh
+
+
+def _rotation(a: Array, c: Array) -> tuple[Array, Array]:
+    """The cosine and sine of Givens' rotation that turns (a, c) into (t, 0)."""
+    t = xp.sqrt(_square(a) + _square(c))
+    some = t > 0
+    t = xp.astype(safe(t), a.dtype)
+    return xp.where(some, a / t, xp.ones_like(a)), xp.where(some, c / t, xp.zeros_like(c))
 
 
 def _square(x: Array) -> Array:

@@ -19,7 +19,7 @@ NAMES = Names(
             jax._src.array: ArrayImpl
             jax._src.compilation_cache: _cache _cache_initialized _cache_initialized_mutex
             jax._src.interpreters.pxla: ExecuteReplicated
-            jax._src.lib._jax: batched_block_until_ready batched_device_put buffer_to_dlpack_managed_tensor
+            jax._src.lib._jax: batched_device_put buffer_to_dlpack_managed_tensor
             jax._src.xla_bridge: _at_fork_handler_installed _backends
             jax.interpreters.ad: Zero primitive_jvps primitive_transposes
             jax.interpreters.batching: primitive_batchers
@@ -40,7 +40,7 @@ NAMES = Names(
             jax._src.clusters.ClusterEnv: _cluster_types
             jax._src.compiler: backend_compile_and_load
             jax._src.core: extend_axis_env_nd
-            jax._src.distributed.global_state: client num_processes process_id service
+            jax._src.distributed.global_state: client num_processes service
             jax._src.lib.xla_client: DeviceList
             jax._src.xla_bridge: _backends
             """,

@@ -52,7 +52,7 @@ NAMES = Names(
               _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
             torch._C._acc: create_empty_tensor
             torch._C._autograd: SavedTensor
-            torch._C._functorch: get_unwrapped is_functorch_wrapped_tensor peek_interpreter_stack
+            torch._C._functorch: is_functorch_wrapped_tensor peek_interpreter_stack
             torch._decomp: core_aten_decompositions decomposition_table
             torch._prims_common: ELEMENTWISE_TYPE_PROMOTION_KIND elementwise_dtypes suggest_memory_format
             torch._prims_common.wrappers: _maybe_resize_out
@@ -89,7 +89,7 @@ NAMES = Names(
             torch.UntypedStorage: _cdata
             torch._C: _ExcludeDispatchKeyGuard _is_alias_of _is_any_autocast_enabled _len_torch_dispatch_stack
               _len_torch_function_stack _storage_Use_Count
-            torch._C._functorch: get_unwrapped is_batchedtensor is_functorch_wrapped_tensor is_gradtrackingtensor
+            torch._C._functorch: is_batchedtensor is_functorch_wrapped_tensor is_gradtrackingtensor
               peek_interpreter_stack
             torch._functorch.pyfunctorch: temporarily_clear_interpreter_stack
             torch._higher_order_ops: scan while_loop

@@ -8,6 +8,7 @@ from typing import Any
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 LOW, HIGH = -128.0, 127.0
 _NARROW = (dtypes.bfloat16, dtypes.float16)
@@ -39,10 +40,11 @@ def by_range(xp: Backend, x: Array, scale: Array, zero: Array | None) -> Array:
     return xp.astype(xp.clip(_steps(xp, xp.astype(x, dtypes.float32), scale, zero), LOW, HIGH), dtypes.int8)
 
 
-def in_range(xp: Backend, x: Array, scale: Array, zero: Array | None) -> Array:
+@with_operators
+def in_range(xp: ValueBackend, x: Value, scale: Value, zero: Value | None) -> Value:
     """Return where `by_range` rounds and does not clip."""
     steps = _steps(xp, xp.astype(x, dtypes.float32), scale, zero)
-    return xp.logical_and(xp.greater_equal(steps, LOW), xp.less_equal(steps, HIGH))
+    return (steps >= LOW) & (steps <= HIGH)
 
 
 def common_inputs(xp: Backend, arrays: Sequence[Any]) -> tuple[Array | None, Array | None]:
@@ -60,9 +62,10 @@ def common_inputs(xp: Backend, arrays: Sequence[Any]) -> tuple[Array | None, Arr
     return wide, xp.clip(xp.round(xp.subtract(LOW, xp.divide(low, wide))), LOW, HIGH)
 
 
-def _steps(xp: Backend, values: Array, scale: Array, zero: Array | None) -> Array:
-    steps = xp.round(xp.multiply(values, xp.divide(1.0, scale)))
-    return steps if zero is None else xp.add(steps, zero)
+@with_operators
+def _steps(xp: ValueBackend, values: Value, scale: Value, zero: Value | None) -> Value:
+    steps = xp.round(values * (1.0 / scale))
+    return steps if zero is None else steps + zero
 
 
 __all__ = ["by_range", "by_row", "common_inputs", "in_range"]

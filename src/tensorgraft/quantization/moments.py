@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 BLOCK = 256
 SMALLEST = 4096  # smaller tensors keep float32, as in the paper
@@ -88,16 +89,17 @@ def wide(dtype: Any) -> Any:
     return dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
 
 
+@with_operators
 def step(
-    xp: Backend,
-    grad: Array,
-    weights: Array | None,
-    kept: Sequence[Array],
-    count: Array,
+    xp: ValueBackend,
+    grad: Value,
+    weights: Any,
+    kept: Sequence[Value],
+    count: Value,
     rate: Any,
     settings: Settings,
     phases: tuple[int, int],
-) -> tuple[Array, tuple[Array, ...]]:
+) -> tuple[Value, tuple[Value, ...]]:
     """One step of Adam for one parameter.
 
     Arguments:
@@ -109,28 +111,28 @@ def step(
 
     Returns (what is to be added to the parameter, in its computation dtype; the new moments).
     """
-    shape, dtype = xp.shape(grad), wide(xp.dtype_of(grad))
+    shape, dtype = grad.shape, wide(grad.dtype)
     g = xp.astype(grad, dtype)
     weights = None if weights is None else xp.astype(weights, dtype)
     b1, b2, decay = settings.b1, settings.b2, settings.weight_decay
     if decay and not settings.decoupled:
-        g = xp.add(g, xp.multiply(weights, decay))
+        g = g + weights * decay
     if len(kept) == 2:
         first, second = kept
     else:
         first = xp.astype(_decode(xp, kept[0], kept[1], FIRST, shape), dtype)
         root = xp.astype(_decode(xp, kept[2], kept[3], ROOT, shape), dtype)
-        second = xp.multiply(root, root)
-    first = xp.add(xp.multiply(first, b1), xp.multiply(g, 1 - b1))
-    second = xp.add(xp.multiply(second, b2), xp.multiply(xp.multiply(g, g), 1 - b2))
+        second = root * root
+    first = first * b1 + g * (1 - b1)
+    second = second * b2 + g * g * (1 - b2)
     root = xp.sqrt(second)
-    denominator = xp.add(xp.divide(root, xp.sqrt(_corrected(xp, b2, count, dtype))), settings.eps)
-    way = xp.divide(xp.divide(first, _corrected(xp, b1, count, dtype)), denominator)
+    denominator = root / xp.sqrt(_corrected(xp, b2, count, dtype)) + settings.eps
+    way = first / _corrected(xp, b1, count, dtype) / denominator
     if decay and settings.decoupled:
-        way = xp.add(way, xp.multiply(weights, decay))
+        way = way + weights * decay
     if not isinstance(rate, float | int):
         rate = xp.astype(rate, dtype)
-    change = xp.negative(xp.multiply(way, rate))
+    change = -(way * rate)
     if len(kept) == 2:
         return change, (first, second)
     return change, tuple(
@@ -154,14 +156,14 @@ def later(phase: int, element: int) -> int:
     return (phase + element * _PLASTIC + 2**31) % 2**32 - 2**31
 
 
-def _corrected(xp: Backend, beta: float, count: Array, dtype: Any) -> Array:
+def _corrected(xp: Any, beta: float, count: AnyArray, dtype: Any) -> AnyArray:
     """1 - beta^count, also where that is small."""
     if not beta:
         return xp.ones((), dtype)
     return xp.negative(xp.expm1(xp.multiply(xp.astype(count, dtype), math.log(beta))))
 
 
-def _encode(xp: Backend, values: Array, form: MomentFormat, count: Array, start: int) -> tuple[Array, Array]:
+def _encode(xp: ValueBackend, values: Value, form: MomentFormat, count: Value, start: int) -> tuple[Value, Value]:
     """(codes, scales) of float values of any shape, block by block."""
     size = xp.size(values)
     flat = xp.reshape(xp.astype(values, dtypes.float32), (size,))
@@ -169,58 +171,52 @@ def _encode(xp: Backend, values: Array, form: MomentFormat, count: Array, start:
     if size % BLOCK:
         flat = xp.pad(flat, 0.0, [(0, rows * BLOCK - size, 0)])
     x = xp.reshape(flat, (rows, BLOCK))
-    magnitudes = xp.abs(x) if form.signed else x
-    scale = xp.divide(xp.max(magnitudes, axis=(1,), keepdims=True), form.top)
-    units = xp.minimum(xp.divide(magnitudes, xp.where(xp.equal(scale, 0.0), 1.0, scale)), form.top)
-    bits = xp.subtract(_same_bits(xp, units, dtypes.int32), _BITS_OF_LEAST)
+    magnitudes = abs(x) if form.signed else x
+    scale = xp.max(magnitudes, axis=(1,), keepdims=True) / form.top
+    units = xp.minimum(magnitudes / xp.where(scale == 0.0, 1.0, scale), form.top)
+    bits = _same_bits(xp, units, dtypes.int32) - _BITS_OF_LEAST
     # codes with the bits to be cut off: a line for each density of codes
-    bits = xp.maximum(
-        xp.maximum(xp.bitwise_right_shift(bits, _int32(xp, 1)), xp.subtract(bits, 4 * _OCTAVE)),
-        xp.subtract(xp.multiply(bits, 2), 16 * _OCTAVE),
-    )
+    bits = xp.maximum(xp.maximum(bits >> _int32(xp, 1), bits - 4 * _OCTAVE), bits * 2 - 16 * _OCTAVE)
     if form.signed:  # between zero and the first code there is a straight line, too
-        near_zero = xp.multiply(xp.minimum(units, form.first), 2.0**form.cut / form.first)
-        bits = xp.where(xp.less(units, form.first), xp.astype(near_zero, dtypes.int32), bits)
+        near_zero = xp.minimum(units, form.first) * (2.0**form.cut / form.first)
+        bits = xp.where(units < form.first, xp.astype(near_zero, dtypes.int32), bits)
     else:
         bits = xp.maximum(bits, 0)
-    codes = xp.bitwise_right_shift(xp.add(bits, _dither(xp, rows, form.cut, count, start)), _int32(xp, form.cut))
+    codes = (bits + _dither(xp, rows, form.cut, count, start)) >> _int32(xp, form.cut)
     if form.signed:
-        codes = xp.add(codes, xp.multiply(xp.astype(xp.less(x, 0.0), dtypes.int32), 128))
+        codes = codes + xp.astype(x < 0.0, dtypes.int32) * 128
     return xp.astype(codes, dtypes.uint8), scale
 
 
-def _dither(xp: Backend, rows: int, bits: int, count: Array, start: int) -> Array:
+def _dither(xp: ValueBackend, rows: int, bits: int, count: Value, start: int) -> Value:
     """int32 (rows, BLOCK), from 0 to 2^bits - 1."""
     # arrays with an axis: NumPy warns where numbers of 32 bits overflow, as they are to do here
-    now = xp.multiply(xp.reshape(xp.astype(count, dtypes.int32), (1,)), _int32(xp, _GOLDEN))
-    now = xp.add(now, _int32(xp, start))
-    of_elements = xp.multiply(xp.iota(rows * BLOCK, dtypes.int32), _int32(xp, _PLASTIC))
-    words = xp.bitwise_right_shift(xp.add(of_elements, now), _int32(xp, 32 - bits))
-    return xp.reshape(xp.bitwise_and(words, (1 << bits) - 1), (rows, BLOCK))
+    now = xp.reshape(xp.astype(count, dtypes.int32), (1,)) * _int32(xp, _GOLDEN)
+    now = now + _int32(xp, start)
+    of_elements = xp.iota(rows * BLOCK, dtypes.int32) * _int32(xp, _PLASTIC)
+    words = (of_elements + now) >> _int32(xp, 32 - bits)
+    return xp.reshape(words & ((1 << bits) - 1), (rows, BLOCK))
 
 
-def _same_bits(xp: Backend, x: Array, dtype: Any) -> Array:
+def _same_bits(xp: Any, x: AnyArray, dtype: Any) -> AnyArray:
     shape = xp.shape(x)
     return xp.reshape(xp.bitcast(xp.reshape(x, (xp.size(x),)), dtype), shape)
 
 
-def _int32(xp: Backend, value: int) -> Array:
+def _int32(xp: Any, value: int) -> Any:
     return xp.full((1,), value, dtypes.int32)
 
 
-def _decode(xp: Backend, codes: Array, scale: Array, form: MomentFormat, shape: tuple[int, ...]) -> Array:
+def _decode(xp: ValueBackend, codes: Value, scale: Value, form: MomentFormat, shape: tuple[int, ...]) -> Value:
     """float32 values of a shape."""
-    kept = xp.shape(codes)
+    kept = codes.shape
     level = xp.astype(codes, dtypes.int32)
-    codes = xp.bitwise_and(level, 127) if form.signed else level
-    bits = xp.bitwise_left_shift(codes, _int32(xp, form.cut))
-    bits = xp.minimum(
-        xp.minimum(xp.multiply(bits, 2), xp.add(bits, 4 * _OCTAVE)),
-        xp.add(xp.bitwise_right_shift(bits, _int32(xp, 1)), 8 * _OCTAVE),
-    )
-    x = xp.multiply(_same_bits(xp, xp.add(bits, _BITS_OF_LEAST), dtypes.float32), scale)
+    codes = level & 127 if form.signed else level
+    bits = codes << _int32(xp, form.cut)
+    bits = xp.minimum(xp.minimum(bits * 2, bits + 4 * _OCTAVE), (bits >> _int32(xp, 1)) + 8 * _OCTAVE)
+    x = _same_bits(xp, bits + _BITS_OF_LEAST, dtypes.float32) * scale
     if form.signed:
-        x = xp.where(xp.equal(codes, 0), 0.0, xp.where(xp.greater(level, 127), xp.negative(x), x))
+        x = xp.where(codes == 0, 0.0, xp.where(level > 127, -x, x))
     size, n = kept[0] * kept[1], 1
     for extent in shape:
         n *= extent

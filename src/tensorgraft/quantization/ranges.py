@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import whole
 
 
-def ranges(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...]) -> tuple[Array, Array | None]:
+@with_operators
+def ranges(xp: ValueBackend, x: Value, scheme: Scheme, block: tuple[int, ...]) -> tuple[Value, Value | None]:
     """float32 (scales, zero points or None) of every block, one axis for each of `x`; of a block of zeros, 1.
 
     Of signed codes, that which is greatest in magnitude gets the lowest code, since there is one more of them below
     zero: scales may be negative.
     """
     codes = scheme.codes
-    split, inner = split_of(xp.shape(x), block)
+    split, inner = split_of(x.shape, block)
     blocks = xp.reshape(xp.astype(x, dtypes.float32), split)
-    grid = tuple(n // b for n, b in zip(xp.shape(x), block, strict=True))
+    grid = tuple(n // b for n, b in zip(x.shape, block, strict=True))
     if 0 in split:
         return xp.ones(grid, dtypes.float32), xp.zeros(grid, dtypes.float32) if scheme.has_zero_points else None
 
-    def over(name: str, x: Array) -> Array:
+    def over(name: str, x: Value) -> Value:
         return xp.reshape(getattr(xp, name)(x, axis=inner) if inner else x, grid)
 
     if codes.kind == "integer" and codes.bits == 1:
         # Two levels, as far from the mean (or from zero) as numbers are on average: the extremes would be too far
         if scheme.symmetric and codes.signed:
-            scale = xp.multiply(over("mean", xp.abs(blocks)), 2.0)
+            scale = over("mean", abs(blocks)) * 2.0
             return _not_zero(xp, scale), xp.full(grid, -0.5, dtypes.float32)
         mean = over("mean", blocks)
         wide = xp.reshape(mean, tuple(1 if i in inner else n for i, n in enumerate(split)))
-        deviation = over("mean", xp.abs(xp.subtract(blocks, wide)))
-        scale, low = _not_zero(xp, xp.multiply(deviation, 2.0)), xp.subtract(mean, deviation)
+        deviation = over("mean", abs(blocks - wide))
+        scale, low = _not_zero(xp, deviation * 2.0), mean - deviation
         if scheme.offset:
-            return scale, xp.subtract(low, xp.multiply(scale, float(codes.low)))
-        return scale, xp.subtract(float(codes.low), xp.divide(low, scale))
+            return scale, low - scale * float(codes.low)
+        return scale, float(codes.low) - low / scale
     high, low = over("max", blocks), over("min", blocks)
     if scheme.offset:
-        scale = _not_zero(xp, xp.divide(xp.subtract(high, low), float(codes.high - codes.low)))
-        return scale, xp.subtract(low, xp.multiply(scale, float(codes.low)))
+        scale = _not_zero(xp, (high - low) / float(codes.high - codes.low))
+        return scale, low - scale * float(codes.low)
     if scheme.has_zero_points:
         high, low = xp.maximum(high, 0.0), xp.minimum(low, 0.0)
-        scale = _not_zero(xp, xp.divide(xp.subtract(high, low), float(codes.high - codes.low)))
-        zero = xp.clip(xp.round(xp.subtract(float(codes.low), xp.divide(low, scale))), codes.low, codes.high)
+        scale = _not_zero(xp, (high - low) / float(codes.high - codes.low))
+        zero = xp.clip(xp.round(float(codes.low) - low / scale), codes.low, codes.high)
         return scale, zero
     if codes.kind == "integer":
-        extreme = xp.where(xp.greater(high, xp.negative(low)), high, low)
-        return _not_zero(xp, xp.divide(extreme, float(codes.low))), None
-    return _not_zero(xp, xp.divide(xp.maximum(high, xp.negative(low)), codes.largest)), None
+        extreme = xp.where(high > -low, high, low)
+        return _not_zero(xp, extreme / float(codes.low)), None
+    return _not_zero(xp, xp.maximum(high, -low) / codes.largest), None
 
 
 def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array | None) -> Quantized:
@@ -79,5 +83,5 @@ def split_of(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int,
     return tuple(split), tuple(inner)
 
 
-def _not_zero(xp: Backend, scale: Array) -> Array:
+def _not_zero(xp: Any, scale: AnyArray) -> AnyArray:
     return xp.where(xp.equal(scale, 0.0), xp.ones_like(scale), scale)

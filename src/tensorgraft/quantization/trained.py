@@ -117,9 +117,8 @@ def applied(
     single: list[bool] = []
 
     def call(level: Any, of: Backend, operands: Sequence[Any]) -> tuple[Array, ...]:
-        filled: Any = list(leaves)
-        for i, x in zip(places, operands, strict=True):
-            filled[i] = x
+        replaced = dict(zip(places, operands, strict=True))
+        filled: Any = [replaced.get(i, x) for i, x in enumerate(leaves)]
         positional, named = optree.tree_unflatten(tree, filled)
         result = getattr(level, name)(*positional, **named)
         single[:] = [not isinstance(result, list | tuple)]
@@ -143,11 +142,10 @@ def applied(
 
         def run(inner: Any, *some: Array) -> tuple[Array, ...]:
             known = dict(zip(smooth, some, strict=True))
-            operands = []
-            for k, (i, a) in enumerate(zip(places, at, strict=True)):
-                value = known[k] if k in known else inner.lifted(a)
-                x = leaves[i]
-                operands.append(_seen(inner, value, x) if is_trained(x) else value)
+            values = [known[k] if k in known else inner.lifted(a) for k, a in enumerate(at)]
+            operands = [
+                _seen(inner, v, x) if is_trained(x := leaves[i]) else v for i, v in zip(places, values, strict=True)
+            ]
             return call(inner, inner, operands)
 
         _, pullback = level.vjp(run, *[at[k] for k in smooth])

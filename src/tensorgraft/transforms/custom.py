@@ -38,49 +38,52 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
 
     @functools.wraps(fn)
     def wrapped(*args: Any) -> Any:
-        import optree
-
-        from tensorgraft.frontends.array_api import Array
         from tensorgraft.frontends.array_api.transforms import custom
 
         cells = custom.cells_of(lambda: fn(*args), args, by_value=True)
 
         def rule(residuals: tuple[Any, ...], out: Any, cotangent: Any) -> list[Any]:
-            cotangents = backward(residuals, out, cotangent)
-            if not isinstance(cotangents, tuple | list) or len(cotangents) != len(residuals):
-                seen = (
-                    f"{len(cotangents)}"
-                    if isinstance(cotangents, tuple | list)
-                    else f"a {type(cotangents).__qualname__}"
-                )
-                raise TypeError(
-                    f"custom_vjp: the rule of {_name(fn)} returns a tuple of cotangents, one for each of the"
-                    f" {len(residuals)} arguments, got {seen}"
-                )
-            flat: list[Any] = []
-            for k, (g, x) in enumerate(zip(cotangents, residuals, strict=True)):
-                leaves, structure = optree.tree_flatten(x)
-                try:
-                    parts = [None] * len(leaves) if g is None else structure.flatten_up_to(g)
-                except ValueError as error:
-                    raise ValueError(
-                        f"custom_vjp: the cotangent of argument {k} of {_name(fn)} does not look like it: {error}"
-                    ) from None
-                for part, leaf in zip(parts, leaves, strict=True):
-                    if not isinstance(leaf, Array):
-                        continue
-                    if part is not None and (not isinstance(part, Array) or part.shape != leaf.shape):
-                        seen = f"one of shape {part.shape}" if isinstance(part, Array) else repr(part)
-                        raise ValueError(
-                            f"custom_vjp: the cotangent of argument {k} of {_name(fn)} is an array of shape"
-                            f" {leaf.shape}, got {seen}"
-                        )
-                    flat.append(part)
-            return flat + [None] * len(cells)
+            return [*_flat(fn, backward(residuals, out, cotangent), residuals), *[None] * len(cells)]
 
         return custom.custom_vjp(_name(fn), fn, args, rule, None, cells)
 
     return wrapped
+
+
+def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
+    """The cotangents of the arrays among the arguments, one after another. Raises TypeError and ValueError where a rule
+    has not given them."""
+    import optree
+
+    from tensorgraft.frontends.array_api import Array
+
+    if not isinstance(cotangents, tuple | list) or len(cotangents) != len(arguments):
+        several = isinstance(cotangents, tuple | list)
+        seen = f"{len(cotangents)}" if several else f"a {type(cotangents).__qualname__}"
+        raise TypeError(
+            f"custom_vjp: the rule of {_name(fn)} returns a tuple of cotangents, one for each of the"
+            f" {len(arguments)} arguments, got {seen}"
+        )
+    flat: list[Any] = []
+    for k, (g, x) in enumerate(zip(cotangents, arguments, strict=True)):
+        leaves, structure = optree.tree_flatten(x)
+        try:
+            parts = [None] * len(leaves) if g is None else structure.flatten_up_to(g)
+        except ValueError as error:
+            raise ValueError(
+                f"custom_vjp: the cotangent of argument {k} of {_name(fn)} does not look like it: {error}"
+            ) from None
+        for part, leaf in zip(parts, leaves, strict=True):
+            if not isinstance(leaf, Array):
+                continue
+            if part is not None and (not isinstance(part, Array) or part.shape != leaf.shape):
+                seen = f"one of shape {part.shape}" if isinstance(part, Array) else repr(part)
+                raise ValueError(
+                    f"custom_vjp: the cotangent of argument {k} of {_name(fn)} is an array of shape {leaf.shape}, got"
+                    f" {seen}"
+                )
+            flat.append(part)
+    return flat
 
 
 def _name(fn: Any) -> str:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import os
-import sys
 from typing import Any
 
-from tensorgraft.hub import registry
-from tensorgraft.importing import required
+from tensorgraft.transforms.program_kinds import PROGRAM_KINDS, unknown_program
 
 
 def graft(program: Any, *, onto: str) -> Any:
@@ -83,59 +79,7 @@ def graft(program: Any, *, onto: str) -> Any:
     >>> tg.graft(jnp.square, onto="torch")(torch.tensor([1.0, 3.0]))
     tensor([1., 9.])
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(program, torch.nn.Module | torch.export.ExportedProgram):
-        from tensorgraft.frontends.torch.graph.grafted import graft_module
-
-        return graft_module(program, onto)
-    if _is_of_tensorflow(program):
-        from tensorgraft.frontends.tensorflow import graft_tensorflow
-
-        return graft_tensorflow(program, registry.get(onto))
-    if callable(program) and not isinstance(program, type) and onto in ("jax", "torch", "tensorflow", "numpy"):
-        registry.lookup(onto)
-        required("jax", by=f"tg.graft takes a {type(program).__qualname__} for a program of JAX. It")
-    if callable(program) and not isinstance(program, type) and onto == "jax":
-        from tensorgraft.frontends.jax.quantized_evaluation import ByRules
-
-        return ByRules(program)
-    if callable(program) and not isinstance(program, type) and onto in ("torch", "tensorflow", "numpy"):
-        from tensorgraft.frontends.jax.grafted import Grafted
-        from tensorgraft.frontends.jax.modules import grafted
-
-        kind, xp = Grafted, registry.get(onto)
-        if onto == "torch":
-            from tensorgraft.frontends.jax.interop.tensors import AmongTensors
-
-            kind = AmongTensors
-        elif onto == "tensorflow":
-            from tensorgraft.frontends.jax.interop.keras import AmongKeras
-
-            kind = AmongKeras
-        return grafted(program, xp, kind, onto)
-    if isinstance(program, str | os.PathLike):
-        raise FileNotFoundError(
-            f"{os.fspath(program)!r} is neither the folder of a SavedModel, which has a saved_model.pb, nor the file of"
-            " a frozen graph"
-        )
-    raise TypeError(
-        "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', a JAX function"
-        " onto 'torch', 'tensorflow', 'numpy' or 'jax', or a tf.function onto any backend, not a"
-        f" {type(program).__qualname__} onto {onto!r}"
-    )
-
-
-def _is_of_tensorflow(program: Any) -> bool:
-    """A function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, a SavedModel's folder."""
-    if isinstance(program, str | os.PathLike):
-        return os.path.exists(os.path.join(program, "saved_model.pb")) or os.path.isfile(program)
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None:
-        return False
-    if inspect.ismethod(program):  # `model.train_step`
-        return _is_of_tensorflow(program.__self__) and not isinstance(program.__self__, str | os.PathLike)
-    keras = sys.modules.get("keras")
-    if keras is not None and isinstance(program, keras.Layer) and keras.config.backend() == "tensorflow":
-        return True
-    kinds = tensorflow.types.experimental
-    return isinstance(program, kinds.GenericFunction | kinds.ConcreteFunction | tensorflow.Module)
+    for kind in PROGRAM_KINDS:
+        if kind.matches(program):
+            return kind.graft(program, onto)
+    raise unknown_program(program, onto)

@@ -56,6 +56,31 @@ def tree_at(
     tree = optree.tree_map(lambda x: _Empty() if _is_empty(x) else x, tree, is_leaf=_is_empty)
     leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)
     marked = optree.tree_unflatten(structure, [_Leaf(x) for x in leaves])
+    picked, single = _picked(where, marked)
+    places = {id(node): k for k, node in enumerate(picked)}
+    if replace is not _NONE:
+        new = [replace] if single else replace
+        if not isinstance(new, list | tuple) or len(new) != len(picked):
+            seen = f"{len(new)}" if isinstance(new, list | tuple) else f"a {type(new).__qualname__}"
+            raise ValueError(f"tree_at: where picked {len(picked)} nodes, replace has {seen}")
+    used = set()
+
+    def renewed(x: Any) -> Any:
+        k = places.get(id(x))
+        if k is None:
+            return x.value if isinstance(x, _Leaf) else x
+        used.add(k)
+        return replace_fn(_plain(x)) if replace is _NONE else new[k]
+
+    out = optree.tree_map(renewed, marked, is_leaf=lambda x: id(x) in places)
+    if len(used) != len(picked):
+        raise ValueError("tree_at: where picked a node and a part of it")
+    return optree.tree_map(lambda x: () if isinstance(x, _Empty) else x, out, is_leaf=lambda x: isinstance(x, _Empty))
+
+
+def _picked(where: Callable[[Any], Any], marked: Any) -> tuple[Sequence[Any], bool]:
+    """(the nodes of a tree that `where` picks, each once; it gives one alone, not a sequence). Raises ValueError for
+    what is none."""
     try:
         pointed = where(marked)
     except (TypeError, ValueError) as error:
@@ -79,24 +104,7 @@ def tree_at(
             )
         if places.setdefault(id(node), k) != k:
             raise ValueError(f"tree_at: where picked the same node twice, at {places[id(node)]} and {k}")
-    if replace is not _NONE:
-        new = [replace] if single else replace
-        if not isinstance(new, list | tuple) or len(new) != len(picked):
-            seen = f"{len(new)}" if isinstance(new, list | tuple) else f"a {type(new).__qualname__}"
-            raise ValueError(f"tree_at: where picked {len(picked)} nodes, replace has {seen}")
-    used = set()
-
-    def renewed(x: Any) -> Any:
-        k = places.get(id(x))
-        if k is None:
-            return x.value if isinstance(x, _Leaf) else x
-        used.add(k)
-        return replace_fn(_plain(x)) if replace is _NONE else new[k]
-
-    out = optree.tree_map(renewed, marked, is_leaf=lambda x: id(x) in places)
-    if len(used) != len(picked):
-        raise ValueError("tree_at: where picked a node and a part of it")
-    return optree.tree_map(lambda x: () if isinstance(x, _Empty) else x, out, is_leaf=lambda x: isinstance(x, _Empty))
+    return picked, single
 
 
 def _is_empty(x: Any) -> bool:

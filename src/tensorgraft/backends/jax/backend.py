@@ -180,7 +180,7 @@ class JaxBackend(
         if not (whole and self.for_cpu):
             return None
         try:  # `__dlpack__` asks the same of each, in six times the time
-            _jax.batched_block_until_ready([*arrays])
+            jax.block_until_ready([*arrays])
             return [*map(_jax.buffer_to_dlpack_managed_tensor, arrays)]
         except jax.errors.JaxRuntimeError:
             return None

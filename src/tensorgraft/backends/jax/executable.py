@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax._src.array import ArrayImpl
@@ -39,16 +39,57 @@ def ordinary(x: Array) -> Array:
     return x if here is None or here.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
 
 
+class _Executable(NamedTuple):
+    """A compiled program as the runtime runs it, and the arguments that it takes."""
+
+    execute: Any
+    handlers: Any  # of the outputs
+    wanted: list[int] | None  # of the arguments; None for all
+    single: bool  # one array comes out, and no tuple
+    looks: attrgetter[Any]  # what of arguments has to be the same
+    avals: list[Any]  # which they are
+    precision: Any  # of products, which was compiled in
+
+
+def _executable(kept: KeptProgram, args: tuple[Any, ...], scope: Callable[[], Any]) -> _Executable | None:
+    """What runs a program that has been compiled for such arguments; None: JAX itself has to. Raises NotSmall where
+    these are others than before: it is about to be compiled anew."""
+    if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
+        return None
+    if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
+        return None
+    with scope(), warning_filters.remembered(), warning_filters.ignored("Some donated buffers were not usable"):
+        compiled = kept.jitted.lower(*args).compile()  # it has been, and is only looked up
+    program, tree = compiled._executable.unsafe_call, compiled.out_tree
+    single = tree == jax.tree.structure(0)
+    flat = single or tree == jax.tree.structure((0,) * tree.num_leaves)
+    if not flat or not isinstance(program, ExecuteReplicated) or compiled._params.const_args:
+        return None
+    if program.ordered_effects or program.has_unordered_effects or program.has_host_callbacks or program.mut:
+        return None
+    read = sorted(program.kept_var_idx)
+    looks = _avals if processes.count() == 1 else _and_where
+    return _Executable(
+        program.xla_executable.execute_sharded,
+        program.out_handler.handlers,
+        None if len(read) == len(args) else read,
+        single,
+        looks,
+        list(map(looks, args)),
+        jax.default_matmul_precision.value,
+    )
+
+
 def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
     """`run`, a function on the CPU that calls `kept` in `scope`, for many calls with arrays that look the same."""
     calls = 0
     avals: list[Any] | None = None
-    precision: Any = None  # of products, which was compiled in
     execute: Any = None
     handlers: Any = None
-    wanted: list[int] | None = None  # of the arguments; None for all
+    wanted: list[int] | None = None
     single = False
     looks = _avals
+    precision: Any = None
 
     def forget() -> None:
         nonlocal avals, execute, handlers, calls
@@ -59,30 +100,13 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
 
     def settle(args: tuple[Any, ...]) -> None:
         nonlocal avals, calls, execute, handlers, looks, precision, wanted, single
-        if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
-            return
-        if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
-            return
         try:
-            with scope(), warning_filters.remembered(), warning_filters.ignored("Some donated buffers were not usable"):
-                compiled = kept.jitted.lower(*args).compile()  # it has been, and is only looked up
-        except NotSmall:  # these arguments are others than before: it is about to be compiled anew
+            found = _executable(kept, args, scope)
+        except NotSmall:
             calls = 0
             return
-        program = compiled._executable.unsafe_call
-        tree = compiled.out_tree
-        single = tree == jax.tree.structure(0)
-        flat = single or tree == jax.tree.structure((0,) * tree.num_leaves)
-        if not flat or not isinstance(program, ExecuteReplicated) or compiled._params.const_args:
-            return
-        if program.ordered_effects or program.has_unordered_effects or program.has_host_callbacks or program.mut:
-            return
-        read = sorted(program.kept_var_idx)
-        wanted = None if len(read) == len(args) else read
-        handlers, execute = program.out_handler.handlers, program.xla_executable.execute_sharded
-        looks = _avals if processes.count() == 1 else _and_where
-        precision = jax.default_matmul_precision.value
-        avals = list(map(looks, args))
+        if found is not None:
+            execute, handlers, wanted, single, looks, avals, precision = found
 
     def call(*args: Any) -> Any:
         nonlocal avals, calls

@@ -21,6 +21,8 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.interchange import Differentiable
 
+Arrays = tuple[Array, ...]
+
 wide_p = Primitive("tensorgraft_program")
 wide_p.multiple_results = True
 
@@ -37,25 +39,32 @@ def narrow(dtype: np.dtype) -> np.dtype:
     return dtype if _has_wide() else np.dtype(_NARROW.get(dtype.name, dtype))
 
 
+class _Programs:
+    """The parts of a function, each traced once."""
+
+    def __init__(self) -> None:
+        self._programs: dict[str, ClosedJaxpr] = {}
+
+    def __call__(self, part: str, fn: Callable[..., Sequence[Array]], arrays: Sequence[Array]) -> Arrays:
+        if part not in self._programs:
+            self._programs[part] = _staged(fn, [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays])
+        return tuple(_call(self._programs[part], arrays))
+
+
 def native_function(
     primal: Callable[..., Sequence[Array]],
     forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
     backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
-) -> Callable[..., tuple[Array, ...]]:
+) -> Callable[..., Arrays]:
     """See `Backend.native_function`. Each part is traced once: callers keep one function for each signature."""
-    programs: dict[str, ClosedJaxpr] = {}
+    staged = _Programs()
     counts: dict[str, Any] = {}
 
-    def staged(part: str, fn: Callable[..., Sequence[Array]], arrays: Sequence[Array]) -> list[Array]:
-        if part not in programs:
-            programs[part] = _staged(fn, [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays])
-        return _call(programs[part], arrays)
-
     @jax.custom_vjp
-    def function(*arrays: Array) -> tuple[Array, ...]:
-        return tuple(staged("primal", primal, arrays))
+    def function(*arrays: Array) -> Arrays:
+        return staged("primal", primal, arrays)
 
-    def fwd(*arrays: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    def fwd(*arrays: Array) -> tuple[Arrays, Arrays]:
         def flat(*arrays: Array) -> list[Array]:
             results, residuals = forward(*arrays)
             counts["results"] = len(results)
@@ -63,9 +72,9 @@ def native_function(
 
         outputs = staged("forward", flat, arrays)
         n = counts["results"]
-        return tuple(outputs[:n]), tuple(outputs[n:])
+        return outputs[:n], outputs[n:]
 
-    def bwd(residuals: tuple[Array, ...], cotangents: tuple[Any, ...]) -> tuple[Array | None, ...]:
+    def bwd(residuals: Arrays, cotangents: tuple[Any, ...]) -> tuple[Array | None, ...]:
         kept = [c for c in cotangents if c.dtype != jax.dtypes.float0]
 
         def flat(*arrays: Array) -> list[Array]:
@@ -80,16 +89,11 @@ def native_function(
     return function
 
 
-def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple[Array, ...]]:
+def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Arrays]:
     """See `Backend.differentiable`. In reverse to any order: each part has a derivative of its own, which is the
     function's (`pullback`), never JAX's of what the part is made of."""
-    programs: dict[str, ClosedJaxpr] = {}
+    staged = _Programs()
     results: list[bool] = []  # which of them are inexact
-
-    def staged(part: str, fn: Callable[..., Sequence[Array]], arrays: Sequence[Array]) -> tuple[Array, ...]:
-        if part not in programs:
-            programs[part] = _staged(fn, [jax.ShapeDtypeStruct(np.shape(a), a.dtype) for a in arrays])
-        return tuple(_call(programs[part], arrays))
 
     def wanted(arrays: Sequence[Array]) -> tuple[int, ...]:
         return tuple(i for i, a in enumerate(arrays) if _is_smooth(a))
@@ -99,16 +103,16 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
         return tuple(next(remaining) if _is_smooth(a) else None for a in arrays)
 
     @functools.lru_cache(maxsize=1)
-    def gradient(places: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
+    def gradient(places: tuple[int, ...]) -> Callable[..., Arrays]:
         """(arguments, cotangents) -> cotangents: to be differentiated again."""
         return differentiable(xp, function.pullback(places))
 
     @jax.custom_vjp
-    def whole(*arrays: Array) -> tuple[Array, ...]:
+    def whole(*arrays: Array) -> Arrays:
         return staged("primal", lambda *a: function.primal(xp, a), arrays)
 
     @jax.custom_vjp
-    def first(*arrays: Array) -> tuple[Array, ...]:
+    def first(*arrays: Array) -> Arrays:
         def flat(*a: Array) -> list[Array]:
             outputs, residuals = function.forward(xp, a, wanted(a))
             results[:] = [_is_smooth(x) for x in outputs]
@@ -117,29 +121,26 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
         return staged("forward", flat, arrays)
 
     @jax.custom_vjp
-    def second(
-        arrays: tuple[Array, ...], residuals: tuple[Array, ...], cotangents: tuple[Array, ...]
-    ) -> tuple[Array, ...]:
+    def second(arrays: Arrays, residuals: Arrays, cotangents: Arrays) -> Arrays:
         n, places = len(residuals), wanted(arrays)
-        operands = [*residuals, *cotangents]
-        return staged("backward", lambda *a: function.backward(xp, a[:n], a[n:], places), operands)
+        return staged("backward", lambda *a: function.backward(xp, a[:n], a[n:], places), (*residuals, *cotangents))
 
-    def pulled_back(arrays: tuple[Array, ...], cotangents: Sequence[Array]) -> tuple[Array | None, ...]:
+    def pulled_back(arrays: Arrays, cotangents: Sequence[Array]) -> tuple[Array | None, ...]:
         smooth = [c for c, s in zip(cotangents, results, strict=False) if s]  # residuals, behind them, have none
         return spread(arrays, gradient(wanted(arrays))(*arrays, *smooth))
 
-    def twice(saved: Any, cotangents: tuple[Array, ...]) -> Any:
+    def twice(saved: Any, cotangents: Arrays) -> Any:
         arrays, given = saved
         _, pull = jax.vjp(gradient(wanted(arrays)), *arrays, *given)
         through = [None if g.dtype == jax.dtypes.float0 else g for g in pull(cotangents)]
         return tuple(through[: len(arrays)]), None, tuple(through[len(arrays) :])
 
-    def whole_first(*arrays: Array) -> tuple[tuple[Array, ...], Any]:
+    def whole_first(*arrays: Array) -> tuple[Arrays, Any]:
         outputs = first(*arrays)
         n = len(results)
         return outputs[:n], (arrays, outputs[n:])
 
-    def whole_second(saved: Any, cotangents: tuple[Array, ...]) -> tuple[Array | None, ...]:
+    def whole_second(saved: Any, cotangents: Arrays) -> tuple[Array | None, ...]:
         arrays, residuals = saved
         smooth = tuple(c for c, s in zip(cotangents, results, strict=True) if s)
         return spread(arrays, second(arrays, residuals, smooth))

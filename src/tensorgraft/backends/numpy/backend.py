@@ -27,6 +27,8 @@ from tensorgraft.hub.dlpack import from_dlpack
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
 
+_ARRAYS = (np.ndarray, np.generic)
+
 
 def _references_to_base(x: np.ndarray) -> int:
     base = x.base
@@ -84,7 +86,7 @@ class NumpyBackend(
         return cpu_devices()
 
     def is_array(self, x: Any, /) -> bool:
-        return isinstance(x, np.ndarray | np.generic)
+        return isinstance(x, _ARRAYS)
 
     def is_traced(self, x: Array, /) -> bool:
         return False

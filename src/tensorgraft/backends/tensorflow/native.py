@@ -24,23 +24,65 @@ def native_function(
 ) -> Callable[..., tuple[Array, ...]]:
     """See `Backend.native_function`. Eagerly each part is one program, compiled by XLA where it can; in a `tf.function`
     its operations are those of the graph. Callers keep one function for each signature."""
-    seen: dict[str, Any] = {}
+    return _NativeFunction(primal, forward, backward)
 
-    def both(*arrays: Array) -> list[Array]:
-        results, residuals = forward(*arrays)
-        seen["results"], seen["residuals"] = len(results), len(residuals)
+
+class _NativeFunction:
+    """A function with a derivative of its own, in as few programs as there can be."""
+
+    def __init__(
+        self,
+        primal: Callable[..., Sequence[Array]],
+        forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
+        backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
+    ) -> None:
+        self._forward, self._backward = forward, backward
+        self._results = self._residuals = 0  # how many there are
+        self._used: list[bool] = []  # which arguments have a cotangent
+        self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._both, 1)
+        self._undifferentiated, self._pullback = _Recorded(primal, 1), _Recorded(self._pulled_back)
+        self._differentiated = tf.custom_gradient(self._run)
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        arrays = tensors(arrays)
+        if not arrays or (tf.executing_eagerly() and not order_of(arrays)):
+            return self._results_only(*arrays)
+        return self._differentiated(*arrays)
+
+    def _run(self, *arrays: Array) -> Any:
+        try:
+            outputs = self._with_residuals(*arrays)
+        except DerivativeError as error:
+            missing = error
+
+            def no_gradient(*cotangents: Array | None) -> Any:
+                raise missing
+
+            return tuple(self._undifferentiated(*arrays)), no_gradient
+        except TracedValueError:
+            if not tf.executing_eagerly():
+                raise
+            return self._by_operations(arrays)
+        results, residuals = outputs[: self._results], outputs[self._results :]
+
+        def gradient(*cotangents: Array | None) -> list[Array | None]:
+            remaining = iter(self._pullback(*residuals, *_seeds(results, cotangents)))
+            return [_transposed(next(remaining)) if used else None for used in self._used]
+
+        return tuple(results), gradient
+
+    def _both(self, *arrays: Array) -> list[Array]:
+        results, residuals = self._forward(*arrays)
+        self._results, self._residuals = len(results), len(residuals)
         return [*results, *residuals]
 
-    def pulled_back(*operands: Array) -> list[Array]:
-        n = seen["residuals"]
-        gradients = backward(operands[:n], operands[n:])
-        seen["used"] = [g is not None for g in gradients]
+    def _pulled_back(self, *operands: Array) -> list[Array]:
+        n = self._residuals
+        gradients = self._backward(operands[:n], operands[n:])
+        self._used = [g is not None for g in gradients]
         return [g for g in gradients if g is not None]
 
-    results_only, with_residuals, pullback = CompiledFunction(primal), _Recorded(both, 1), _Recorded(pulled_back)
-    undifferentiated = _Recorded(primal, 1)
-
-    def by_operations(arrays: Sequence[Array]) -> Any:
+    def _by_operations(self, arrays: Sequence[Array]) -> Any:
         """Compute by single operations: a function with shapes that depend on values is no program."""
         if order_of(arrays) > 1:
             raise DerivativeError(
@@ -48,45 +90,14 @@ def native_function(
                 " ForwardAccumulator watches its arguments"
             )
         with unrecorded():
-            results, residuals = forward(*arrays)
+            results, residuals = self._forward(*arrays)
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:
             with unrecorded():
-                gradients = backward(residuals, _seeds(results, cotangents))
+                gradients = self._backward(residuals, _seeds(results, cotangents))
             return [None if g is None else _transposed(g) for g in gradients]
 
         return tuple(results), gradient
-
-    @tf.custom_gradient
-    def function(*arrays: Array) -> Any:
-        try:
-            outputs = with_residuals(*arrays)
-        except DerivativeError as error:
-            missing = error
-
-            def no_gradient(*cotangents: Array | None) -> Any:
-                raise missing
-
-            return tuple(undifferentiated(*arrays)), no_gradient
-        except TracedValueError:
-            if not tf.executing_eagerly():
-                raise
-            return by_operations(arrays)
-        results, residuals = outputs[: seen["results"]], outputs[seen["results"] :]
-
-        def gradient(*cotangents: Array | None) -> list[Array | None]:
-            remaining = iter(pullback(*residuals, *_seeds(results, cotangents)))
-            return [_transposed(next(remaining)) if used else None for used in seen["used"]]
-
-        return tuple(results), gradient
-
-    def call(*arrays: Array) -> tuple[Array, ...]:
-        arrays = tensors(arrays)
-        if not arrays or (tf.executing_eagerly() and not order_of(arrays)):
-            return results_only(*arrays)
-        return function(*arrays)
-
-    return call
 
 
 def tensors(arrays: Sequence[Array]) -> tuple[Array, ...]:

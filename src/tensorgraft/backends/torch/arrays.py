@@ -65,7 +65,7 @@ def to_numpy(x: Tensor) -> np.ndarray:
     if torch._C._functorch.is_gradtrackingtensor(x):  # its value is there, in a derivative too
         with temporarily_clear_interpreter_stack():
             while torch._C._functorch.is_gradtrackingtensor(x):
-                x = torch._C._functorch.get_unwrapped(x)
+                x = torch.func.debug_unwrap(x, recurse=False)
             return to_numpy(x)
     x = x.detach().resolve_conj().resolve_neg().cpu()
     dtype = NUMPY[x.dtype]
@@ -196,7 +196,7 @@ def is_differentiated(x: Tensor) -> bool:
     while functorch.is_gradtrackingtensor(x):
         if x.requires_grad or forward_ad.unpack_dual(x).tangent is not None:
             return True
-        x = functorch.get_unwrapped(x)
+        x = torch.func.debug_unwrap(x, recurse=False)
     return False
 
 
@@ -206,5 +206,5 @@ def in_transform(x: Tensor) -> bool:
         return True
     functorch = torch._C._functorch
     while functorch.is_gradtrackingtensor(x):  # a derivative inside of the batch, whose level has a value
-        x = functorch.get_unwrapped(x)
+        x = torch.func.debug_unwrap(x, recurse=False)
     return functorch.is_batchedtensor(x)

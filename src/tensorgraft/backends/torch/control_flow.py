@@ -28,7 +28,7 @@ def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _any(x: Array) -> bool:
     while torch._C._functorch.is_batchedtensor(x):
-        x = torch._C._functorch.get_unwrapped(x)
+        x = torch.func.debug_unwrap(x, recurse=False)
     return bool(x.any())
 
 

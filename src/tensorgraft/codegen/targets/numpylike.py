@@ -68,99 +68,109 @@ BINARY = {
 
 def words(module: str) -> dict[str, Rule]:
     """The table, for a module that is called so."""
+    own = _Rules(module)
+    return {
+        **rules.infix(),
+        **{name: own.named(template) for name, template in {**_TEMPLATES, **BINARY}.items()},
+        "pad_reflect": rules.pad(own.named("np.pad(x, widths, mode='reflect')")),
+        "pad_edge": rules.pad(own.named("np.pad(x, widths, mode='edge')")),
+        "max": own.extreme("max", dtypes.lowest),
+        "min": own.extreme("min", dtypes.highest),
+        "full": own.full,
+        "iota": own.iota,
+        "eye": own.eye,
+        "permute_dims": permute_dims,
+        "reshape": rules.spread("x.reshape(shape)"),
+        "matrix_transpose": rules.matrix_transpose,
+        "expand_dims": rules.expand_dims(own.named("np.expand_dims(x, axis)")),
+        "slice": rules.slice_,
+        "take_slice": rules.take_slice,
+        "getitem": rules.getitem,
+        "split": own.split,
+        "tril": own.triangle("tril"),
+        "triu": own.triangle("triu"),
+        "triangle_mask": own.triangle_mask,
+        "gather": rules.gather,
+        "take": own.take,
+        "take_along_axis": own.take_along_axis,
+        "linear": linear,
+        "embedding": lambda w, weight, indices, padding=None: rules.indexed(w, weight, [indices]),
+        "constrain": lambda w, x, placement: w(x),
+    }
 
-    def np_(template: str) -> str:
-        return template.replace("np.", f"{module}.")
 
-    def extreme(name: str, identity: Any) -> Rule:
+class _Rules:
+    """Rules that depend on arguments, for a module that is called so."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def named(self, template: str) -> str:
+        return template.replace("np.", f"{self._module}.")
+
+    def extreme(self, name: str, identity: Any) -> Rule:
         def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
             initial = identity(x.dtype) if rules.is_empty(x) else None
             return w.fill(
-                f"{module}.{name}(x, axis=axis, keepdims=keepdims, initial=initial)",
+                f"{self._module}.{name}(x, axis=axis, keepdims=keepdims, initial=initial)",
                 x=x, axis=axis, keepdims=keepdims or None, initial=initial,
             )  # fmt: skip
 
         return rule
 
-    def full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
+    def full(self, w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
         if not isinstance(value, Var) and rules.is_plain_zero_or_one(value):
-            return w.fill(np_(f"np.{'ones' if value else 'zeros'}(shape, dtype=dtype)"), shape=shape, dtype=dtype)
-        return w.fill(np_("np.full(shape, value, dtype=dtype)"), shape=shape, value=value, dtype=dtype)
+            return w.fill(
+                self.named(f"np.{'ones' if value else 'zeros'}(shape, dtype=dtype)"), shape=shape, dtype=dtype
+            )
+        return w.fill(self.named("np.full(shape, value, dtype=dtype)"), shape=shape, value=value, dtype=dtype)
 
-    def iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
-        return w.fill(np_("np.arange(n, dtype=dtype)"), n=n, dtype=None if dtype == dtypes.int64 else dtype)
+    def iota(self, w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
+        return w.fill(self.named("np.arange(n, dtype=dtype)"), n=n, dtype=None if dtype == dtypes.int64 else dtype)
 
-    def eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
+    def eye(self, w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
         template = "np.eye(n, k=k, dtype=dtype)" if rules.same(n, m) else "np.eye(n, m, k=k, dtype=dtype)"
-        return w.fill(np_(template), n=n, m=m, k=k or None, dtype=dtype)
+        return w.fill(self.named(template), n=n, m=m, k=k or None, dtype=dtype)
 
-    def permute_dims(w: Writing, x: Var, axes: Any) -> ast.expr:
-        if tuple(axes) == (1, 0):
-            return w.fill("x.T", x=x)
-        return rules.unpacked(w.fill("x.transpose(axes)", x=x, axes=tuple(axes)))
-
-    def split(w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
+    def split(self, w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
         even, ends, rest = rules.sizes_of_split(x, sizes, axis)
         at = len(sizes) if even else tuple(ends)
-        whole = w.fill(np_("np.split(x, ends, axis=axis)"), x=x, ends=at, axis=axis or None)
+        whole = w.fill(self.named("np.split(x, ends, axis=axis)"), x=x, ends=at, axis=axis or None)
         return w.fill("pieces[:-1]", pieces=whole) if rest else whole
 
-    def tri(name: str) -> Rule:
+    def triangle(self, name: str) -> Rule:
         def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
             if not isinstance(k, Var):
-                return w.fill(np_(f"np.{name}(x, k=k)"), x=x, k=k or None)
+                return w.fill(self.named(f"np.{name}(x, k=k)"), x=x, k=k or None)
             mask = "np.arange(n)[:, None] + k {} np.arange(m)".format(">=" if name == "tril" else "<=")
-            template = np_(f"np.where({mask}, x, np.zeros_like(x))")
+            template = self.named(f"np.where({mask}, x, np.zeros_like(x))")
             return w.fill(template, x=x, n=x.shape[-2], m=x.shape[-1], k=k)
 
         return rule
 
-    def triangle_mask(w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
+    def triangle_mask(self, w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
         if isinstance(k, Var):
-            return w.fill(np_("np.arange(n)[:, None] + k >= np.arange(m)"), n=n, m=m, k=k)
+            return w.fill(self.named("np.arange(n)[:, None] + k >= np.arange(m)"), n=n, m=m, k=k)
         template = "np.tri(n, k=k, dtype=bool)" if rules.same(n, m) else "np.tri(n, m, k=k, dtype=bool)"
-        return w.fill(np_(template), n=n, m=m, k=k or None)
+        return w.fill(self.named(template), n=n, m=m, k=k or None)
 
-    def take(w: Writing, x: Var, indices: Any, axis: int) -> ast.expr:
+    def take(self, w: Writing, x: Var, indices: Any, axis: int) -> ast.expr:
         axis %= x.ndim
         if axis == 0:
             return rules.indexed(w, x, [indices])
-        return w.fill(np_("np.take(x, indices, axis=axis)"), x=x, indices=indices, axis=axis)
+        return w.fill(self.named("np.take(x, indices, axis=axis)"), x=x, indices=indices, axis=axis)
 
-    def take_along_axis(w: Writing, x: Var, indices: Var, axis: int) -> ast.expr:
+    def take_along_axis(self, w: Writing, x: Var, indices: Var, axis: int) -> ast.expr:
         if not x.ndim:
-            return w.fill(np_("np.broadcast_to(x, indices.shape)"), x=x, indices=indices)
+            return w.fill(self.named("np.broadcast_to(x, indices.shape)"), x=x, indices=indices)
         part = rules.indexed(w, x, rules.part_as_long(x, indices, axis))
-        return w.fill(np_("np.take_along_axis(x, indices, axis=axis)"), x=part, indices=indices, axis=axis)
+        return w.fill(self.named("np.take_along_axis(x, indices, axis=axis)"), x=part, indices=indices, axis=axis)
 
-    return {
-        **rules.infix(),
-        **{name: np_(template) for name, template in {**_TEMPLATES, **BINARY}.items()},
-        "pad_reflect": rules.pad(np_("np.pad(x, widths, mode='reflect')")),
-        "pad_edge": rules.pad(np_("np.pad(x, widths, mode='edge')")),
-        "max": extreme("max", dtypes.lowest),
-        "min": extreme("min", dtypes.highest),
-        "full": full,
-        "iota": iota,
-        "eye": eye,
-        "permute_dims": permute_dims,
-        "reshape": rules.spread("x.reshape(shape)"),
-        "matrix_transpose": rules.matrix_transpose,
-        "expand_dims": rules.expand_dims(f"{module}.expand_dims(x, axis)"),
-        "slice": rules.slice_,
-        "take_slice": rules.take_slice,
-        "getitem": rules.getitem,
-        "split": split,
-        "tril": tri("tril"),
-        "triu": tri("triu"),
-        "triangle_mask": triangle_mask,
-        "gather": rules.gather,
-        "take": take,
-        "take_along_axis": take_along_axis,
-        "linear": linear,
-        "embedding": lambda w, weight, indices, padding=None: rules.indexed(w, weight, [indices]),
-        "constrain": lambda w, x, placement: w(x),
-    }
+
+def permute_dims(w: Writing, x: Var, axes: Any) -> ast.expr:
+    if tuple(axes) == (1, 0):
+        return w.fill("x.T", x=x)
+    return rules.unpacked(w.fill("x.transpose(axes)", x=x, axes=tuple(axes)))
 
 
 def linear(w: Writing, x: Any, weight: Any, bias: Any = None) -> ast.expr:

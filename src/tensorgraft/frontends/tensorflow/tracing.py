@@ -155,50 +155,7 @@ class TracedFunctionGraph:
             if kind == "batched":
                 return self._batched(fn, specs, outputs, *wanted)
             count, places = len(variables), [i for i in wanted if i is not None]
-
-            def sources(arguments: Tensors) -> list[Any]:
-                return [variables[i] if i < count else arguments[i - count] for i in places]
-
-            def gradient(arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(sources(arguments))
-                    results = fn(arguments)
-                gradients = tape.gradient(
-                    [results[i] for i in smooth],
-                    sources(arguments),
-                    output_gradients=[_conjugate(c) for c in cotangents],
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
-                return results, [_conjugate(tf.convert_to_tensor(g)) for g in gradients]
-
-            def pullback(arguments: Tensors) -> list[tf.Tensor]:
-                return list(gradient(arguments[: len(specs)], arguments[len(specs) :])[1])
-
-            def pushforward(arguments: Tensors) -> list[tf.Tensor]:
-                own, tangents = arguments[: len(specs)], arguments[len(specs) :]
-                with tf.autodiff.ForwardAccumulator(sources(own), list(tangents)) as accumulator:
-                    results = fn(own)
-                zero = tf.UnconnectedGradients.ZERO
-                return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in smooth]
-
-            def pulled_back_twice(arguments: Tensors) -> list[tf.Tensor]:
-                """A pushforward: a pullback is linear in its cotangents, and this is the derivative by them."""
-                own, tangents = arguments[: len(specs)], arguments[len(specs) :]
-                shaped = fn(own)
-                cotangents = [tf.zeros_like(shaped[i]) for i in smooth]
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(cotangents)
-                    _, gradients = gradient(own, cotangents)
-                seeds = [_conjugate(t) for t in tangents]
-                zero = tf.UnconnectedGradients.ZERO
-                pushed = tape.gradient(gradients, cotangents, output_gradients=seeds, unconnected_gradients=zero)
-                return [_conjugate(tf.convert_to_tensor(p)) for p in pushed]
-
-            def whole(arguments: Tensors) -> list[tf.Tensor]:
-                results, gradients = gradient(arguments[: len(specs)], arguments[len(specs) :])
-                return [*results, *gradients]
-
-            ways = {"gradient": [whole], "pullback": [pullback], "pushforward": [pushforward, pulled_back_twice]}[kind]
+            ways = _Differentiation(fn, len(specs), variables, places, smooth).ways(kind)
 
             def trace(made: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
@@ -259,6 +216,72 @@ class TracedFunctionGraph:
         if fn == self._call:
             return [t.shape for t in _results(self.concrete)]
         return [t.shape for t in _results(tf.function(fn, autograph=False).get_concrete_function(specs))]
+
+
+class _Differentiation:
+    """Derivatives of a function by some of its variables and arguments, as functions of its arguments and then
+    cotangents or tangents."""
+
+    def __init__(
+        self,
+        fn: Callable[[Tensors], list[tf.Tensor]],
+        count: int,
+        variables: Sequence[tf.Variable],
+        places: Sequence[int],
+        smooth: Sequence[int],
+    ) -> None:
+        """`count`: of the arguments; `places`: of variables and then arguments; `smooth`: results with derivatives."""
+        self._fn, self._count, self._smooth = fn, count, smooth
+        self._variables, self._places = variables, places
+
+    def ways(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
+        """The functions to try for a kind of derivative, one after another."""
+        if kind == "pushforward":
+            return [self.pushforward, self.pulled_back_twice]
+        return [{"gradient": self.whole, "pullback": self.pullback}[kind]]
+
+    def whole(self, arguments: Tensors) -> list[tf.Tensor]:
+        results, gradients = self._gradient(arguments[: self._count], arguments[self._count :])
+        return [*results, *gradients]
+
+    def pullback(self, arguments: Tensors) -> list[tf.Tensor]:
+        return list(self._gradient(arguments[: self._count], arguments[self._count :])[1])
+
+    def pushforward(self, arguments: Tensors) -> list[tf.Tensor]:
+        own, tangents = arguments[: self._count], arguments[self._count :]
+        with tf.autodiff.ForwardAccumulator(self._sources(own), list(tangents)) as accumulator:
+            results = self._fn(own)
+        zero = tf.UnconnectedGradients.ZERO
+        return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in self._smooth]
+
+    def pulled_back_twice(self, arguments: Tensors) -> list[tf.Tensor]:
+        """A pushforward: a pullback is linear in its cotangents, and this is the derivative by them."""
+        own, tangents = arguments[: self._count], arguments[self._count :]
+        shaped = self._fn(own)
+        cotangents = [tf.zeros_like(shaped[i]) for i in self._smooth]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(cotangents)
+            _, gradients = self._gradient(own, cotangents)
+        seeds = [_conjugate(t) for t in tangents]
+        zero = tf.UnconnectedGradients.ZERO
+        pushed = tape.gradient(gradients, cotangents, output_gradients=seeds, unconnected_gradients=zero)
+        return [_conjugate(tf.convert_to_tensor(p)) for p in pushed]
+
+    def _sources(self, arguments: Tensors) -> list[Any]:
+        count = len(self._variables)
+        return [self._variables[i] if i < count else arguments[i - count] for i in self._places]
+
+    def _gradient(self, arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(self._sources(arguments))
+            results = self._fn(arguments)
+        gradients = tape.gradient(
+            [results[i] for i in self._smooth],
+            self._sources(arguments),
+            output_gradients=[_conjugate(c) for c in cotangents],
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        return results, [_conjugate(tf.convert_to_tensor(g)) for g in gradients]
 
 
 def _seeding() -> Any:

@@ -49,6 +49,7 @@ class TapeNode:
         self.results = results
 
 
+_TREES = frozenset({tuple, list, dict})
 _BY_VALUE = frozenset({"cond", "while_loop", "scan"})
 
 
@@ -79,11 +80,14 @@ class Taping(_Operations):
 
     def apply(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A primitive on values; its rule is kept where an operand is tracked and a result is inexact."""
-        call: Any = (args, kwargs)
-        leaves: list[Any]
-        leaves, structure = optree.tree_flatten(call)
-        values = [x.value if type(x) is Variable else x for x in leaves]
-        plain_args, plain_kwargs = optree.tree_unflatten(structure, values)
+        leaves: Sequence[Any] = args
+        if kwargs or any(type(x) in _TREES for x in args):
+            call: Any = (args, kwargs)
+            leaves, structure = optree.tree_flatten(call)
+            values = [x.value if type(x) is Variable else x for x in leaves]
+            plain_args, plain_kwargs = optree.tree_unflatten(structure, values)
+        else:
+            plain_args, plain_kwargs = tuple([x.value if type(x) is Variable else x for x in args]), {}
         result = getattr(self.inner, name)(*plain_args, **plain_kwargs)
         several = isinstance(result, tuple)
         results = list(result) if several else [result]

@@ -10,6 +10,8 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend
 
 LN2, LN10 = math.log(2), math.log(10)
 
@@ -24,140 +26,127 @@ def unbroadcast(xp: Any, g: Array, shape: tuple[int, ...]) -> Array:
     return xp.reshape(xp.sum(g, axis=axes), shape)
 
 
-def halves(xp: Any, chosen: Array, other: Array, g: Array) -> Array:
+def halves(xp: Any, chosen: Value, other: Value, g: Value) -> Value:
     """The share of an operand in a maximum or minimum: all, or half of it where both are equal."""
-    share = xp.where(xp.equal(chosen, other), xp.full((), 0.5, xp.dtype_of(g)), xp.full((), 1, xp.dtype_of(g)))
-    return xp.multiply(g, share)
+    return g * xp.where(chosen == other, xp.full((), 0.5, g.dtype), 1)
 
 
-def _only(xp: Any, holds: Array, g: Array) -> Array:
-    return xp.where(holds, g, xp.full((), 0, xp.dtype_of(g)))
+def _abs(xp: Any, y: Value, g: Value, x: Value) -> Value:
+    if dtypes.is_complex(x.dtype):
+        return xp.complex(g, xp.zeros_like(g)) * xp.conj(xp.sign(x))
+    return g * xp.sign(x)
 
 
-def _nonzero(xp: Any, x: Array) -> Array:
-    """`x` with ones in place of zeros."""
-    return xp.where(xp.equal(x, xp.full((), 0, xp.dtype_of(x))), xp.full((), 1, xp.dtype_of(x)), x)
-
-
-def _is_zero(xp: Any, x: Array) -> Array:
-    return xp.equal(x, xp.full((), 0, xp.dtype_of(x)))
-
-
-def _abs(xp: Any, y: Array, g: Array, x: Array) -> Array:
-    if dtypes.is_complex(xp.dtype_of(x)):
-        return xp.multiply(xp.complex(g, xp.zeros_like(g)), xp.conj(xp.sign(x)))
-    return xp.multiply(g, xp.sign(x))
-
-
-def _i1e(xp: Any, y: Array, g: Array, x: Array) -> Array:
-    safe = _nonzero(xp, x)
-    slope = xp.subtract(xp.bessel_i0e(x), xp.multiply(y, xp.add(xp.sign(x), xp.divide(1, safe))))
-    return xp.multiply(g, xp.where(_is_zero(xp, x), xp.full((), 0.5, xp.dtype_of(x)), slope))
+def _i1e(xp: Any, y: Value, g: Value, x: Value) -> Value:
+    slope = xp.bessel_i0e(x) - y * (xp.sign(x) + 1 / xp.where(x == 0, 1, x))
+    return g * xp.where(x == 0, 0.5, slope)
 
 
 # name -> (backend, result, cotangent, operand) -> the operand's cotangent
-UNARY: dict[str, Callable[[Any, Array, Array, Array], Array]] = {
+UNARY: dict[str, Callable[[Any, Value, Value, Value], Value]] = {
     "abs": _abs,
-    "negative": lambda xp, y, g, x: xp.negative(g),
-    "acos": lambda xp, y, g, x: xp.negative(xp.divide(g, xp.sqrt(xp.subtract(1, xp.multiply(x, x))))),
-    "acosh": lambda xp, y, g, x: xp.divide(g, xp.multiply(xp.sqrt(xp.subtract(x, 1)), xp.sqrt(xp.add(x, 1)))),
-    "asin": lambda xp, y, g, x: xp.divide(g, xp.sqrt(xp.subtract(1, xp.multiply(x, x)))),
-    "asinh": lambda xp, y, g, x: xp.divide(g, xp.sqrt(xp.add(xp.multiply(x, x), 1))),
-    "atan": lambda xp, y, g, x: xp.divide(g, xp.add(xp.multiply(x, x), 1)),
-    "atanh": lambda xp, y, g, x: xp.divide(g, xp.subtract(1, xp.multiply(x, x))),
-    "cos": lambda xp, y, g, x: xp.negative(xp.multiply(g, xp.sin(x))),
-    "cosh": lambda xp, y, g, x: xp.multiply(g, xp.sinh(x)),
-    "sin": lambda xp, y, g, x: xp.multiply(g, xp.cos(x)),
-    "sinh": lambda xp, y, g, x: xp.multiply(g, xp.cosh(x)),
-    "tan": lambda xp, y, g, x: xp.multiply(g, xp.add(xp.multiply(y, y), 1)),
-    "tanh": lambda xp, y, g, x: xp.multiply(g, xp.subtract(1, xp.multiply(y, y))),
-    "exp": lambda xp, y, g, x: xp.multiply(g, y),
-    "expm1": lambda xp, y, g, x: xp.multiply(g, xp.add(y, 1)),
-    "log": lambda xp, y, g, x: xp.divide(g, x),
-    "log1p": lambda xp, y, g, x: xp.divide(g, xp.add(x, 1)),
-    "log2": lambda xp, y, g, x: xp.divide(g, xp.multiply(x, LN2)),
-    "log10": lambda xp, y, g, x: xp.divide(g, xp.multiply(x, LN10)),
-    "sqrt": lambda xp, y, g, x: xp.divide(g, xp.multiply(y, 2)),
-    "rsqrt": lambda xp, y, g, x: xp.multiply(g, xp.divide(xp.multiply(y, -0.5), x)),
-    "erf": lambda xp, y, g, x: xp.multiply(g, xp.multiply(xp.exp(xp.negative(xp.square(x))), 2 / math.sqrt(math.pi))),
-    "erfc": lambda xp, y, g, x: xp.multiply(g, xp.multiply(xp.exp(xp.negative(xp.square(x))), -2 / math.sqrt(math.pi))),
-    "erf_inv": lambda xp, y, g, x: xp.multiply(g, xp.multiply(xp.exp(xp.square(y)), math.sqrt(math.pi) / 2)),
-    "lgamma": lambda xp, y, g, x: xp.multiply(g, xp.digamma(x)),
-    "digamma": lambda xp, y, g, x: xp.multiply(g, xp.polygamma(xp.ones_like(x), x)),
-    "bessel_i0e": lambda xp, y, g, x: xp.multiply(g, xp.subtract(xp.bessel_i1e(x), xp.multiply(xp.sign(x), y))),
+    "negative": lambda xp, y, g, x: -g,
+    "acos": lambda xp, y, g, x: -(g / xp.sqrt(1 - x * x)),
+    "acosh": lambda xp, y, g, x: g / (xp.sqrt(x - 1) * xp.sqrt(x + 1)),
+    "asin": lambda xp, y, g, x: g / xp.sqrt(1 - x * x),
+    "asinh": lambda xp, y, g, x: g / xp.sqrt(x * x + 1),
+    "atan": lambda xp, y, g, x: g / (x * x + 1),
+    "atanh": lambda xp, y, g, x: g / (1 - x * x),
+    "cos": lambda xp, y, g, x: -(g * xp.sin(x)),
+    "cosh": lambda xp, y, g, x: g * xp.sinh(x),
+    "sin": lambda xp, y, g, x: g * xp.cos(x),
+    "sinh": lambda xp, y, g, x: g * xp.cosh(x),
+    "tan": lambda xp, y, g, x: g * (y * y + 1),
+    "tanh": lambda xp, y, g, x: g * (1 - y * y),
+    "exp": lambda xp, y, g, x: g * y,
+    "expm1": lambda xp, y, g, x: g * (y + 1),
+    "log": lambda xp, y, g, x: g / x,
+    "log1p": lambda xp, y, g, x: g / (x + 1),
+    "log2": lambda xp, y, g, x: g / (x * LN2),
+    "log10": lambda xp, y, g, x: g / (x * LN10),
+    "sqrt": lambda xp, y, g, x: g / (y * 2),
+    "rsqrt": lambda xp, y, g, x: g * (y * -0.5 / x),
+    "erf": lambda xp, y, g, x: g * (xp.exp(-xp.square(x)) * (2 / math.sqrt(math.pi))),
+    "erfc": lambda xp, y, g, x: g * (xp.exp(-xp.square(x)) * (-2 / math.sqrt(math.pi))),
+    "erf_inv": lambda xp, y, g, x: g * (xp.exp(xp.square(y)) * (math.sqrt(math.pi) / 2)),
+    "lgamma": lambda xp, y, g, x: g * xp.digamma(x),
+    "digamma": lambda xp, y, g, x: g * xp.polygamma(xp.ones_like(x), x),
+    "bessel_i0e": lambda xp, y, g, x: g * (xp.bessel_i1e(x) - xp.sign(x) * y),
     "bessel_i1e": _i1e,
     "real": lambda xp, y, g, x: xp.complex(g, xp.zeros_like(g)),
-    "imag": lambda xp, y, g, x: xp.complex(xp.zeros_like(g), xp.negative(g)),
+    "imag": lambda xp, y, g, x: xp.complex(xp.zeros_like(g), -g),
     "conj": lambda xp, y, g, x: xp.conj(g),
 }
 FLAT = ("sign", "ceil", "floor", "trunc", "round")  # steps
 
 
-def _pow_base(xp: Any, y: Array, g: Array, a: Array, b: Array) -> Array:
-    slope = xp.multiply(b, xp.pow(a, xp.where(_is_zero(xp, b), xp.ones_like(b), xp.subtract(b, 1))))
-    return xp.multiply(g, slope)
+def _pow_base(xp: Any, y: Value, g: Value, a: Value, b: Value) -> Value:
+    return g * (b * a ** xp.where(b == 0, 1, b - 1))
 
 
-def _pow_exponent(xp: Any, y: Array, g: Array, a: Array, b: Array) -> Array:
-    return xp.multiply(g, _only(xp, xp.logical_not(_is_zero(xp, xp.add(a, xp.zeros_like(b)))),
-                                xp.multiply(xp.log(_nonzero(xp, a)), y)))  # fmt: skip
+def _pow_exponent(xp: Any, y: Value, g: Value, a: Value, b: Value) -> Value:
+    return g * xp.where(a + xp.zeros_like(b) != 0, xp.log(xp.where(a == 0, 1, a)) * y, 0)
 
 
-def _atan2_scale(xp: Any, g: Array, a: Array, b: Array) -> Array:
-    return xp.divide(g, xp.add(xp.multiply(a, a), xp.multiply(b, b)))
+def _atan2_scale(xp: Any, g: Value, a: Value, b: Value) -> Value:
+    return g / (a * a + b * b)
 
 
-def _igamma_slope(xp: Any, g: Array, a: Array, x: Array) -> Array:
-    log = xp.subtract(xp.subtract(xp.multiply(xp.subtract(a, 1), xp.log(x)), x), xp.lgamma(a))
-    return xp.multiply(g, xp.exp(log))
+def _igamma_slope(xp: Any, g: Value, a: Value, x: Value) -> Value:
+    return g * xp.exp((a - 1) * xp.log(x) - x - xp.lgamma(a))
 
 
-def _unknown(name: str, operand: str) -> Callable[..., Array]:
-    def raises(*_: Any) -> Array:
+def _unknown(name: str, operand: str) -> Callable[..., Value]:
+    def raises(*_: Any) -> Value:
         raise NotImplementedError(f"{name} has no derivative in {operand}")
 
     return raises
 
 
-Pair = tuple[Callable[..., Array] | None, Callable[..., Array] | None]
+Pair = tuple[Callable[..., Value] | None, Callable[..., Value] | None]
 # name -> of each operand: (backend, result, cotangent, a, b) -> its cotangent, before broadcasting is undone
 BINARY: dict[str, Pair] = {
     "add": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: g),
-    "subtract": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: xp.negative(g)),
-    "multiply": (lambda xp, y, g, a, b: xp.multiply(g, b), lambda xp, y, g, a, b: xp.multiply(g, a)),
+    "subtract": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: -g),
+    "multiply": (lambda xp, y, g, a, b: g * b, lambda xp, y, g, a, b: g * a),
     "divide": (
-        lambda xp, y, g, a, b: xp.divide(g, b),
-        lambda xp, y, g, a, b: xp.negative(xp.multiply(g, xp.divide(y, b))),
+        lambda xp, y, g, a, b: g / b,
+        lambda xp, y, g, a, b: -(g * (y / b)),
     ),
     "fmod": (
         lambda xp, y, g, a, b: g,
-        lambda xp, y, g, a, b: xp.negative(xp.multiply(g, xp.trunc(xp.divide(a, b)))),
+        lambda xp, y, g, a, b: -(g * xp.trunc(a / b)),
     ),
     "pow": (_pow_base, _pow_exponent),
     "atan2": (
-        lambda xp, y, g, a, b: xp.multiply(_atan2_scale(xp, g, a, b), b),
-        lambda xp, y, g, a, b: xp.negative(xp.multiply(_atan2_scale(xp, g, a, b), a)),
+        lambda xp, y, g, a, b: _atan2_scale(xp, g, a, b) * b,
+        lambda xp, y, g, a, b: -(_atan2_scale(xp, g, a, b) * a),
     ),
     "nextafter": (None, None),
     "maximum": (
-        lambda xp, y, g, a, b: _only(xp, xp.greater_equal(a, b), halves(xp, a, b, g)),
-        lambda xp, y, g, a, b: _only(xp, xp.greater_equal(b, a), halves(xp, a, b, g)),
+        lambda xp, y, g, a, b: xp.where(a >= b, halves(xp, a, b, g), 0),
+        lambda xp, y, g, a, b: xp.where(b >= a, halves(xp, a, b, g), 0),
     ),
     "minimum": (
-        lambda xp, y, g, a, b: _only(xp, xp.less_equal(a, b), halves(xp, a, b, g)),
-        lambda xp, y, g, a, b: _only(xp, xp.less_equal(b, a), halves(xp, a, b, g)),
+        lambda xp, y, g, a, b: xp.where(a <= b, halves(xp, a, b, g), 0),
+        lambda xp, y, g, a, b: xp.where(b <= a, halves(xp, a, b, g), 0),
     ),
     "igamma": (_unknown("igamma", "its order"), lambda xp, y, g, a, b: _igamma_slope(xp, g, a, b)),
-    "igammac": (_unknown("igammac", "its order"), lambda xp, y, g, a, b: xp.negative(_igamma_slope(xp, g, a, b))),
+    "igammac": (_unknown("igammac", "its order"), lambda xp, y, g, a, b: -_igamma_slope(xp, g, a, b)),
     "zeta": (
         _unknown("zeta", "its exponent"),
-        lambda xp, y, g, a, b: xp.multiply(g, xp.negative(xp.multiply(a, xp.zeta(xp.add(a, 1), b)))),
+        lambda xp, y, g, a, b: g * -(a * xp.zeta(a + 1, b)),
     ),
 }
 
 
-def _unary_rule(slope: Callable[..., Array]) -> Callable[..., Any]:
-    return lambda xp, y, g, x: [lambda: slope(xp, y, g, x)]
+def _unary_rule(slope: Callable[..., Value]) -> Callable[..., Any]:
+    return lambda xp, y, g, x: [lambda: _sloped(slope, xp, y, g, x)]
+
+
+def _sloped(slope: Callable[..., Value], xp: Backend, *arrays: Array) -> Array:
+    """The array of a formula's value. (`with_operators`, for a formula of arrays alone.)"""
+    return slope(ValueBackend(xp), *[Value(a, xp) for a in arrays]).array
 
 
 def _binary_rule(pair: Pair) -> Callable[..., Any]:
@@ -170,7 +159,7 @@ def _binary_rule(pair: Pair) -> Callable[..., Any]:
             if slope is None:
                 pulls.append(None)
             else:
-                pulls.append(lambda v=v, slope=slope: unbroadcast(xp, slope(xp, y, g, *operands), xp.shape(v)))
+                pulls.append(lambda v=v, slope=slope: unbroadcast(xp, _sloped(slope, xp, y, g, *operands), xp.shape(v)))
         return pulls
 
     return rule

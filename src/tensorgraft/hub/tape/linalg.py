@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.array import Array, OptionalArray
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _dot_general(
@@ -52,16 +53,17 @@ def _dot_general(
     ]
 
 
-def _h(xp: Any, x: Array) -> Array:
+def _h(xp: Any, x: AnyArray) -> AnyArray:
     x = xp.matrix_transpose(x)
-    return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
+    return xp.conj(x) if dtypes.is_complex(x.dtype) else x
 
 
-def _conj(xp: Any, x: OptionalArray) -> OptionalArray:
-    return xp.conj(x) if x is not None and dtypes.is_complex(xp.dtype_of(x)) else x
+def _conj(xp: Any, x: Any) -> Any:
+    return xp.conj(x) if x is not None and dtypes.is_complex(x.dtype) else x
 
 
 def _conjugated(rule: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    @with_operators
     def wrapped(xp: Any, y: Any, g: Any, *args: Any, **kwargs: Any) -> list[Any]:
         g = [_conj(xp, one) for one in g] if isinstance(g, list) else _conj(xp, g)
         thunks = rule(xp, y, g, *args, **kwargs)
@@ -70,56 +72,56 @@ def _conjugated(rule: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     return wrapped
 
 
-def _eye(xp: Any, x: Array) -> Array:
-    n = xp.shape(x)[-1]
+def _eye(xp: Any, x: AnyArray) -> AnyArray:
+    n = x.shape[-1]
     return xp.eye(n, n, dtypes.bool_)
 
 
-def _zero(xp: Any, x: Array) -> Array:
+def _zero(xp: Any, x: AnyArray) -> AnyArray:
     return xp.full((), 0, xp.dtype_of(x))
 
 
-def _diagonal_only(xp: Any, x: Array) -> Array:
+def _diagonal_only(xp: Any, x: AnyArray) -> AnyArray:
     return xp.where(_eye(xp, x), x, _zero(xp, x))
 
 
-def _as_diagonal(xp: Any, v: Array, like: Array) -> Array:
+def _as_diagonal(xp: Any, v: AnyArray, like: AnyArray) -> AnyArray:
     """(..., n) -> (..., n, n), in the dtype of `like`."""
-    v = xp.astype(v, xp.dtype_of(like))
+    v = xp.astype(v, like.dtype)
     return xp.where(_eye(xp, like), xp.expand_dims(v, -1), _zero(xp, like))
 
 
-def _differences(xp: Any, v: Array) -> Array:
+def _differences(xp: Any, v: AnyArray) -> AnyArray:
     """v[j] - v[i], ones on the diagonal."""
-    d = xp.subtract(xp.expand_dims(v, -2), xp.expand_dims(v, -1))
-    return xp.where(_eye(xp, d), xp.full((), 1, xp.dtype_of(d)), d)
+    d = xp.expand_dims(v, -2) - xp.expand_dims(v, -1)
+    return xp.where(_eye(xp, d), xp.full((), 1, d.dtype), d)
 
 
-def _cholesky(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
-    def pull() -> Array:
-        inner = xp.tril(xp.matmul(_h(xp, y), g))
-        inner = xp.subtract(inner, xp.multiply(_diagonal_only(xp, inner), 0.5))
+def _cholesky(xp: Any, y: Value, g: Value, x: Value) -> list[Any]:
+    def pull() -> Value:
+        inner = xp.tril(_h(xp, y) @ g)
+        inner = inner - _diagonal_only(xp, inner) * 0.5
         right = xp.triangular_solve(y, inner, lower=True, left=False)
         dx = xp.triangular_solve(y, right, lower=True, adjoint=True)
-        return xp.multiply(xp.add(dx, _h(xp, dx)), 0.5)
+        return (dx + _h(xp, dx)) * 0.5
 
     return [pull]
 
 
 def _triangular_solve(
     xp: Any,
-    y: Array,
-    g: Array,
-    a: Array,
-    b: Array,
+    y: Value,
+    g: Value,
+    a: Value,
+    b: Value,
     lower: bool,
     left: bool = True,
     transpose: bool = False,
     adjoint: bool = False,
     unit_diagonal: bool = False,
 ) -> list[Any]:
-    def solved() -> Array:
-        def solve(v: Array, **how: bool) -> Array:
+    def solved() -> Value:
+        def solve(v: Value, **how: bool) -> Value:
             return xp.triangular_solve(a, v, lower=lower, left=left, unit_diagonal=unit_diagonal, **how)
 
         if adjoint:
@@ -128,142 +130,139 @@ def _triangular_solve(
             return _conj(xp, solve(_conj(xp, g)))
         return solve(g, adjoint=True)
 
-    def matrix() -> Array:
+    def matrix() -> Value:
         gb = solved()
-        dy = xp.matmul(gb, _h(xp, y)) if left else xp.matmul(_h(xp, y), gb)
+        dy = gb @ _h(xp, y) if left else _h(xp, y) @ gb
         if adjoint:
             dy = _h(xp, dy)
         elif transpose:
             dy = xp.matrix_transpose(dy)
         offset = int(unit_diagonal)
         kept = xp.tril(dy, -offset) if lower else xp.triu(dy, offset)
-        return xp.negative(kept)
+        return -kept
 
     return [matrix, solved]
 
 
-def _qr(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
+def _qr(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
     q, r = y
-    m, n = xp.shape(x)[-2:]
+    m, n = x.shape[-2:]
     if m < n or (full and m != n):
         raise NotImplementedError("qr has a derivative for matrices with no more columns than rows, without full")
 
-    def pull() -> Array:
+    def pull() -> Value:
         gq, gr = (xp.zeros_like(v) if c is None else c for v, c in zip(y, g, strict=True))
-        inner = xp.triu(xp.subtract(xp.matmul(gr, _h(xp, r)), xp.matmul(_h(xp, q), gq)))
-        both = xp.add(inner, _h(xp, inner))
-        both = xp.subtract(both, xp.multiply(_diagonal_only(xp, both), 0.5))
-        return xp.triangular_solve(r, xp.add(gq, xp.matmul(q, both)), lower=False, left=False, adjoint=True)
+        inner = xp.triu(gr @ _h(xp, r) - _h(xp, q) @ gq)
+        both = inner + _h(xp, inner)
+        both = both - _diagonal_only(xp, both) * 0.5
+        return xp.triangular_solve(r, gq + q @ both, lower=False, left=False, adjoint=True)
 
     return [pull]
 
 
-def _eigh(xp: Any, y: Any, g: Any, x: Array, lower: bool = True) -> list[Any]:
+def _eigh(xp: Any, y: Any, g: Any, x: Value, lower: bool = True) -> list[Any]:
     values, vectors = y
 
-    def pull() -> Array:
+    def pull() -> Value:
         gl, gv = g
         inner = _zero(xp, vectors) if gl is None else _as_diagonal(xp, gl, vectors)
         if gv is not None:
-            part = xp.divide(xp.matmul(_h(xp, vectors), gv), xp.astype(_differences(xp, values), xp.dtype_of(vectors)))
-            inner = xp.add(inner, xp.where(_eye(xp, vectors), _zero(xp, vectors), part))
-        dx = xp.matmul(xp.matmul(vectors, inner), _h(xp, vectors))
-        return xp.multiply(xp.add(dx, _h(xp, dx)), 0.5)
+            part = (_h(xp, vectors) @ gv) / xp.astype(_differences(xp, values), vectors.dtype)
+            inner = inner + xp.where(_eye(xp, vectors), _zero(xp, vectors), part)
+        dx = vectors @ inner @ _h(xp, vectors)
+        return (dx + _h(xp, dx)) * 0.5
 
     return [pull]
 
 
-def _svd(xp: Any, y: Any, g: Any, x: Array, full: bool = False) -> list[Any]:
+def _svd(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
     u, s, vh = y
-    m, n = xp.shape(x)[-2:]
+    m, n = x.shape[-2:]
     if full and m != n:
         raise NotImplementedError("svd has a derivative without full")
 
-    def pull() -> Array:
+    def pull() -> Value:
         gu, gs, gvh = g
-        dtype = xp.dtype_of(u)
+        dtype = u.dtype
         sigma = xp.astype(s, dtype)
-        inner = _as_diagonal(xp, xp.zeros_like(s) if gs is None else gs, xp.matmul(vh, _h(xp, vh)))
-        square = xp.multiply(s, s)
+        inner = _as_diagonal(xp, xp.zeros_like(s) if gs is None else gs, vh @ _h(xp, vh))
+        square = s * s
         gaps = xp.astype(_differences(xp, square), dtype)
         diagonal = xp.zeros_like(inner)
 
-        def skew(a: Array, b: Array) -> Array:
-            product = xp.matmul(_h(xp, a), b)
-            return xp.subtract(product, _h(xp, product))
+        def skew(a: Value, b: Value) -> Value:
+            product = _h(xp, a) @ b
+            return product - _h(xp, product)
 
-        def off(k: Array) -> Array:
-            return xp.divide(xp.where(_eye(xp, k), _zero(xp, k), k), gaps)
+        def off(k: Value) -> Value:
+            return xp.where(_eye(xp, k), _zero(xp, k), k) / gaps
 
         if gu is not None:
             k = skew(u, gu)
-            inner = xp.add(inner, xp.multiply(off(k), xp.expand_dims(sigma, -2)))
-            diagonal = xp.add(diagonal, _diagonal_only(xp, k))
+            inner = inner + off(k) * xp.expand_dims(sigma, -2)
+            diagonal = diagonal + _diagonal_only(xp, k)
         if gvh is not None:
             k = skew(_h(xp, vh), _h(xp, gvh))
-            inner = xp.add(inner, xp.multiply(xp.expand_dims(sigma, -1), off(k)))
+            inner = inner + xp.expand_dims(sigma, -1) * off(k)
         if dtypes.is_complex(dtype):
-            inner = xp.add(inner, xp.divide(diagonal, xp.multiply(xp.expand_dims(sigma, -2), 2)))
-        dx = xp.matmul(xp.matmul(u, inner), vh)
+            inner = inner + diagonal / (xp.expand_dims(sigma, -2) * 2)
+        dx = u @ inner @ vh
         if gu is not None and m > n:
-            outside = xp.subtract(gu, xp.matmul(u, xp.matmul(_h(xp, u), gu)))
-            dx = xp.add(dx, xp.matmul(xp.divide(outside, xp.expand_dims(sigma, -2)), vh))
+            outside = gu - u @ (_h(xp, u) @ gu)
+            dx = dx + (outside / xp.expand_dims(sigma, -2)) @ vh
         if gvh is not None and n > m:
-            outside = xp.subtract(gvh, xp.matmul(xp.matmul(gvh, _h(xp, vh)), vh))
-            dx = xp.add(dx, xp.matmul(u, xp.divide(outside, xp.expand_dims(sigma, -1))))
+            outside = gvh - gvh @ _h(xp, vh) @ vh
+            dx = dx + u @ (outside / xp.expand_dims(sigma, -1))
         return dx
 
     return [pull]
 
 
-def _svdvals(xp: Any, y: Array, g: Array, x: Array) -> list[Any]:
-    def pull() -> Array:
+def _svdvals(xp: Any, y: Value, g: Value, x: Value) -> list[Any]:
+    def pull() -> Value:
         u, _, vh = xp.svd(x)
-        return xp.matmul(xp.multiply(u, xp.expand_dims(xp.astype(g, xp.dtype_of(u)), -2)), vh)
+        return (u * xp.expand_dims(xp.astype(g, u.dtype), -2)) @ vh
 
     return [pull]
 
 
-def _eig(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
+def _eig(xp: Any, y: Any, g: Any, x: Value) -> list[Any]:
     values, vectors = y
 
-    def pull() -> Array:
+    def pull() -> Value:
         gl, gv = g
         inner = xp.zeros_like(vectors)
         vh = _h(xp, vectors)
         if gv is not None:
-            part = xp.matmul(vh, gv)
+            part = vh @ gv
             real = xp.diagonal(part)
             real = xp.complex(xp.real(real), xp.zeros_like(xp.real(real)))
-            part = xp.subtract(part, xp.multiply(xp.matmul(vh, vectors), xp.expand_dims(real, -2)))
-            part = xp.divide(part, xp.conj(_differences(xp, values)))
+            part = part - (vh @ vectors) * xp.expand_dims(real, -2)
+            part = part / xp.conj(_differences(xp, values))
             inner = xp.where(_eye(xp, part), _zero(xp, part), part)
         if gl is not None:
-            inner = xp.add(inner, _as_diagonal(xp, gl, vectors))
-        dx = xp.solve(vh, xp.matmul(inner, vh))
-        return dx if dtypes.is_complex(xp.dtype_of(x)) else xp.real(dx)
+            inner = inner + _as_diagonal(xp, gl, vectors)
+        dx = xp.solve(vh, inner @ vh)
+        return dx if dtypes.is_complex(x.dtype) else xp.real(dx)
 
     return [pull]
 
 
 def _lu(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
     packed, _, permutation = y
-    m, n = xp.shape(x)[-2:]
+    m, n = x.shape[-2:]
     if m != n:
         raise NotImplementedError("lu has a derivative for square matrices")
 
     def pull() -> Array:
         d_lu = g[0]
-        lower = xp.add(xp.tril(packed, -1), xp.astype(_eye(xp, packed), xp.dtype_of(packed)))
+        lower = xp.tril(packed, -1) + xp.astype(_eye(xp, packed), packed.dtype)
         upper = xp.triu(packed)
-        inner = xp.add(
-            xp.tril(xp.matmul(_h(xp, lower), xp.tril(d_lu, -1)), -1),
-            xp.triu(xp.matmul(xp.triu(d_lu), _h(xp, upper))),
-        )
+        inner = xp.tril(_h(xp, lower) @ xp.tril(d_lu, -1), -1) + xp.triu(xp.triu(d_lu) @ _h(xp, upper))
         inner = xp.triangular_solve(upper, inner, lower=False, left=False, adjoint=True)
         inner = xp.triangular_solve(lower, inner, lower=True, adjoint=True, unit_diagonal=True)
         rows = xp.expand_dims(xp.inverse_permutation(permutation), -1)
-        return xp.take_along_axis(inner, xp.broadcast_to(rows, xp.shape(inner)), -2)
+        return xp.take_along_axis(inner, xp.broadcast_to(rows, inner.shape), -2)
 
     return [pull]
 

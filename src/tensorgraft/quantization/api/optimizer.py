@@ -81,9 +81,17 @@ def adam8bit(
     if isinstance(learning_rate, float | int) and not learning_rate >= 0.0:
         raise ValueError(f"adam8bit: learning_rate is {learning_rate}: it is to be 0 or more")
     settings = moments.Settings(float(b1), float(b2), float(eps), float(weight_decay))
-    smallest, seed = operator.index(smallest), operator.index(seed)
+    rule = _Adam8bit(learning_rate, settings, operator.index(smallest), operator.index(seed))
+    return GradientTransformation(rule.init, rule.update)
 
-    def init(params: Any) -> Adam8bitState:
+
+class _Adam8bit:
+    """The two functions of a gradient transformation."""
+
+    def __init__(self, learning_rate: Any, settings: moments.Settings, smallest: int, seed: int) -> None:
+        self._learning_rate, self._settings, self._smallest, self._seed = learning_rate, settings, smallest, seed
+
+    def init(self, params: Any) -> Adam8bitState:
         leaves, structure = _flatten(params)
         inexact = [x for x in leaves if _is_floating(x)]
         if not inexact:
@@ -99,28 +107,29 @@ def adam8bit(
                     continue
                 value = here.value(x)
                 shape, dtype = here.backend.shape(value), here.backend.dtype_of(value)
-                kept = [here.array(a) for a in moments.empty(here.backend, shape, dtype, smallest)]
+                kept = [here.array(a) for a in moments.empty(here.backend, shape, dtype, self._smallest)]
                 mu.append(kept[0] if len(kept) == 2 else Moment(*kept[:2]))
                 nu.append(kept[1] if len(kept) == 2 else Moment(*kept[2:]))
             count = here.array(here.backend.zeros((), dtypes.int32))
         return Adam8bitState(count, structure.unflatten(mu), structure.unflatten(nu))
 
-    def update(updates: Any, state: Adam8bitState, params: Any = None) -> tuple[Any, Adam8bitState]:
+    def update(self, updates: Any, state: Adam8bitState, params: Any = None) -> tuple[Any, Adam8bitState]:
         leaves, structure = _flatten(updates)
-        if weight_decay and params is None:
+        decays = bool(self._settings.weight_decay)
+        if decays and params is None:
             raise ValueError("adam8bit: weights decay, so update(updates, state, params) needs the parameters")
         mu, nu = (_as_in(structure, tree) for tree in (state.mu, state.nu))
-        weights = _as_in(structure, params) if weight_decay else [None] * len(leaves)
+        weights = _as_in(structure, params) if decays else [None] * len(leaves)
         for g, m in zip(leaves, mu, strict=True):
             _check(g, m)
-        rate = learning_rate(state.count) if callable(learning_rate) else learning_rate
+        rate = self._learning_rate(state.count) if callable(self._learning_rate) else self._learning_rate
         kept = [[y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)]
         operands = [*leaves, *(w for w in weights if w is not None), *(x for own in kept for x in own), state.count]
         traced_rate = not isinstance(rate, float | int)
         if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
             rate, traced_rate = float(rate), False
         here = _Place([*operands, rate] if traced_rate else operands)
-        run = _program(here.backend, settings, tuple(map(len, kept)), bool(weight_decay), seed)
+        run = _program(here.backend, self._settings, tuple(map(len, kept)), decays, self._seed)
         with here.backend.scope():
             values = [*map(here.value, operands), here.value(rate) if traced_rate else float(rate)]
             outputs = [here.array(a) for a in run(*values)]
@@ -131,8 +140,6 @@ def adam8bit(
                 side.append(Moment(next(rest), next(rest)) if isinstance(m, Moment) else next(rest))
         state = Adam8bitState(count, structure.unflatten(new[0]), structure.unflatten(new[1]))
         return structure.unflatten(changes), state
-
-    return GradientTransformation(init, update)
 
 
 @functools.lru_cache(maxsize=64)

@@ -100,7 +100,7 @@ def test_strides_are_those_of_the_cpu(device, make):
 
 def test_another_number_uses_the_same_plan():
     x = torch.ones(3).to(tg.device("jax"))
-    from tensorgraft.frontends.torch.dispatch import entry as dispatch
+    from tensorgraft.frontends.torch.dispatch import planned as dispatch
 
     made = []
     original = dispatch.make_plan

@@ -27,7 +27,7 @@ def count() -> int:
 
 def index() -> int:
     """Return the index of this process among them."""
-    return distributed.global_state.process_id if count() > 1 else 0
+    return jax.process_index() if count() > 1 else 0
 
 
 def client() -> Any:

@@ -10,17 +10,19 @@ import numpy as np
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 Ints = Sequence[int]
 # (xp, one array an operand, as many others of the same shapes) -> as many
 Combine = Callable[[Backend, Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 
-def greater(xp: Backend, a: Array, b: Array) -> Array:
+@with_operators
+def greater(xp: ValueBackend, a: Value, b: Value) -> Value:
     """bool: `a` is greater in the lexicographic order of complex numbers, which is JAX's."""
     a_real, b_real = xp.real(a), xp.real(b)
-    same = xp.logical_and(xp.equal(a_real, b_real), xp.greater(xp.imag(a), xp.imag(b)))
-    return xp.logical_or(xp.greater(a_real, b_real), same)
+    same = (a_real == b_real) & (xp.imag(a) > xp.imag(b))
+    return (a_real > b_real) | same
 
 
 def _lexicographic(name: str) -> Combine:

@@ -15,20 +15,22 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _is_complex(xp: Backend, x: Array) -> bool:
+def _is_complex(xp: Any, x: Array) -> bool:
     return dtypes.is_complex(xp.dtype_of(x))
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------
 
 
-def _is_before(xp: Backend, x: Array, y: Array) -> Array:
+@with_operators
+def _is_before(xp: ValueBackend, x: Value, y: Value) -> Value:
     """Return whether `x` is before `y`, complex numbers in lexicographic order."""
     real, other = xp.real(x), xp.real(y)
-    tied = xp.logical_and(xp.equal(real, other), xp.less(xp.imag(x), xp.imag(y)))
-    return xp.logical_or(xp.less(real, other), tied)
+    tied = (real == other) & (xp.imag(x) < xp.imag(y))
+    return (real < other) | tied
 
 
 @rule("max")
@@ -65,13 +67,14 @@ def _is_integer(xp: Backend, x: Array) -> bool:
     return dtypes.is_integer(xp.dtype_of(x))
 
 
-def _safe_divisor(xp: Backend, x: Array, y: Array) -> tuple[Array, Array, Array | None]:
+@with_operators
+def _safe_divisor(xp: ValueBackend, x: Value, y: Value) -> tuple[Value, Value, Value | None]:
     """(1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
-    zero, overflow, dtype = xp.equal(y, 0), None, xp.dtype_of(x)
+    zero, overflow, dtype = y == 0, None, x.dtype
     odd = zero
     if dtype.kind == "i":
-        overflow = xp.logical_and(xp.equal(x, dtypes.lowest(dtype)), xp.equal(y, -1))
-        odd = xp.logical_or(zero, overflow)
+        overflow = (x == dtypes.lowest(dtype)) & (y == -1)
+        odd = zero | overflow
     return xp.where(odd, xp.ones_like(y), y), zero, overflow
 
 
@@ -99,7 +102,8 @@ def rem(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 
 
 @rule("integer_pow")
-def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
+@with_operators
+def integer_pow(xp: ValueBackend, x: Value, *, y: int, **_: Any) -> Value:
     """Raise to an integer power by squaring, as JAX does."""
     if y == 0:
         return xp.ones_like(x)
@@ -108,52 +112,55 @@ def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
     power: Any = None
     left = y
     if y == 3:
-        return xp.multiply(xp.multiply(x, x), x)
+        return x * x * x
     while left:
         if left & 1:
-            power = x if power is None else xp.multiply(power, x)
+            power = x if power is None else power * x
         left >>= 1
         if left:
-            x = xp.multiply(x, x)
+            x = x * x
     return power
 
 
 @rule("pow")
-def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+@with_operators
+def pow_(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
     """The exponent may be an integer. Of complex numbers anything ** 0 is 1, and 0 ** y is 0 for real y > 0 alone."""
-    dtype = xp.dtype_of(x)
+    dtype = x.dtype
     y = xp.astype(y, dtype)
-    power = xp.pow(x, y)
+    power = x**y
     if not dtypes.is_complex(dtype):
         return power
     real, imag = xp.real(y), xp.imag(y)
-    positive = xp.logical_and(xp.greater(real, xp.zeros_like(real)), xp.equal(imag, xp.zeros_like(imag)))
+    positive = (real > xp.zeros_like(real)) & (imag == xp.zeros_like(imag))
     nothing = xp.where(positive, xp.zeros_like(y), xp.full_like(y, complex("nan+nanj")))
-    power = xp.where(xp.equal(x, xp.zeros_like(x)), nothing, power)
-    return xp.where(xp.equal(y, xp.zeros_like(y)), xp.ones_like(y), power)
+    power = xp.where(x == xp.zeros_like(x), nothing, power)
+    return xp.where(y == xp.zeros_like(y), xp.ones_like(y), power)
 
 
 @rule("atan2")
-def atan2(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+@with_operators
+def atan2(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
     if not _is_complex(xp, x):
         return xp.atan2(x, y)
-    root = xp.sqrt(xp.add(xp.multiply(x, x), xp.multiply(y, y)))
-    return xp.multiply(xp.log(xp.divide(xp.add(y, xp.multiply(x, 1j)), root)), -1j)
+    root = xp.sqrt(x * x + y * y)
+    return xp.log((y + x * 1j) / root) * -1j
 
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
 
 
 @rule("round")
-def round_(xp: Backend, x: Array, *, rounding_method: Any, **_: Any) -> Array:
+@with_operators
+def round_(xp: ValueBackend, x: Value, *, rounding_method: Any, **_: Any) -> Value:
     if int(rounding_method) == 1:
         return xp.round(x)
     whole = xp.trunc(x)
-    return xp.where(xp.greater_equal(xp.abs(xp.subtract(x, whole)), 0.5), xp.add(whole, xp.sign(x)), whole)
+    return xp.where(abs(x - whole) >= 0.5, whole + xp.sign(x), whole)
 
 
 @rule("digamma")
-def digamma(xp: Backend, x: Array, **_: Any) -> Array:
+def digamma(xp: Any, x: AnyArray, **_: Any) -> AnyArray:
     """Compute digamma with JAX's value at zeros, where the hub has PyTorch's infinity of the other sign."""
     return xp.where(xp.equal(x, 0), releases.DIGAMMA_OF_ZERO, xp.digamma(x))
 

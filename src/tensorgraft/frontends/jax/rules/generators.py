@@ -14,6 +14,7 @@ from tensorgraft.frontends.jax.rule import rule, without_rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 _THREEFRY = 1  # jax.lax.RandomAlgorithm; the default of a CPU is Philox
 # Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011
@@ -45,9 +46,10 @@ def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
     return xp.astype(x, dtypes.uint32), xp.astype(high, dtypes.uint32)
 
 
-def _whole(xp: Backend, low: Array, high: Array) -> Array:
+@with_operators
+def _whole(xp: ValueBackend, low: Value, high: Value) -> Value:
     low, high = (xp.astype(x, dtypes.uint64) for x in (low, high))
-    return xp.bitwise_or(xp.bitwise_left_shift(high, xp.full((), 32, dtypes.uint64)), low)
+    return (high << xp.full((), 32, dtypes.uint64)) | low
 
 
 def _threefry(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], width: int) -> tuple[Array, int]:

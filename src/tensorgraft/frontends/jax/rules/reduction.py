@@ -14,6 +14,7 @@ from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 Ints = Sequence[int]
 
@@ -129,14 +130,15 @@ for _name in ("sum", "prod", "max", "min"):
     rule(f"cum{_name}")(_cumulative(_name))
 
 
-def _cumlogsumexp(xp: Backend, x: Array, axis: int) -> Array:
+@with_operators
+def _cumlogsumexp(xp: ValueBackend, x: Value, axis: int) -> Value:
     """Return the cumulative logsumexp; of complex numbers the imaginary part is in [-pi, pi)."""
     out = xp.cumlogsumexp(x, axis)
-    if not dtypes.is_complex(xp.dtype_of(x)):
+    if not dtypes.is_complex(x.dtype):
         return out
-    turned = xp.add(xp.imag(out), math.pi)
-    turns = xp.floor(xp.multiply(turned, 1 / (2 * math.pi)))
-    angle = xp.subtract(xp.subtract(turned, xp.multiply(turns, 2 * math.pi)), math.pi)
+    turned = xp.imag(out) + math.pi
+    turns = xp.floor(turned * (1 / (2 * math.pi)))
+    angle = turned - turns * (2 * math.pi) - math.pi
     return xp.complex(xp.real(out), angle)
 
 

@@ -16,6 +16,7 @@ from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 Ints = tuple[int, ...]
 Apply = Callable[[Array, Array], Array]  # (what is there, the update) -> what will be there
@@ -49,7 +50,7 @@ def _looked_up(
     return where, reshaped(xp, updates, (*where.batch, *sizes))
 
 
-def _along(xp: Backend, inside: Array, more: int) -> Array:
+def _along(xp: Any, inside: AnyArray, more: int) -> AnyArray:
     """A mask of the batch, to broadcast with updates of `more` axes in a window."""
     return xp.reshape(inside, (*xp.shape(inside), *(1,) * more)) if more else inside
 
@@ -92,27 +93,28 @@ def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Arr
     return permuted(xp, out, np.argsort((*axes, *whole)).tolist())
 
 
-def _set_inside(xp: Backend, x: Array, index: list[Array], updates: Array, inside: Array) -> Array:
+@with_operators
+def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, inside: Value) -> Value:
     """`x` with the updates that are inside. Of the others, those of a small array go into a row that is cut off; those
     of a great one, not to copy it twice, say again what the last update that is inside says."""
-    shape, k = xp.shape(x), len(index)
+    shape, k = x.shape, len(index)
     rows = math.prod(shape[:k])
     flat: Any = None
     for at, n in zip(index, shape[:k], strict=True):
-        flat = at if flat is None else xp.add(xp.multiply(flat, n), at)
+        flat = at if flat is None else flat * n + at
     rest = shape[k:]
     rowwise = xp.reshape(x, (rows, *rest))
     if xp.size(x) <= 4 * xp.size(updates) + _SMALL:
         flat = xp.where(inside, flat, xp.full((), rows, dtypes.int64))
-        wide = xp.concat([rowwise, xp.zeros((1, *rest), xp.dtype_of(x))], axis=0)
+        wide = xp.concat([rowwise, xp.zeros((1, *rest), x.dtype)], axis=0)
         return xp.reshape(xp.take_slice(xp.scatter(wide, [flat], updates), 0, 0, rows), shape)
     count = xp.size(flat)
-    inside = xp.reshape(xp.broadcast_to(inside, xp.shape(flat)), (count,))
+    inside = xp.reshape(xp.broadcast_to(inside, flat.shape), (count,))
     flat, updates = xp.reshape(flat, (count,)), xp.reshape(updates, (count, *rest))
     last = xp.max(xp.where(inside, xp.iota(count, dtypes.int64), xp.full((), -1, dtypes.int64)))
     example = xp.reshape(xp.maximum(last, 0), (1,))
     row = xp.take(flat, example, axis=0)  # if none is inside, any row is given what it has
-    value = xp.where(xp.greater_equal(last, 0), xp.take(updates, example, axis=0), xp.take(rowwise, row, axis=0))
+    value = xp.where(last >= 0, xp.take(updates, example, axis=0), xp.take(rowwise, row, axis=0))
     updates = xp.where(_along(xp, inside, len(rest)), updates, value)
     return xp.reshape(xp.scatter(rowwise, [xp.where(inside, flat, row)], updates), shape)
 

@@ -10,8 +10,7 @@ from typing import Any
 from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.elementwise import digamma
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.array import Array
-from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 _TERMS = 9  # beside the first one
 
@@ -27,45 +26,47 @@ def _corrections(count: int) -> list[float]:
 _FIRST, *_OTHERS = _corrections(12)
 
 
-def _is_even(xp: Backend, x: Array) -> Array:
+def _is_even(xp: Any, x: AnyArray) -> AnyArray:
     half = xp.multiply(x, 0.5)
     return xp.equal(half, xp.floor(half))
 
 
 @rule("zeta")
-def zeta(xp: Backend, s: Array, q: Array, **_: Any) -> Array:
+@with_operators
+def zeta(xp: ValueBackend, s: Value, q: Value, **_: Any) -> Value:
     """The sum of (q + n)^-s over n. At a pole infinity for even exponents, whose terms have one sign, else NaN; left
     of 0 exponents are whole."""
-    exponent = xp.negative(s)
-    total = xp.pow(q, exponent)
+    exponent = -s
+    total = q**exponent
     a = q
     for _n in range(_TERMS):
-        a = xp.add(a, 1.0)
-        total = xp.add(total, xp.pow(a, exponent))
-    a = xp.add(a, 1.0)
-    last = xp.pow(a, exponent)
-    total = xp.add(total, xp.divide(xp.multiply(last, a), xp.subtract(s, 1.0)))
-    square, rest = xp.divide(1.0, xp.multiply(a, a)), xp.zeros_like(a)
+        a = a + 1.0
+        total = total + a**exponent
+    a = a + 1.0
+    last = a**exponent
+    total = total + last * a / (s - 1.0)
+    square, rest = 1.0 / (a * a), xp.zeros_like(a)
     for k, c in reversed(list(enumerate(_OTHERS))):
-        rising = xp.multiply(xp.add(s, 2.0 * k + 2), xp.add(s, 2.0 * k + 1))
-        rest = xp.multiply(xp.multiply(rising, square), xp.add(rest, c))
-    tail = xp.add(xp.multiply(xp.divide(s, a), xp.add(rest, _FIRST)), 0.5)
-    out = xp.add(total, xp.multiply(last, tail))
-    left, pole = xp.less_equal(q, 0.0), xp.equal(q, xp.floor(q))
-    broken = xp.logical_and(left, xp.not_equal(s, xp.floor(s)))
-    out = xp.where(xp.logical_or(xp.less(s, 1.0), broken), xp.full_like(out, math.nan), out)
+        rising = (s + (2.0 * k + 2)) * (s + (2.0 * k + 1))
+        rest = rising * square * (rest + c)
+    tail = s / a * (rest + _FIRST) + 0.5
+    out = total + last * tail
+    left, pole = q <= 0.0, q == xp.floor(q)
+    broken = left & (s != xp.floor(s))
+    out = xp.where((s < 1.0) | broken, xp.full_like(out, math.nan), out)
     at_pole = xp.where(_is_even(xp, s), xp.full_like(out, math.inf), xp.full_like(out, math.nan))
-    out = xp.where(xp.logical_and(left, pole), at_pole, out)
-    return xp.where(xp.equal(s, 1.0), xp.full_like(out, math.inf), out)
+    out = xp.where(left & pole, at_pole, out)
+    return xp.where(s == 1.0, xp.full_like(out, math.inf), out)
 
 
 @rule("polygamma")
-def polygamma(xp: Backend, n: Array, x: Array, **_: Any) -> Array:
+@with_operators
+def polygamma(xp: ValueBackend, n: Value, x: Value, **_: Any) -> Value:
     """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
-    dtype = xp.dtype_of(x)
-    factorial = xp.astype(xp.exp(xp.lgamma(xp.add(xp.astype(n, dtypes.float64), 1.0))), dtype)
-    size = xp.multiply(factorial, zeta(xp, xp.add(n, 1.0), x))
-    out = xp.where(_is_even(xp, n), xp.negative(size), size)
-    out = xp.where(xp.equal(n, 0.0), digamma(xp, x), out)
-    natural = xp.logical_and(xp.greater_equal(n, 0.0), xp.equal(n, xp.floor(n)))
+    dtype = x.dtype
+    factorial = xp.astype(xp.exp(xp.lgamma(xp.astype(n, dtypes.float64) + 1.0)), dtype)
+    size = factorial * zeta(xp, n + 1.0, x)
+    out = xp.where(_is_even(xp, n), -size, size)
+    out = xp.where(n == 0.0, digamma(xp, x), out)
+    natural = (n >= 0.0) & (n == xp.floor(n))
     return xp.where(natural, out, xp.full_like(out, math.nan))

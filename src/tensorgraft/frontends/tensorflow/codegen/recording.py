@@ -163,7 +163,7 @@ class _Planner(Planner):
         return super().rule(node) if node.op != "StopGradient" else None
 
     def resolved(self, node: GraphNode, row: Any, writes: Sequence[int]) -> Callable[..., Any]:
-        return _recorded(node, row, self.at, writes, self.plan)
+        return _RecordedNode(node, row, self.at, writes, self.plan)
 
 
 def _operation(node: GraphNode) -> Any:
@@ -188,71 +188,73 @@ def _key(node: GraphNode, k: int) -> TensorKey | None:
     return None if op is None else TensorKey(id(op.graph), op.name, k)
 
 
-def _recorded(node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> Callable[..., Any]:
-    """Return the function that records a node."""
-    plain = resolved(node, row) if row is not None else None
-    where = node.place().rpartition("/")[2]
-    word = word_lowering.SAID.get(node.op)
-    seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # numbers, where seeds are known
-    folds = row is not None and (row.folds or seeded) and is_small(node)
-    count = len(node.inputs)
-    asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY for i in places
-                      if -count <= i < count) if row is not None else frozenset()  # fmt: skip
-    as_known = row is None or row.either is EVERY
-    host = registry.get("numpy")
+class _RecordedNode:
+    """The function that records a node."""
 
-    def computed(xp: GraphRecorder, operands: Sequence[Any]) -> Any:
-        """The result, or the results in a sequence."""
-        if folds and operands and all(is_known(x) for x in operands) and all(x.size <= SMALL for x in operands):
-            assert plain is not None
-            with host.scope():
-                values = host_values(plain(host, *[np.asarray(x) for x in operands]))
-            several = isinstance(values, list)
-            known = values if several else [values]
-            if not any(_makes(node, v, operands) for v in known):
-                return values
-            results = steps(xp, operands)
-            results = list(results) if several else [results]
-            sized = [
-                SizedValue.of(v, r) if type(r) is Var and v.shape == r.shape else v
-                for v, r in zip(known, results, strict=True)
-            ]
-            return sized if several else sized[0]
-        return steps(xp, operands)
+    def __init__(self, node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> None:
+        self._node, self._scope, self._writes, self._plan = node, scope, writes, plan
+        self._plain = resolved(node, row) if row is not None else None
+        self._place = node.place().rpartition("/")[2]
+        self._word = word_lowering.SAID.get(node.op)
+        seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # numbers, where seeds are known
+        self._folds = row is not None and (row.folds or seeded) and is_small(node)
+        count = len(node.inputs)
+        self._asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY
+                                for i in places if -count <= i < count) if row is not None else frozenset()  # fmt: skip
+        self._as_known = row is None or row.either is EVERY
+        self._host = registry.get("numpy")
 
-    def steps(xp: GraphRecorder, operands: Sequence[Any]) -> Any:
-        given = [np.asarray(x) if i in asked and is_known(x) else said_as(xp, x) for i, x in enumerate(operands)]
-        result = word(xp, node, *given) if word is not None else None
-        if result is None:
-            assert plain is not None
-            result = plain(xp, *[x if i in asked else numbered(xp, x) for i, x in enumerate(given)])
-        return result
-
-    def numbered(xp: GraphRecorder, x: Any) -> Any:
-        """A known number, which may be another one at another size (1 / n), as a step."""
-        if as_known or not is_known(x) or not x.size or not dtypes.is_inexact(x.dtype) or (x != x.flat[0]).any():
-            return x
-        return xp.full(x.shape, x.flat[0].item(), x.dtype)
-
-    def run(xp: Any, *operands: Any) -> Any:
+    def __call__(self, xp: Any, *operands: Any) -> Any:
         if not isinstance(xp, GraphRecorder):
-            assert plain is not None
-            return plain(xp, *operands)
+            assert self._plain is not None
+            return self._plain(xp, *operands)
         before = xp.at_place, xp.at_scope
-        xp.at_place, xp.at_scope = where or before[0], scope or before[1]
+        xp.at_place, xp.at_scope = self._place or before[0], self._scope or before[1]
         try:
-            results = computed(xp, operands)
+            results = self._computed(xp, operands)
         except NotImplementedError as error:
-            if where:
-                error.add_note(f"{where}: here the program asks for it")
+            if self._place:
+                error.add_note(f"{self._place}: here the program asks for it")
             raise
         finally:
             xp.at_place, xp.at_scope = before
-        for slot, value in zip(writes, results if len(writes) != 1 else [results], strict=True):
-            plan.note(xp, slot, value)
+        for slot, value in zip(self._writes, results if len(self._writes) != 1 else [results], strict=True):
+            self._plan.note(xp, slot, value)
         return results
 
-    return run
+    def _computed(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
+        """The result, or the results in a sequence."""
+        known = self._folds and operands and all(is_known(x) for x in operands)
+        if not known or not all(x.size <= SMALL for x in operands):
+            return self._steps(xp, operands)
+        assert self._plain is not None
+        with self._host.scope():
+            values = host_values(self._plain(self._host, *[np.asarray(x) for x in operands]))
+        several = isinstance(values, list)
+        each = values if several else [values]
+        if not any(_makes(self._node, v, operands) for v in each):
+            return values
+        results = self._steps(xp, operands)
+        results = list(results) if several else [results]
+        sized = [
+            SizedValue.of(v, r) if type(r) is Var and v.shape == r.shape else v
+            for v, r in zip(each, results, strict=True)
+        ]
+        return sized if several else sized[0]
+
+    def _steps(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
+        given = [np.asarray(x) if i in self._asked and is_known(x) else said_as(xp, x) for i, x in enumerate(operands)]
+        result = self._word(xp, self._node, *given) if self._word is not None else None
+        if result is None:
+            assert self._plain is not None
+            result = self._plain(xp, *[x if i in self._asked else self._numbered(xp, x) for i, x in enumerate(given)])
+        return result
+
+    def _numbered(self, xp: GraphRecorder, x: Any) -> Any:
+        """A known number, which may be another one at another size (1 / n), as a step."""
+        if self._as_known or not is_known(x) or not x.size or not dtypes.is_inexact(x.dtype):
+            return x
+        return x if (x != x.flat[0]).any() else xp.full(x.shape, x.flat[0].item(), x.dtype)
 
 
 def _makes(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> bool:

@@ -16,15 +16,15 @@ from tensorgraft.compiled.side_effects import Change
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, getter_of
-from tensorgraft.frontends.torch.compiled.host import calling, on_host
+from tensorgraft.frontends.torch.compiled.host_tensors import calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
+from tensorgraft.frontends.torch.compiled.value_guards import ValueGuards
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.values import ValueGuards
 from tensorgraft.hub.array import Array
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
@@ -32,175 +32,212 @@ from tensorgraft.storage import Storage
 Tensor = torch.Tensor
 
 
-def assemble(
-    check: Check,
-    held: list[Any],
-    tracing: Tracing,
-    program: Any,
-) -> Trace:
+def assemble(check: Check, held: list[Any], tracing: Tracing, program: Any) -> Trace:
     """Return what a traced run and its program become: where inputs are found, what becomes of outputs, guards.
 
     `held`: objects that keys know by identity; `check`: whether another trace is to be compared with it.
     """
-    capture, world, changes, schedule = tracing.capture, tracing.world, tracing.changes, tracing.schedule
-    place = {id(t): i for i, t in tracing.ours}
+    return _Assembly(tracing, program).trace(check, held)
 
-    touched = {id(t.cell) for t in capture.touched}
-    find_of: dict[int, Callable[[Sequence[Any]], Storage]] = {}  # storages in places that calls look into anew
-    for leaf in capture.leaves.values():
-        if leaf.before is None or leaf.before.device.type != TYPE:
-            continue
-        if leaf.reset and id(cell_of(leaf.before)) in touched:  # it was read before it was dropped
-            leaf.reset = False
-        if not leaf.reset:
-            find_of[id(cell_of(leaf.before))] = _gradient_of(getter_of(leaf.tensor, place))
-    slots = tracing.slots
-    find_of |= slots.finds
 
-    def source(cell: Storage) -> Source:
+class _Assembly:
+    """A traced run and its program, by the identities of storages, arrays and tensors."""
+
+    def __init__(self, tracing: Tracing, program: Any) -> None:
+        capture = tracing.capture
+        self.tracing, self.program, self.capture = tracing, program, capture
+        self.place = {id(t): i for i, t in tracing.ours}
+        self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
+        self.donated = [self.positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in self.positions]
+        self.touched = {id(t.cell) for t in capture.touched}
+        self.finds = self._gradients_before() | tracing.slots.finds
+        self.sources: dict[int, Source] = {id(t.stand_in): self.source(t.cell) for t in capture.touched}
+        self.fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
+        self.number: dict[int, int] = {}  # of survivors: where the arrays of each begin
+        outputs = 0
+        for c in tracing.survivors:
+            self.number[id(c)] = outputs
+            outputs += count(kind_of(c))
+        self.claimed: set[int] = set()  # numbers of survivors that results and gradients are on
+
+    def trace(self, check: Check, held: list[Any]) -> Trace:
+        tracing, capture, place = self.tracing, self.capture, self.place
+        results, gradients = self.results(), self.gradients()
+        guards = self.guards()
+        self.connect_tape()
+        inputs, template = self.inputs(), tracing.template
+        if capture.values is not None and capture.values.answers:
+            guards = ValueGuards(guards, capture.values, self.program, inputs, capture.backend)  # type: ignore[assignment]
+        finds = [] if template is None else [tracing.world.finds.get(id(x)) for x in template.old]
+        return Trace(
+            record=None if check == "never" else self.record(results, gradients),
+            backend=capture.backend,
+            run=policy.counting(self.program.compile(self.donated), tracing.notes),
+            inputs=inputs,
+            donated=self.donated,
+            versions=self.versions(),
+            written=Storages([self.source(t.cell) for t in tracing.written], _cell_of),
+            kept=self.kept(),
+            results=results,
+            moved=tracing.moved,
+            required=tracing.required,
+            structure=tracing.structure,
+            gradients=gradients,
+            draws=capture.advances(),
+            schedule=tracing.schedule,
+            guards=guards,
+            held=held,
+            grad_mode=None if tracing.grad_mode is torch.is_grad_enabled() else tracing.grad_mode,
+            template=template,
+            finds=finds,
+            changes=tracing.changes,
+            said=tracing.said,
+            tape=tracing.tape,
+            roots=tracing.roots,
+            classes=tracing.classes,
+            attributes=tracing.attributes,
+            ends=[] if tracing.tape is None else [getter_of(t, place) for t in tracing.tape.leaves],
+        )
+
+    # ---- inputs ----------------------------------------------------------------------------------------------------
+
+    def source(self, cell: Storage) -> Source:
         """Return the source from which a later call takes what this storage was at the traced one."""
+        cells = self.tracing.cells
         if isinstance(cell, QuantizedPart):
-            i = tracing.cells.get(id(cell.owner))
+            i = cells.get(id(cell.owner))
             return Source(cell) if i is None else Source(find=_part_of(i, cell))
-        i, find = tracing.cells.get(id(cell)), find_of.get(id(cell))
+        i, find = cells.get(id(cell)), self.finds.get(id(cell))
         if i is not None:
             return Source(argument=i)
         return Source(cell) if find is None else Source(find=find)
 
-    sources: dict[int, Source] = {id(t.stand_in): source(t.cell) for t in capture.touched}
-    positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
-    fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
-    donated = [positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in positions]
+    def _gradients_before(self) -> dict[int, Callable[[Sequence[Any]], Storage]]:
+        """Return functions that find the storages of gradients, which calls look for anew."""
+        finds = {}
+        for leaf in self.capture.leaves.values():
+            if leaf.before is None or leaf.before.device.type != TYPE:
+                continue
+            cell = cell_of(leaf.before)
+            if leaf.reset and id(cell) in self.touched:  # it was read before it was dropped
+                leaf.reset = False
+            if not leaf.reset:
+                finds[id(cell)] = _gradient_of(getter_of(leaf.tensor, self.place))
+        return finds
 
-    survivors = tracing.survivors
-    number: dict[int, int] = {}  # where the arrays of each begin
-    outputs = 0
-    for c in survivors:
-        number[id(c)] = outputs
-        outputs += count(kind_of(c))
-    claimed: set[int] = set()
-    results = []
-    for o, identical, look in itertools.zip_longest(tracing.flat, tracing.identical, tracing.looks):
-        if identical is not None:
-            results.append(Result(argument=identical))
-        elif (first := tracing.again[len(results)]) != len(results):
-            results.append(Result(again=first))
-        elif look is not None:
-            results.append(Result(look=look))
-        elif isinstance(o, Tensor) and o.device.type == TYPE:
-            cell = cell_of(o)
-            if id(cell) in number:
-                claimed.add(number[id(cell)])
-                results.append(Result(survivor=number[id(cell)], metadata=Metadata.whole(o)))
-            elif id(cell) in tracing.cells:
-                results.append(Result(argument=tracing.cells[id(cell)], metadata=Metadata.whole(o)))
+    def inputs(self) -> ProgramInputs:
+        found = [self.sources.get(id(a)) or self.fed.get(id(a), a) for a in self.program.captured]
+        return ProgramInputs(found, self.donated, self.capture.backend, _cell_of, calling)
+
+    # ---- outputs ---------------------------------------------------------------------------------------------------
+
+    def results(self) -> list[Result]:
+        tracing = self.tracing
+        results: list[Result] = []
+        for o, identical, look in itertools.zip_longest(tracing.flat, tracing.identical, tracing.looks):
+            if identical is not None:
+                results.append(Result(argument=identical))
+            elif (first := tracing.again[len(results)]) != len(results):
+                results.append(Result(again=first))
+            elif look is not None:
+                results.append(Result(look=look))
+            elif isinstance(o, Tensor) and o.device.type == TYPE:
+                results.append(self._tensor(o))
+            elif on_host(o):
+                results.append(Result(host=tracing.host.result(o)))
             else:
                 results.append(Result(value=o))
-        elif on_host(o):
-            results.append(Result(host=tracing.host.result(o)))
-        else:
-            results.append(Result(value=o))
+        return results
 
-    before: list[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]] = []
-    gradients = []
-    for leaf, after in tracing.slopes:
-        get_leaf = getter_of(leaf.tensor, place)
-        if not leaf.reset:
-            before.append((get_leaf, leaf.before))
-        if after is None and (leaf.reset or leaf.before is not None):
-            gradients.append(Gradient(get_leaf, None, None))
-        elif after is not None and after is not leaf.before:
-            k = number.get(id(cell_of(after)))
-            if k is not None:
-                claimed.add(k)
-                gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=leaf.reset))
-            else:  # a tensor from outside
-                gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, place)))
-    reads, surroundings = tracing.reads, tracing.surroundings
-    methods = reads.functions(capture.modules.values())
-    for optimizer in capture.groups_read.values():
-        if schedule.before or schedule.after:
-            raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
-        surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
-    modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
-    for cls in modules.classes:
-        surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
-    reads.look_up_absent()
-    surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
-    written = {id(c.table.of) for c in changes if world.only_written(c)}
-    guards = Guards(
-        modules,
-        Attributes(reads, changes, written, slots.slot),
-        tracing.stepped,
-        before,
-        tracing.host.guards,
-        surroundings,
-        Captured(world, tracing.leaves, touched, slots, bool(tracing.written), modules.tensors),
-    )
+    def _tensor(self, t: Tensor) -> Result:
+        key = id(cell_of(t))
+        if key in self.number:
+            self.claimed.add(self.number[key])
+            return Result(survivor=self.number[key], metadata=Metadata.whole(t))
+        if key in self.tracing.cells:
+            return Result(argument=self.tracing.cells[key], metadata=Metadata.whole(t))
+        return Result(value=t)
 
-    tape = tracing.tape
-    outside = [t for t, _ in tracing.versions if id(t) not in slots.tensors]
-    # what operators write that autograd takes for a constant (running statistics) it does not count
-    bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
-    written_cells, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
-    stepped_on = {id(p): p for s in tracing.stepped for group in s.optimizer.param_groups for p in group["params"]}
-    bumped += [
-        p
-        for key, p in stepped_on.items()
-        if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
-    ]
-    if tape is not None:
+    def gradients(self) -> list[Gradient]:
+        gradients = []
+        for leaf, after in self.tracing.slopes:
+            get_leaf = getter_of(leaf.tensor, self.place)
+            if after is None and (leaf.reset or leaf.before is not None):
+                gradients.append(Gradient(get_leaf, None, None))
+            elif after is not None and after is not leaf.before:
+                k = self.number.get(id(cell_of(after)))
+                if k is not None:
+                    self.claimed.add(k)
+                    gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=leaf.reset))
+                else:  # a tensor from outside
+                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, self.place)))
+        return gradients
+
+    def kept(self) -> list[tuple[int, Storage]]:
+        """Return the survivors that something else than results and gradients holds on to."""
+        others = [(k, c) for c in self.tracing.survivors if (k := self.number[id(c)]) not in self.claimed]
+        return [(k + i, part) for k, c in others for i, part in enumerate(apart([c]))]
+
+    def versions(self) -> tuple[list[Tensor], list[int]]:
+        """Return the tensors from outside whose versions a call counts up, and the arguments."""
+        tracing, slots, place = self.tracing, self.tracing.slots, self.place
+        # what operators write that autograd takes for a constant (running statistics) it does not count
+        bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
+        written, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
+        stepped_on = {id(p): p for s in tracing.stepped for group in s.optimizer.param_groups for p in group["params"]}
+        bumped += [
+            p
+            for key, p in stepped_on.items()
+            if key not in known and p.device.type == TYPE and id(cell_of(p)) in written
+        ]
+        return [t for t in bumped if id(t) not in place], [place[id(t)] for t in bumped if id(t) in place]
+
+    def connect_tape(self) -> None:
+        """Tell the tape where a call finds what a backward pass outside begins with."""
+        tracing, tape, place = self.tracing, self.tracing.tape, self.place
+        if tape is None:
+            return
+        outside = [t for t, _ in tracing.versions if id(t) not in tracing.slots.tensors]
         # an argument with a history is here without it, too: each call has another one
         given = [t for t in outside if id(t) in place or id(cell_of(t)) not in tracing.cells]
         tape.watch([(t, getter_of(t, place)) for t in given], tracing.flat)
-        inside = {a: k for a, k in positions.items() if a in tracing.usable}
-        tape.locate(inside, tracing.outputs, {a: _array_of(sources, fed, a) for a in tracing.usable})
-    # drop this frame's hold on what only results and gradients refer to
-    kept = [
-        (k + i, part) for c in survivors if (k := number[id(c)]) not in claimed for i, part in enumerate(apart([c]))
-    ]
-    inputs = ProgramInputs(
-        [sources.get(id(a)) or fed.get(id(a), a) for a in program.captured],
-        donated,
-        capture.backend,
-        _cell_of,
-        calling,
-    )
-    if capture.values is not None and capture.values.answers:
-        guards = ValueGuards(guards, capture.values, program, inputs, capture.backend)  # type: ignore[assignment]
-    record = None
-    if check != "never":
-        constants = [a for a in program.captured if id(a) not in sources and id(a) not in fed]
-        record = Record(capture.backend, program, constants, _rest(results, gradients, changes, tracing.template))
-    return Trace(
-        record=record,
-        backend=capture.backend,
-        run=policy.counting(program.compile(donated), tracing.notes),
-        inputs=inputs,
-        donated=donated,
-        versions=([t for t in bumped if id(t) not in place], [place[id(t)] for t in bumped if id(t) in place]),
-        written=Storages([source(t.cell) for t in tracing.written], _cell_of),
-        kept=kept,
-        results=results,
-        moved=tracing.moved,
-        required=tracing.required,
-        structure=tracing.structure,
-        gradients=gradients,
-        draws=capture.advances(),
-        schedule=schedule,
-        guards=guards,
-        held=held,
-        grad_mode=None if tracing.grad_mode is torch.is_grad_enabled() else tracing.grad_mode,
-        template=tracing.template,
-        finds=[] if tracing.template is None else [world.finds.get(id(x)) for x in tracing.template.old],
-        changes=changes,
-        said=tracing.said,
-        tape=tape,
-        roots=tracing.roots,
-        classes=tracing.classes,
-        attributes=tracing.attributes,
-        ends=[] if tape is None else [getter_of(t, place) for t in tape.leaves],
-    )
+        inside = {a: k for a, k in self.positions.items() if a in tracing.usable}
+        arrays = {a: _array_of(self.sources, self.fed, a) for a in tracing.usable}
+        tape.locate(inside, tracing.outputs, arrays)
+
+    # ---- guards ----------------------------------------------------------------------------------------------------
+
+    def guards(self) -> Guards:
+        tracing, capture, slots = self.tracing, self.capture, self.tracing.slots
+        reads, surroundings, world, changes = tracing.reads, tracing.surroundings, tracing.world, tracing.changes
+        methods = reads.functions(capture.modules.values())
+        for optimizer in capture.groups_read.values():
+            if tracing.schedule.before or tracing.schedule.after:
+                raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
+            surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
+        modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
+        for cls in modules.classes:
+            surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
+        reads.look_up_absent()
+        surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
+        written = {id(c.table.of) for c in changes if world.only_written(c)}
+        before = [(getter_of(leaf.tensor, self.place), leaf.before) for leaf, _ in tracing.slopes if not leaf.reset]
+        return Guards(
+            modules,
+            Attributes(reads, changes, written, slots.slot),
+            tracing.stepped,
+            before,
+            tracing.host.guards,
+            surroundings,
+            Captured(world, tracing.leaves, self.touched, slots, bool(tracing.written), modules.tensors),
+        )
+
+    def record(self, results: Sequence[Result], gradients: Sequence[Gradient]) -> Record:
+        """Return what another trace of the same call is compared with."""
+        tracing, program = self.tracing, self.program
+        constants = [a for a in program.captured if id(a) not in self.sources and id(a) not in self.fed]
+        rest = _rest(results, gradients, tracing.changes, tracing.template)
+        return Record(self.capture.backend, program, constants, rest)
 
 
 def _cell_of(t: Tensor) -> Storage:

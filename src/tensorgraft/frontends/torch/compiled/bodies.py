@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft.errors import CompilationError, TracedValueError
+from tensorgraft.frontends.torch.compiled.capture import current
 from tensorgraft.frontends.torch.compiled.tape import nodes
 from tensorgraft.frontends.torch.core import pytrees, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
@@ -63,7 +64,7 @@ class Body:
 
     def _call(self, arrays: Sequence[Array]) -> tuple[list[Tensor], list[Tensor], int]:
         """(results, tensors around the arrays, the number of autograd's first node)."""
-        capture = state.now.capture
+        capture = current()
         assert capture is not None
         outside = [(cell, cell.array) for cell in (*capture.survivors(), *(t.cell for t in capture.touched))]
         known = len(capture.touched)
@@ -136,7 +137,7 @@ def with_history(
 ) -> list[Tensor]:
     """Results as one node of autograd's graph, whose backward pass is `backward(saved, cotangents)`; None is the
     cotangent of what nobody differentiates. Saved tensors keep their histories, results among them get one."""
-    capture = state.now.capture
+    capture = current()
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in ends):
         return results
     assert capture is not None

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ import torch
 from tensorgraft.compiled.program import Feed
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import CompilationError
-from tensorgraft.frontends.torch.compiled.host import raw_gradient
+from tensorgraft.frontends.torch.compiled.host_tensors import HostTensors, Live, raw_gradient
 from tensorgraft.frontends.torch.compiled.loops import Loops
+from tensorgraft.frontends.torch.compiled.recomputation import Recomputation
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import here, refused
@@ -35,8 +36,6 @@ from tensorgraft.storage import Storage, put_as_it_is
 
 if TYPE_CHECKING:
     from tensorgraft.compiled.side_effects import Reachable
-    from tensorgraft.frontends.torch.compiled.host import HostWatch, Live
-    from tensorgraft.frontends.torch.compiled.remat import Recomputation
     from tensorgraft.frontends.torch.core.values import Values
 
 
@@ -112,7 +111,7 @@ class Capture:
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     groups_read: dict[int, Any] = field(default_factory=dict)  # optimizers whose groups the program reads, by identity
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
-    host: HostWatch | None = None  # what knows the tensors of the host
+    host: HostTensors | None = None  # what knows the tensors of the host
     world: Reachable | None = None  # what the function reaches of Python's objects
     on_device: bool = True  # the function is known to use the device, whatever it has done so far
 
@@ -190,6 +189,19 @@ class Capture:
     def survivors(self) -> list[Storage]:
         """The storages made inside that are still alive."""
         return [cell for ref in self.born if (cell := ref()) is not None]
+
+    @contextlib.contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Inside, a checkpointed function runs again."""
+        newest = (cell for ref in reversed(self.born) if (cell := ref()) is not None)
+        after = next((codes.apart([cell])[0].array for cell in newest), None)
+        outer, self.recomputation = self.recomputation, Recomputation(self.backend, after)
+        inner = self.recomputation
+        try:
+            yield
+        finally:
+            self.recomputation = outer
+            inner.restore()
 
     def note_module(self, module: torch.nn.Module) -> None:
         """A module is about to run."""
@@ -358,6 +370,11 @@ def _leaves_of(roots: Sequence[Any]) -> list[torch.Tensor]:
             leaves.append(variable)
         stack.extend(after for after, _ in node.next_functions if after is not None)
     return leaves
+
+
+def current() -> Capture | None:
+    """Return the capture that is under way."""
+    return cast("Capture | None", state.now.capture)
 
 
 class active:

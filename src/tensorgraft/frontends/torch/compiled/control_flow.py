@@ -171,20 +171,44 @@ def compiled_scan(
     results = [from_array(a, slot) for a in (*last, *stacked)]
     if not keeps:
         return results
-    kept = results[len(results) - n :]
+    first_kept = len(results) - n
     outer = list(body.captured.values())
     smooth = [i for i, t in enumerate(operands) if differentiable(t)]
-    which = [i for i, t in enumerate(results) if differentiable(t)]
-    like = {i: _zeros_of(results[i]) for i in which}
-    first_kept = len(results) - n
+    backward = _ScanBackward(flat_step, n, m, reverse, operands, results, outer)
+    ends = [*(operands[i] for i in smooth), *outer]
+    return with_history(results, [*results[first_kept:], *xs, *constants], ends, backward)[:first_kept]
 
-    def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
-        """A scan the other way, which carries the cotangents of the carry and the sums of those of what is the same in
-        each step."""
-        constant, fixed = saved[n + m :], [*(saved[i] for i in smooth if i >= n + m), *outer]
+
+class _ScanBackward:
+    """The derivative of a scan: one the other way, which carries the cotangents of the carry and the sums of those of
+    what is the same in each step.
+
+    It is called with (carries before each step, rows, constants), and the cotangents of (last carry, results, kept
+    carries).
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., list[Tensor]],
+        n: int,
+        m: int,
+        reverse: bool,
+        operands: Sequence[Tensor],
+        results: Sequence[Tensor],
+        outer: Sequence[Tensor],
+    ) -> None:
+        """`n`, `m`: how many carries and rows there are; `outer`: what the step reads from outside."""
+        self._step, self._n, self._m, self._reverse, self._outer = step, n, m, reverse, outer
+        self._smooth = [i for i, t in enumerate(operands) if differentiable(t)]
+        self._like = {i: _zeros_of(t) for i, t in enumerate(results) if differentiable(t)}
+        self._first_kept = len(results) - n
+
+    def __call__(self, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
+        n, m, smooth, first_kept = self._n, self._m, self._smooth, self._first_kept
+        constant, fixed = saved[n + m :], [*(saved[i] for i in smooth if i >= n + m), *self._outer]
         # of the last carry and the results one is needed; of the kept carries only a second derivative has one
-        dy = {i: zeros() if (c := cotangents[i]) is None else c for i, zeros in like.items() if i < first_kept}
-        dy |= {i: c for i in which if i >= first_kept and (c := cotangents[i]) is not None}
+        dy = {i: zeros() if (c := cotangents[i]) is None else c for i, zeros in self._like.items() if i < first_kept}
+        dy |= {i: c for i in self._like if i >= first_kept and (c := cotangents[i]) is not None}
         at_carry, at_row = sum(i < n for i in smooth), sum(i < n + m for i in smooth)
         rows = [i for i in dy if i >= n]
         extra = {i - first_kept: k for k, i in enumerate(rows) if i >= first_kept}
@@ -193,21 +217,18 @@ def compiled_scan(
         def back(state: Sequence[Tensor], row: Sequence[Tensor], *constant: Tensor) -> list[Tensor]:
             d_carry, sums, d_row = state[:at_carry], state[at_carry:], row[n + m :]
             inputs = [*d_carry, *d_row[:n_rows]]
-            gradients = pulled_back(flat_step, [*row[: n + m], *constant], inputs, outer)
+            gradients = pulled_back(self._step, [*row[: n + m], *constant], inputs, self._outer)
             for place, i in enumerate(i for i in smooth if i < n):
                 if i in extra:
                     gradients[place] = gradients[place] + d_row[extra[i]]
             more = [a + b for a, b in zip(sums, gradients[at_row:], strict=True)]
             return [*gradients[:at_carry], *more, *gradients[at_carry:at_row]]
 
-        first = [*(dy[i] for i in which if i < n), *map(torch.zeros_like, fixed)]
+        first = [*(dy[i] for i in self._like if i < n), *map(torch.zeros_like, fixed)]
         along = [*saved[: n + m], *(dy[i] for i in rows)]
-        gradients = compiled_scan(back, first, along, not reverse, constant)
+        gradients = compiled_scan(back, first, along, not self._reverse, constant)
         sums, d_xs = gradients[at_carry : len(first)], gradients[len(first) : len(first) + at_row - at_carry]
         return [*gradients[:at_carry], *d_xs, *sums]
-
-    ends = [*(operands[i] for i in smooth), *outer]
-    return with_history(results, [*kept, *xs, *constants], ends, backward)[:first_kept]
 
 
 def associative_scan(

@@ -19,6 +19,7 @@ from tensorgraft.compiled.captured_objects import Named, arguments, objects_behi
 from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.compiled.capture import current
 from tensorgraft.frontends.torch.compiled.device_inference import home_of
 from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.jit import Compiled
@@ -287,7 +288,7 @@ class _Watch:
     def stand_in(self, op: Any, args: Any, kwargs: Any) -> Any:
         name, place = schema.short_name(op), program_place()
         self.fallen.setdefault((name, place), Fallback(name, _where(place))).calls += 1
-        capture = state.now.capture
+        capture = current()
         assert capture is not None
         slot = slot_of_backend(self.backend)
 

@@ -19,7 +19,7 @@ from tensorgraft.compiled.captured_objects import Call, Reached
 from tensorgraft.compiled.side_effects import Change, Reachable, Table, entry_of
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
-from tensorgraft.frontends.torch.compiled.host import LookGuard, ValueGuard
+from tensorgraft.frontends.torch.compiled.host_tensors import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes

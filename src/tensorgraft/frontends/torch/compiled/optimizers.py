@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from operator import is_, itemgetter
 from typing import Any
@@ -126,18 +127,82 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
-    saved: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    counts: list[dict[int, dict[str, Any]]] = []
-    counters: list[list[Counter]] = []  # of steps under way
-    numbers = Numbers()
-    known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
-    rates: dict[tuple[int, int], torch.Tensor] = {}
-    inside: list[Optimizer] = []  # made inside, with all of their state
+    """Inside, steps of optimizers are traced, and added to `stepped`."""
+    steps = _TracedSteps(capture, schedule, stepped)
+    capture.undos.append(partial(_undo, steps.counters, steps.known))  # which do not hold the capture
+    handles = [register_optimizer_step_pre_hook(steps.before), register_optimizer_step_post_hook(steps.after)]
+    try:
+        with (
+            replaced(sys.modules[torch.optim.Adafactor.__init__.__module__], "adafactor", lambda _: adafactor),
+            replaced(Optimizer, "__init__", steps.noting),
+            steps.numbers,
+        ):
+            Optimizer.param_groups = property(steps.reader(), _set_groups)  # type: ignore[assignment]
+            yield
+    finally:
+        if "param_groups" in vars(Optimizer):
+            del Optimizer.param_groups  # type: ignore[misc]
+        steps.restore()
+        for handle in handles:
+            handle.remove()
 
-    def rate(optimizer: Optimizer, n: int) -> torch.Tensor:
+
+class _TracedSteps:
+    """The steps of optimizers in one trace: what they have to find before, and what is put back after them."""
+
+    def __init__(self, capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> None:
+        self._capture, self._schedule, self._stepped = capture, schedule, stepped
+        self.numbers = Numbers()
+        self._saved: list[tuple[dict[str, Any], dict[str, Any]]] = []  # entries of groups that a step under way changes
+        self._counts: list[dict[int, dict[str, Any]]] = []
+        self.counters: list[list[Counter]] = []  # of steps under way
+        self.known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
+        self._rates: dict[tuple[int, int], torch.Tensor] = {}
+        self._inside: list[Optimizer] = []  # made inside, with all of their state
+
+    def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise refused(
+                "cannot be compiled: LBFGS decides by values how often it evaluates its function, and where.",
+                ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
+            )
+        self._schedule.stepped = True
+        if any(optimizer is one for one in self._inside):
+            prepare(optimizer)
+        else:
+            self.known.append((optimizer, set(map(id, optimizer.state))))
+            with paused():
+                prepare(optimizer)
+            if all(s.optimizer is not optimizer for s in self._stepped):
+                self._stepped.append(Stepped(optimizer))
+            self._counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
+        self.counters.append([])
+        self.numbers.widen(optimizer, self.counters[-1])
+        for n, group in enumerate(optimizer.param_groups):
+            self._saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
+            if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
+                group["lr"] = self._rate(optimizer, n)
+            for name, value in (("capturable", True), ("foreach", True), ("fused", False)):
+                if name in group:
+                    group[name] = value
+        torch.compiler._is_compiling_flag = True
+
+    def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self.restore()
+        for entries, name, counter in self.counters[-1]:
+            if entries[name] is not counter:
+                counter.copy_(entries[name])
+                entries[name] = counter
+        self.counters.pop()
+        for one in self._stepped:
+            if one.optimizer is optimizer:
+                _refuse_counts(optimizer, self._counts.pop())
+                one.grown = one.grown or not one.has_its_entries()
+
+    def _rate(self, optimizer: Optimizer, n: int) -> torch.Tensor:
         """The learning rate of a group as a tensor that is fed."""
         at = (id(optimizer), n)
-        if at not in rates:
+        if at not in self._rates:
 
             def now() -> np.ndarray:
                 lr = optimizer.param_groups[n]["lr"]
@@ -147,95 +212,48 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
                 return np.asarray(lr, np.float64)
 
             what = f"learning rate of {type(optimizer).__name__}, group {n}"
-            fed = capture.feed(now, now(), at_trace=True, what=what)
-            rates[at] = from_array(fed, slot_of_backend(capture.backend))
-        return rates[at]
+            fed = self._capture.feed(now, now(), at_trace=True, what=what)
+            self._rates[at] = from_array(fed, slot_of_backend(self._capture.backend))
+        return self._rates[at]
 
-    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise refused(
-                "cannot be compiled: LBFGS decides by values how often it evaluates its function, and where.",
-                ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
-            )
-        schedule.stepped = True
-        if any(optimizer is one for one in inside):
-            prepare(optimizer)
-        else:
-            known.append((optimizer, set(map(id, optimizer.state))))
-            with paused():
-                prepare(optimizer)
-            if all(s.optimizer is not optimizer for s in stepped):
-                stepped.append(Stepped(optimizer))
-            counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
-        counters.append([])
-        numbers.widen(optimizer, counters[-1])
-        for n, group in enumerate(optimizer.param_groups):
-            saved.append((group, {k: group[k] for k in ("lr", "capturable", "foreach", "fused") if k in group}))
-            if not isinstance(group["lr"], torch.Tensor) or group["lr"].device.type != TYPE:
-                group["lr"] = rate(optimizer, n)
-            for name, value in (("capturable", True), ("foreach", True), ("fused", False)):
-                if name in group:
-                    group[name] = value
-        torch.compiler._is_compiling_flag = True
-
-    def restore(*_: Any) -> None:
+    def restore(self) -> None:
         torch.compiler._is_compiling_flag = False
-        while saved:
-            group, values = saved.pop()
+        while self._saved:
+            group, values = self._saved.pop()
             group.update(values)
 
-    def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        restore()
-        for entries, name, counter in counters[-1]:
-            if entries[name] is not counter:
-                counter.copy_(entries[name])
-                entries[name] = counter
-        counters.pop()
-        for one in stepped:
-            if one.optimizer is optimizer:
-                _refuse_counts(optimizer, counts.pop())
-                one.grown = one.grown or not one.has_its_entries()
+    def noting(self, init: Any) -> Any:
+        """Return `Optimizer.__init__` that notes what is made inside."""
 
-    def noting(init: Any) -> Any:
-        def __init__(self: Optimizer, *args: Any, **kwargs: Any) -> None:
-            inside.append(self)
-            init(self, *args, **kwargs)
+        def __init__(optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> None:
+            self._inside.append(optimizer)
+            init(optimizer, *args, **kwargs)
 
         return __init__
 
-    def groups(self: Optimizer) -> list[dict[str, Any]]:
-        if not counters and not in_library(sys._getframe(1).f_code.co_filename):  # the program's, outside of a step
-            capture.groups_read[id(self)] = self
-        found: list[dict[str, Any]] = vars(self)["param_groups"]
-        return found
+    def reader(self) -> Any:
+        """Return `Optimizer.param_groups` that notes whether the program reads it, outside of a step."""
 
-    def set_groups(self: Optimizer, value: Any) -> None:
-        vars(self)["param_groups"] = value
+        def groups(optimizer: Optimizer) -> list[dict[str, Any]]:
+            if not self.counters and not in_library(sys._getframe(1).f_code.co_filename):
+                self._capture.groups_read[id(optimizer)] = optimizer
+            found: list[dict[str, Any]] = vars(optimizer)["param_groups"]
+            return found
 
-    def undo() -> None:
-        while counters:
-            for entries, name, counter in counters.pop():
-                entries[name] = counter
-        for optimizer, params in reversed(known):
-            for p in [p for p in optimizer.state if id(p) not in params]:
-                del optimizer.state[p]
+        return groups
 
-    capture.undos.append(undo)
-    handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
-    try:
-        with (
-            replaced(sys.modules[torch.optim.Adafactor.__init__.__module__], "adafactor", lambda _: adafactor),
-            replaced(Optimizer, "__init__", noting),
-            numbers,
-        ):
-            Optimizer.param_groups = property(groups, set_groups)  # type: ignore[assignment]
-            yield
-    finally:
-        if "param_groups" in vars(Optimizer):
-            del Optimizer.param_groups  # type: ignore[misc]
-        restore()
-        for handle in handles:
-            handle.remove()
+
+def _undo(counters: list[list[Counter]], known: list[tuple[Optimizer, set[int]]]) -> None:
+    while counters:
+        for entries, name, counter in counters.pop():
+            entries[name] = counter
+    for optimizer, params in reversed(known):
+        for p in [p for p in optimizer.state if id(p) not in params]:
+            del optimizer.state[p]
+
+
+def _set_groups(optimizer: Optimizer, value: Any) -> None:
+    vars(optimizer)["param_groups"] = value
 
 
 class Groups:

@@ -15,46 +15,15 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
-from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.core import codes, state
-from tensorgraft.hub.array import Array
-from tensorgraft.storage import Storage
-
-
-class Recomputation:
-    """A context for running a checkpointed function again: storages from before that it reads hold guarded arrays."""
-
-    def __init__(self, capture: Capture) -> None:
-        self.own: weakref.WeakSet[Storage] = weakref.WeakSet()  # made by the recomputation itself
-        self._capture = capture
-        self._guarded: dict[int, tuple[Storage, Array, Array]] = {}
-        newest = (cell for ref in reversed(capture.born) if (cell := ref()) is not None)
-        self._after = next((codes.apart([cell])[0].array for cell in newest), None)
-
-    def reads(self, cell: Storage) -> None:
-        if cell in self.own or id(cell) in self._guarded:
-            return
-        before = cell.array
-        for part in codes.apart([cell]):
-            after = part.array if self._after is None else self._after
-            part.array = self._capture.backend.optimization_barrier(part.array, after)
-        self._guarded[id(cell)] = (cell, before, cell.array)
-
-    def __enter__(self) -> None:
-        self._outer, self._capture.recomputation = self._capture.recomputation, self
-
-    def __exit__(self, *_: object) -> None:
-        self._capture.recomputation = self._outer
-        for cell, before, guarded in self._guarded.values():
-            if cell.array is guarded:  # it was not written
-                cell.array = before
+from tensorgraft.frontends.torch.compiled.capture import current
+from tensorgraft.frontends.torch.core import state
 
 
 def _recomputed(recompute: Callable[..., None], *args: Any) -> None:
-    capture = state.now.capture
+    capture = current()
     if capture is None:
         return recompute(*args)
-    with Recomputation(capture):
+    with capture.recomputing():
         return recompute(*args)
 
 
@@ -66,8 +35,8 @@ class CheckpointFrame(checkpoint._CheckpointFrame):
 
     def save_inputs(self, *args: Any) -> None:
         super().save_inputs(*args)
-        if state.now.capture is not None:
-            state.now.capture.checkpoints.append(weakref.ref(self))
+        if (capture := current()) is not None:
+            capture.checkpoints.append(weakref.ref(self))
 
 
 def without_reentrance(original: Callable[..., Any]) -> staticmethod[..., Any]:

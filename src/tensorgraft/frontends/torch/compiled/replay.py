@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tensorgraft.compiled.program import Feed
-from tensorgraft.frontends.torch.compiled.capture import Capture, active
+from tensorgraft.frontends.torch.compiled.capture import Capture, active, current
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
@@ -73,72 +73,98 @@ def trace_backward(
 ) -> tuple[Backward, Tape | None]:
     """The backward program of a tape, and where it is to be differentiated its own tape. `batched`: which of the
     cotangents that are not None have an axis in front over which the gradients are computed."""
-    capture = Capture(backend)
-    slot = slot_of_backend(backend)
-    stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
-    places = {id(a): k for k, a in enumerate(stand_ins)}
-    seen: dict[str, Any] = {"tape": None, "roots": [], "leaves": {}}
+    return _BackwardTracing(tape, backend, residuals, cotangents, differentiable, batched).backward()
 
-    def traced() -> list[Array]:
+
+class _BackwardTracing:
+    """The run of a tape's backward pass on stand-ins, and what it found."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        backend: Backend,
+        residuals: Sequence[Array],
+        cotangents: Sequence[Array | None],
+        differentiable: bool,
+        batched: tuple[bool, ...],
+    ) -> None:
+        self._tape, self._backend, self._capture = tape, backend, Capture(backend)
+        self._cotangents, self._differentiable, self._batched = cotangents, differentiable, batched
+        self._count = len(residuals)
+        self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
+        self._places = {id(a): k for k, a in enumerate(self._stand_ins)}
+        self._leaves: dict[int, int] = {}
+        self._after: Tape | None = None  # of the backward pass itself
+
+    def backward(self) -> tuple[Backward, Tape | None]:
+        capture, places = self._capture, self._places
+        try:
+            with policy.noted() as notes:
+                program = self._backend.trace(self._run)
+        finally:
+            capture.restore()
+        cells = {id(t.stand_in): t.cell for t in capture.touched}
+        feeds = {id(f.stand_in): f for f in capture.feeds}
+        after = self._after
+        if after is not None:
+            positions = {id(a): k for k, a in enumerate(program.captured) if id(a) in self._inputs}
+            after.locate(positions, self._made, {key: _source(key, None, places, cells, feeds) for key in self._inputs})
+        backward = Backward(
+            run=policy.counting(program.compile(), notes),
+            inputs=[_source(id(a), a, places, cells, feeds) for a in program.captured],
+            used=self._used,
+            written=[t.cell for t in self._written] + self._kept,
+            draws=capture.advances(),
+            tape=after,
+            roots=self._roots,
+            leaves=self._leaves,
+        )
+        return backward, after
+
+    def _run(self) -> list[Array]:
+        tape, capture = self._tape, self._capture
         with active(capture), traced_calls(capture):
-            dy = [from_array(a, slot) for a in stand_ins[len(residuals) :]]
-            first_node = torch.autograd._get_sequence_nr()
-            if differentiable:
-                dy = [t.requires_grad_() for t in dy]
-                seen["leaves"] = {id(t): k for k, t in enumerate((*tape.leaves, *dy))}
-
-            def walk(*given: Tensor) -> list[Tensor | None]:
-                each = iter(given)
-                whole = [None if a is None else next(each) for a in cotangents]
-                return tape.walk(capture, stand_ins[: len(residuals)], whole, differentiable)
-
-            with torch.set_grad_enabled(differentiable):
-                gradients = _mapped(walk, batched, dy) if batched else walk(*dy)
-                # a gradient may be a cotangent itself
-                gradients = [g.view_as(g) if g is not None and g.is_leaf and g.requires_grad else g for g in gradients]
-            seen["used"] = [g is not None for g in gradients]
-            seen["roots"] = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
-            if seen["roots"]:
-                seen["tape"] = tape.following([gradients[i] for i in seen["roots"]], first_node, capture)
+            gradients = self._gradients()
             outputs = [_array(g) for g in gradients if g is not None]
-            seen["written"] = [t for t in capture.touched if t.cell.array is not t.stand_in]
-            outputs += [t.cell.array for t in seen["written"]]
-            del gradients, dy
+            self._written = [t for t in capture.touched if t.cell.array is not t.stand_in]
+            outputs += [t.cell.array for t in self._written]
+            del gradients
             replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
             survivors = codes.apart([cell for cell in capture.survivors() if id(cell) not in replayed])
             known = {id(a) for a in outputs}
-            seen["kept"] = [cell for cell in survivors if id(cell.array) not in known]
-            outputs += [c.array for c in seen["kept"]]
-            seen["made"] = outputs
-            if seen["tape"] is None:
+            self._kept = [cell for cell in survivors if id(cell.array) not in known]
+            outputs += [c.array for c in self._kept]
+            self._made = outputs
+            if self._after is None:
                 return outputs
-            seen["tape"].keep(capture, survivors)
-            seen["inputs"] = {**dict.fromkeys(places), **dict.fromkeys(usable(capture, seen["written"]))}
-            return outputs + seen["tape"].outputs(set(seen["inputs"]), outputs)
+            self._after.keep(capture, survivors)
+            self._inputs = {**dict.fromkeys(self._places), **dict.fromkeys(usable(capture, self._written))}
+            return outputs + self._after.outputs(set(self._inputs), outputs)
 
-    try:
-        with policy.noted() as notes:
-            program = backend.trace(traced)
-    finally:
-        capture.restore()
-    cells = {id(t.stand_in): t.cell for t in capture.touched}
-    feeds = {id(f.stand_in): f for f in capture.feeds}
-    after: Tape | None = seen["tape"]
-    if after is not None:
-        positions = {id(a): k for k, a in enumerate(program.captured) if id(a) in seen["inputs"]}
-        sources = {key: _source(key, None, places, cells, feeds) for key in seen["inputs"]}
-        after.locate(positions, seen["made"], sources)
-    backward = Backward(
-        run=policy.counting(program.compile(), notes),
-        inputs=[_source(id(a), a, places, cells, feeds) for a in program.captured],
-        used=seen["used"],
-        written=[t.cell for t in seen["written"]] + seen["kept"],
-        draws=capture.advances(),
-        tape=after,
-        roots=seen["roots"],
-        leaves=seen["leaves"],
-    )
-    return backward, after
+    def _gradients(self) -> list[Tensor | None]:
+        """Walk the tape, and record the walk where it is to be differentiated."""
+        tape, capture, slot = self._tape, self._capture, slot_of_backend(self._backend)
+        dy = [from_array(a, slot) for a in self._stand_ins[self._count :]]
+        first_node = torch.autograd._get_sequence_nr()
+        if self._differentiable:
+            dy = [t.requires_grad_() for t in dy]
+            self._leaves = {id(t): k for k, t in enumerate((*tape.leaves, *dy))}
+
+        def walk(*given: Tensor) -> list[Tensor | None]:
+            each = iter(given)
+            whole = [None if a is None else next(each) for a in self._cotangents]
+            return tape.walk(capture, self._stand_ins[: self._count], whole, self._differentiable)
+
+        with torch.set_grad_enabled(self._differentiable):
+            gradients = _mapped(walk, self._batched, dy) if self._batched else walk(*dy)
+            # a gradient may be a cotangent itself
+            gradients = [g.view_as(g) if g is not None and g.is_leaf and g.requires_grad else g for g in gradients]
+        self._used = [g is not None for g in gradients]
+        self._roots = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
+        if self._roots:
+            rooted = [g for g in gradients if g is not None and g.requires_grad]
+            self._after = tape.following(rooted, first_node, capture)
+        return gradients
 
 
 def _mapped(
@@ -165,7 +191,7 @@ def usable(capture: Capture, written: Sequence[Any]) -> set[int]:
 def fed_view(t: Tensor) -> Array | None:
     """The values of a CPU tensor that is (a view of) an argument of the function being traced, as an input of the
     program; None for any other."""
-    capture = state.now.capture
+    capture = current()
     assert capture is not None
     for leaf, value in capture.fed_tensors.values():
         if leaf.untyped_storage()._cdata == t.untyped_storage()._cdata:

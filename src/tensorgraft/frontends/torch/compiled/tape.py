@@ -24,7 +24,7 @@ from tensorgraft.compiled.function import one_at_a_time
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled import replay
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
-from tensorgraft.frontends.torch.compiled.host import Gone, Live
+from tensorgraft.frontends.torch.compiled.host_tensors import Gone, Live
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -464,7 +464,7 @@ def _unwrapped(t: Tensor, level: int) -> Tensor:
     """Return the tensor behind a batched one, the batch in front."""
     if level == _LEGACY:
         return torch._remove_batch_dim(t, _legacy_level(), 0, 0)
-    return _functorch.get_unwrapped(t).movedim(_functorch.maybe_get_bdim(t), 0)
+    return torch.func.debug_unwrap(t, recurse=False).movedim(_functorch.maybe_get_bdim(t), 0)
 
 
 def _wrapped(t: Tensor, level: int) -> Tensor:

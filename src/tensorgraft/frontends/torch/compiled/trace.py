@@ -17,7 +17,7 @@ from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
-from tensorgraft.frontends.torch.compiled.host import calling
+from tensorgraft.frontends.torch.compiled.host_tensors import calling
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
@@ -255,12 +255,7 @@ class Trace:
             else:
                 flat.append(result.value)
         if self.tape is not None:
-            residuals = self.tape.residuals(arrays, outputs, leaves)
-            ends = [get(leaves) for get in self.ends]
-            saved = self.tape.saved_of(leaves, flat)
-            attached = self.tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends, saved)
-            for i, tensor_with_history in zip(self.roots, attached, strict=True):
-                flat[i] = tensor_with_history
+            self._attach(self.tape, leaves, arrays, outputs, flat)
         for i, kind, required in self.classes:
             if (t := flat[i]).__class__ is not kind:
                 flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
@@ -275,3 +270,14 @@ class Trace:
         call, old = call_of(leaves), self.template.old
         olds = [x if find is None else find(call) for x, find in zip(old, self.finds, strict=True)]
         return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
+
+    def _attach(
+        self, tape: Tape, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array], flat: list[Any]
+    ) -> None:
+        """Give results the history that a backward pass outside begins at."""
+        residuals = tape.residuals(arrays, outputs, leaves)
+        ends = [get(leaves) for get in self.ends]
+        saved = tape.saved_of(leaves, flat)
+        attached = tape.attach(self.backend, residuals, [flat[i] for i in self.roots], ends, saved)
+        for i, tensor_with_history in zip(self.roots, attached, strict=True):
+            flat[i] = tensor_with_history

@@ -19,7 +19,8 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled, called
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards import Rebound, modes
-from tensorgraft.frontends.torch.compiled.host import Argument, HostWatch, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host import HostWatch
+from tensorgraft.frontends.torch.compiled.host_tensors import Argument, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
 from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable

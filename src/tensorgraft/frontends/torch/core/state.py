@@ -13,14 +13,14 @@ import numpy as np
 from tensorgraft.hub import processes
 
 if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.compiled.capture import Capture
+    from tensorgraft.frontends.torch.core.active_capture import ActiveCapture
     from tensorgraft.storage import Storage
 
 
 class _Thread(threading.local):
     # The capture that is being traced; kernels tell it which storages they touch. JAX traces are per thread, and so is
     # everything that a trace runs (the autograd engine included, see `autograd.py`).
-    capture: Capture | None = None
+    capture: ActiveCapture | None = None
     scripted: bool = False  # TorchScript is running, which replaces errors of kernels by its own:
     raised: BaseException | None = None  # the error of the kernel
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,10 +23,6 @@ from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import to_array
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-if TYPE_CHECKING:
-    from tensorgraft.compiled.program import ProgramInputs
-    from tensorgraft.frontends.torch.compiled.guards import Guards
 
 _MOST = 1024  # in one trace
 ROUNDS = 64  # traces until every answer is known
@@ -91,37 +87,6 @@ class Values:
             return self.arrays[: len(self.answers) + 1] if self.missing else outputs + self.arrays
 
         return run
-
-
-class ValueGuards:
-    """The guards of a trace, and that the answers are still the same."""
-
-    def __init__(self, guards: Guards, values: Values, program: Any, inputs: ProgramInputs, backend: Backend) -> None:
-        self._guards, self._inputs, self._backend = guards, inputs, backend
-        self._answers = values.answers
-        whole, n = program.compile(), len(values.answers)
-        self._run = backend.compile(lambda *arrays: whole(*arrays)[-n:])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._guards, name)
-
-    def hold(self, leaves: Sequence[Any]) -> bool:
-        return self._guards.hold(leaves) and all(map(np.array_equal, self.now(leaves), self._answers))
-
-    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
-        if not self._guards.hold(leaves):
-            return self._guards.broken(leaves, names)
-        for now, before in zip(self.now(leaves), self._answers, strict=True):
-            if not np.array_equal(now, before):
-                return f"a value that Python asks for is {_words(now)}, was {_words(before)}"
-        return "values that Python asked for were others for a moment"
-
-    def now(self, leaves: Sequence[Any]) -> list[np.ndarray]:
-        return [self._backend.to_numpy(a) for a in self._run(*self._inputs.now(leaves))]
-
-
-def _words(values: np.ndarray) -> str:
-    return str(values) if values.size < 9 else f"{str(values.ravel()[:8])[:-1]} ...]"
 
 
 def too_many() -> TracedValueError:

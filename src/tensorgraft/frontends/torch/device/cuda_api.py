@@ -133,34 +133,17 @@ def _functions(visible: Visible) -> dict[str, Any]:
             raise CudaError(res)
 
     return {
-        "CudaError": CudaError,
-        "StreamContext": streams.StreamContext,
-        "caching_allocator_disabled": contextlib.nullcontext,
+        **_CONSTANT,
         "check_error": check_error,
         "current_device": lambda: current_ordinal(visible),
         "default_generators": Generators(visible),
         "device": Device,
         "device_count": lambda: len(visible.names),
         "device_memory_used": device_memory_used,
-        "get_allocator_backend": lambda: "native",
-        "get_arch_list": list,
-        "get_device_capability": lambda device=None: CAPABILITY,
         "get_device_properties": get_device_properties,
-        "get_gencode_flags": str,
-        "get_per_process_memory_fraction": lambda device=None: 1.0,
         "get_rng_state_all": get_rng_state_all,
-        "get_sync_debug_mode": int,
-        "host_memory_stats": dict,
-        "host_memory_stats_as_nested_dict": dict,
-        "is_tf32_supported": lambda: False,
         "memory_stats_as_nested_dict": _on_visible(nested_stats, visible),
         "set_rng_state_all": set_rng_state_all,
-        "_lazy_call": lambda function, **options: function(),
-        "nccl.is_available": lambda tensors: False,
-        "profiler.profile": contextlib.nullcontext,
-        "tunable.is_enabled": lambda: False,
-        "tunable.record_untuned_is_enabled": lambda: False,
-        "tunable.tuning_is_enabled": lambda: False,
     }
 
 
@@ -169,6 +152,29 @@ class CudaError(RuntimeError):
 
     def __init__(self, code: int) -> None:
         super().__init__(f"CUDA error {code}")
+
+
+# what does not depend on the devices that the program sees
+_CONSTANT: dict[str, Any] = {
+    "CudaError": CudaError,
+    "StreamContext": streams.StreamContext,
+    "caching_allocator_disabled": contextlib.nullcontext,
+    "get_allocator_backend": lambda: "native",
+    "get_arch_list": list,
+    "get_device_capability": lambda device=None: CAPABILITY,
+    "get_gencode_flags": str,
+    "get_per_process_memory_fraction": lambda device=None: 1.0,
+    "get_sync_debug_mode": int,
+    "host_memory_stats": dict,
+    "host_memory_stats_as_nested_dict": dict,
+    "is_tf32_supported": lambda: False,
+    "_lazy_call": lambda function, **options: function(),
+    "nccl.is_available": lambda tensors: False,
+    "profiler.profile": contextlib.nullcontext,
+    "tunable.is_enabled": lambda: False,
+    "tunable.record_untuned_is_enabled": lambda: False,
+    "tunable.tuning_is_enabled": lambda: False,
+}
 
 
 class Generators(Sequence[Any]):

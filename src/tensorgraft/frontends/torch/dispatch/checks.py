@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import array_of
 
 Judge = Callable[[np.ndarray], None]
 
@@ -26,7 +27,7 @@ def check(xp: Backend, seen: Array, judge: Judge) -> None:
     if not xp.is_traced(seen):
         xp.when_known(seen, judge)
     elif (pending := getattr(_local, "pending", None)) is not None:
-        pending.append((seen, judge))
+        pending.append((array_of(seen), judge))
 
 
 def require(xp: Backend, *requirements: tuple[Array, str]) -> None:

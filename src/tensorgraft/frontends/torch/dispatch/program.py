@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
 Fetch = Callable[[Backend, Sequence[Reach], Sequence[Any], Sequence[Any]], Any]
+Computation = Callable[[Sequence[Any], Sequence[Any]], Any]  # (arrays, inputs) -> (results, what waits for a check)
 
 
 def sharing(cells: Sequence[Storage]) -> tuple[int, ...]:
@@ -57,25 +58,42 @@ def make_program(
 ) -> Callable[..., tuple[Array, ...]]:
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
-    spec = operator.spec
-    own = OWN.get(xp)
-    whole = own is not None or xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
-    fn = spec.fn if whole else Replayed(spec.fn)
-    if own is not None:
-        fn = own.get(schema.short_name(operator.base or operator.op), fn)
-    targets, dtype, rounded = outline.targets, outline.dtype, outline.rounded
     geometries = [geometry_of(t) for t in tensors]
     reaches, ahead = reaches_of(geometries, forms)
+    fixed = dict(moved)
+    if operator.spec.contiguous:
+        fixed["contiguous"] = tensors[0].is_contiguous()
+    computed = _computation(xp, plan, operator, outline, geometries, reaches, fixed)
+    laid = _layout(xp, plan)
+    if outline.targets:
+        writes = _writes(operator, outline, geometries, sharing([cell_of(t) for t in tensors]))
+        return _writing(xp, plan, computed, laid, writes, reaches, ahead, outline.rounded)
+
+    def pure(*flat: Any) -> tuple[Array, ...]:
+        out, seen = computed(flat[:ahead], flat[ahead:])
+        return (*laid(list(flatten(out)) if isinstance(out, list | tuple) else [out]), *seen)
+
+    return pure
+
+
+def _computation(
+    xp: Backend,
+    plan: Plan,
+    operator: Operator,
+    outline: Outline,
+    geometries: Sequence[Geometry],
+    reaches: Sequence[Reach],
+    fixed: dict[str, Any],
+) -> Computation:
+    """Return the kernel as a function of arrays and inputs. `fixed`: arguments that are no operands."""
+    random = operator.spec.random
+    fn, targets = _kernel(xp, operator), outline.targets
     if outline.fetches is None:
         outline.fetches = _fetches(outline, geometries)
     positional, named = outline.fetches
-    fixed = dict(moved)
-    if spec.contiguous:
-        fixed["contiguous"] = tensors[0].is_contiguous()
     if operator.dtype_of_out:
         fixed["dtype"] = geometries[targets[0].index].dtype
     into = geometries[targets[0].index].dtype if operator.computes_in_out else None
-    random = spec.random
 
     def computed(arrays: Sequence[Any], inputs: Sequence[Any]) -> Any:
         """Return the kernel's results, and the arrays that wait for a check."""
@@ -91,6 +109,20 @@ def make_program(
             plan.results, plan.structure = _describe_arrays(xp, out, len(targets))
         return out, [seen for seen, _ in pending]
 
+    return computed
+
+
+def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
+    """Return what computes an operator on a backend: its kernel, as it is or operation by operation, or one of the
+    backend's own."""
+    spec, own = operator.spec, OWN.get(xp)
+    whole = own is not None or xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
+    fn = spec.fn if whole else Replayed(spec.fn)
+    return fn if own is None else own.get(schema.short_name(operator.base or operator.op), fn)
+
+
+def _layout(xp: Backend, plan: Plan) -> Callable[[list[Any]], list[Array]]:
+    """Return a function that lays new results out as their storages keep them."""
     layers: list[Callable[[Array], Array] | None] = []  # what lays each result out; None: it is undefined
 
     def laid(new: list[Any]) -> list[Array]:
@@ -99,64 +131,74 @@ def make_program(
             layers[:] = [None if r is None else _layer(xp, r) for r in plan.results]
         return [layer(o) for o, layer in zip(new, layers, strict=True) if layer is not None]
 
-    if not targets:
+    return laid
 
-        def pure(*flat: Any) -> tuple[Array, ...]:
-            out, seen = computed(flat[:ahead], flat[ahead:])
-            return (*laid(list(flatten(out)) if isinstance(out, list | tuple) else [out]), *seen)
 
-        return pure
+class _Write(NamedTuple):
+    """A tensor that an operator writes."""
 
-    first = sharing([cell_of(t) for t in tensors])
-    orders = _orders(operator, geometries, first, outline.held, targets, dtype)
-    rounds = max((len(order) for order in orders if order is not None), default=1)
-    aims = [(leaf.index, first[leaf.index], geometries[leaf.index], order)
-            for leaf, order in zip(targets, orders, strict=False)]  # fmt: skip
+    tensor: int  # of the call's tensors
+    array: int  # the first one of them with the same storage, whose array is written
+    geometry: Geometry
+    steps: list[Step] | None  # what is written one after another; None: all at once
 
-    several = len(aims) > 1
+
+def _writing(
+    xp: Backend,
+    plan: Plan,
+    computed: Computation,
+    laid: Callable[[list[Any]], list[Array]],
+    writes: Sequence[_Write],
+    reaches: Sequence[Reach],
+    ahead: int,
+    rounded: np.dtype | None,
+) -> Callable[..., tuple[Array, ...]]:
+    """Return the program of an operator that writes some of its tensors, in several rounds where they overlap."""
+    rounds = max((len(w.steps) for w in writes if w.steps is not None), default=1)
+    several = len(writes) > 1
 
     def writing(*flat: Any) -> tuple[Array, ...]:
         arrays, inputs = list(flat[:ahead]), flat[ahead:]
         mutable = xp.mutable
         if rounds > 1 and mutable:  # seen when all rounds are done
-            for _, at, _, _ in aims:
-                arrays[at] = xp.copy(arrays[at])
+            for w in writes:
+                arrays[w.array] = xp.copy(arrays[w.array])
         out, seen, new = None, [], []
-
-        def put(aim: tuple[int, int, Geometry, Step | None, Array]) -> None:
-            index, at, geometry, step, value = aim
-            if step is None:
-                arrays[at] = reaches[index].write(xp, arrays[at], value, arrays)
-            else:
-                arrays[at] = write_step(xp, arrays[at], geometry, value, step)
-
         for turn in range(rounds):
             out, seen = computed(arrays, inputs)
             values = []
-            for (index, at, geometry, order), value in zip(aims, flatten(out), strict=False):
-                if value is not None and turn < (1 if order is None else len(order)):
-                    if rounded is not None and geometry.dtype != rounded:
+            for w, value in zip(writes, flatten(out), strict=False):
+                if value is not None and turn < (1 if w.steps is None else len(w.steps)):
+                    if rounded is not None and w.geometry.dtype != rounded:
                         value = xp.astype(value, rounded)
-                    value = convert(xp, value, geometry.dtype)
-                    if xp.shape(value) != geometry.shape:
-                        value = xp.broadcast_to(value, geometry.shape)
+                    value = convert(xp, value, w.geometry.dtype)
+                    if xp.shape(value) != w.geometry.shape:
+                        value = xp.broadcast_to(value, w.geometry.shape)
                     if several and mutable:  # a write may be repeated
                         value = xp.ensure_owned(value)
-                    values.append((index, at, geometry, None if order is None else order[turn], value))
+                    values.append((w, None if w.steps is None else w.steps[turn], value))
             if turn == rounds - 1:  # what may fail comes before the first write
-                new = laid(list(flatten(out))[len(aims) :])
+                new = laid(list(flatten(out))[len(writes) :])
             plan.writing = mutable
             if several and mutable:
-                together(put, values)
+                together(partial(_put, xp, reaches, arrays), values)
             else:
-                for aim in values:
-                    put(aim)
+                for value in values:
+                    _put(xp, reaches, arrays, value)
         if rounds > 1 and mutable:
-            together(lambda aim: xp.assign(flat[aim[1]], arrays[aim[1]]), aims)
+            together(lambda w: xp.assign(flat[w.array], arrays[w.array]), writes)
             arrays[:ahead] = flat[:ahead]
-        return (*[arrays[at] for _, at, _, _ in aims], *new, *seen)
+        return (*[arrays[w.array] for w in writes], *new, *seen)
 
     return writing
+
+
+def _put(xp: Backend, reaches: Sequence[Reach], arrays: list[Array], value: tuple[_Write, Step | None, Array]) -> None:
+    (tensor, at, geometry, _), step, array = value
+    if step is None:
+        arrays[at] = reaches[tensor].write(xp, arrays[at], array, arrays)
+    else:
+        arrays[at] = write_step(xp, arrays[at], geometry, array, step)
 
 
 def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
@@ -202,27 +244,22 @@ def _given(xp: Backend, v: Any, dtype: np.dtype | None) -> Any:
     return xp.asarray(v) if isinstance(v, np.ndarray) else v
 
 
-def _orders(
-    operator: Operator,
-    geometries: list[Geometry],
-    first: tuple[int, ...],
-    held: dict[str, Any],
-    targets: list[Leaf],
-    dtype: np.dtype,
-) -> list[list[Step] | None]:
-    """Return the steps in which each written tensor is written; None: all at once."""
-    if not targets:
-        return []
+def _writes(
+    operator: Operator, outline: Outline, geometries: Sequence[Geometry], first: tuple[int, ...]
+) -> list[_Write]:
+    """Return what an operator writes. `first`: for each tensor of the call, the first one with the same storage."""
     hidden = operator.writes if operator.kind == "out" else ()
-    seen = {first[leaf.index] for name, a in held.items() if name not in hidden for leaf in leaves(a) if leaf.tensor}
-    orders = []
-    for leaf in targets:
-        target = geometries[leaf.index]
+    read = [leaf for name, a in outline.held.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
+    seen = {first[leaf.index] for leaf in read}
+    writes = []
+    for leaf in outline.targets:
+        target, at = geometries[leaf.index], first[leaf.index]
         others = [g for k, g in enumerate(geometries) if k != leaf.index]
         # where PyTorch computes in another dtype it reads everything first
-        apart = operator.spec.promotion is not None and dtype != target.dtype
-        orders.append(write_steps(operator, target, others, first[leaf.index] in seen and not apart))
-    return orders
+        apart = operator.spec.promotion is not None and outline.dtype != target.dtype
+        steps = write_steps(operator, target, others, at in seen and not apart)
+        writes.append(_Write(leaf.index, at, target, steps))
+    return writes
 
 
 _MOST = float(dtypes.finfo(dtypes.float32).max)

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from tensorgraft.compiled.objects import CopiedObjects, noting_new
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.guards import surroundings
-from tensorgraft.frontends.torch.compiled.host import on_host
+from tensorgraft.frontends.torch.compiled.host_tensors import on_host
 from tensorgraft.frontends.torch.compiled.tape import Tape, record
 from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
@@ -208,29 +208,8 @@ def _run(
     owner = call.owner
     xp = owner.xp
     slot = slot_of_backend(xp)
-    argument: dict[int, int] = {}  # which one a tensor is that has a gradient, by identity
-
-    def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
-        array = arrays[k]
-        if dtype is not None and xp.dtype_of(array) == xp.native_dtype(dtype):
-            array = xp.astype(array, dtype)
-        t = from_array(array, slot)
-        if taped and differentiable and (t.is_floating_point() or t.is_complex()):
-            argument[id(t.requires_grad_())] = k
-        return t
-
-    state = {name: tensor(k, *about) for k, (name, about) in enumerate(owner.parameters.items())}
-    for name, dtype in owner.buffers.items():
-        state[name] = tensor(len(state), dtype, False)
-    leaves = list(call.leaves)
     first_node = torch.autograd._get_sequence_nr()
-    widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
-    for k, i in enumerate(call.places, start=len(state)):
-        narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
-        t = tensor(k, dtypes.int64 if narrow else None, True)
-        leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
-    args, kwargs = pytrees.unflatten(leaves, call.structure)
-
+    state, args, kwargs, argument = _tensors(call, arrays, taped)
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     with noting_new() as is_new:
         flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
@@ -269,6 +248,37 @@ def _run(
     if tape is not None:
         tape.locate({}, [])
     return run, results, residuals
+
+
+def _tensors(
+    call: PureSignature, arrays: Sequence[Array], taped: bool
+) -> tuple[dict[str, Tensor], Any, Any, dict[int, int]]:
+    """(parameters and buffers, the arguments, which array each tensor is that has a gradient, by identity)."""
+    owner = call.owner
+    xp = owner.xp
+    slot = slot_of_backend(xp)
+    argument: dict[int, int] = {}
+
+    def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
+        array = arrays[k]
+        if dtype is not None and xp.dtype_of(array) == xp.native_dtype(dtype):
+            array = xp.astype(array, dtype)
+        t = from_array(array, slot)
+        if taped and differentiable and (t.is_floating_point() or t.is_complex()):
+            argument[id(t.requires_grad_())] = k
+        return t
+
+    state = {name: tensor(k, *about) for k, (name, about) in enumerate(owner.parameters.items())}
+    for name, dtype in owner.buffers.items():
+        state[name] = tensor(len(state), dtype, False)
+    leaves = list(call.leaves)
+    widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
+    for k, i in enumerate(call.places, start=len(state)):
+        narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
+        t = tensor(k, dtypes.int64 if narrow else None, True)
+        leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
+    args, kwargs = pytrees.unflatten(leaves, call.structure)
+    return state, args, kwargs, argument
 
 
 def plain(o: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 Refusal = Callable[[int], Exception]  # the error about one index
 
@@ -19,14 +19,15 @@ def out_of_bounds(kind: type[Exception], dim: int, n: int, prefix: str = "") -> 
     return lambda bad: kind(f"{prefix}index {bad} is out of bounds for dimension {dim} with size {n}")
 
 
-def within(xp: Any, index: Array, n: int, refuse: Refusal, wrap: bool = False) -> Array:
+@with_operators
+def within(xp: Any, index: Value, n: int, refuse: Refusal, wrap: bool = False) -> Value:
     """`index` as int64 in [0, n); negative ones count from the end where `wrap`. Raises what `refuse` gives."""
     index = xp.astype(index, dtypes.int64)
     if not xp.size(index):
         return index
     low, size = -n if wrap else 0, xp.size(index)
     flat = xp.reshape(index, (size,))
-    bad = xp.logical_or(xp.less(flat, low), xp.greater_equal(flat, n))
+    bad = (flat < low) | (flat >= n)
     # the first bad one, as the CPU reports it; the last of all where there is none
     first = xp.min(xp.where(bad, xp.iota(size, dtypes.int64), xp.full((), size - 1, dtypes.int64)))
 
@@ -35,4 +36,4 @@ def within(xp: Any, index: Array, n: int, refuse: Refusal, wrap: bool = False) -
             raise refuse(int(seen))
 
     check(xp, xp.gather(flat, (first,)), judge)
-    return xp.where(xp.less(index, 0), xp.add(index, n), index) if wrap else index
+    return xp.where(index < 0, index + n, index) if wrap else index

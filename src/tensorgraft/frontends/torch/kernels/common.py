@@ -11,6 +11,7 @@ import torch
 from tensorgraft.frontends.torch.dispatch.program import as_dtype
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray
 
 
 def axes_of(dim: int | Sequence[int] | None, n: int) -> tuple[int, ...]:
@@ -20,12 +21,12 @@ def axes_of(dim: int | Sequence[int] | None, n: int) -> tuple[int, ...]:
     return tuple(d % n for d in ((dim,) if isinstance(dim, int) else dim)) if n else ()
 
 
-def wide(xp: Any, x: Array) -> Array:
+def wide(xp: Any, x: AnyArray) -> AnyArray:
     """`x` in the dtype in which PyTorch computes: 16-bit floats in float32."""
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
 
 
-def number(xp: Any, value: Any, dtype: np.dtype) -> Array:
+def number(xp: Any, value: Any, dtype: np.dtype) -> Any:
     """A Python number, a traced one included, as a 0-d array; integers wrap as in C."""
     return as_dtype(xp, value, dtype)
 

@@ -13,6 +13,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 Tensor = torch.Tensor
 Triple = tuple[Array, Array, Array]
@@ -136,7 +137,9 @@ def _bincount(xp: Any, x: Array, weights: Array | None = None, minlength: int = 
     return xp.scatter(zeros, (xp.astype(x, dtypes.int64),), weights, mode="add")
 
 
-def _ends(xp: Any, x: Array, span: tuple[float, float] | None, margin: float, what: str) -> tuple[Array, Array]:
+def _ends(
+    xp: Any, x: AnyArray, span: tuple[float, float] | None, margin: float, what: str
+) -> tuple[AnyArray, AnyArray]:
     """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal.
     Raises RuntimeError about the range of `what` where those of the data are not finite."""
     dtype = xp.dtype_of(x)
@@ -156,10 +159,11 @@ def _ends(xp: Any, x: Array, span: tuple[float, float] | None, margin: float, wh
 
 
 @kernel("histc")
-def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
+@with_operators
+def _histc(xp: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
     if not math.isfinite(min) or not math.isfinite(max):
         raise RuntimeError(f"torch.histc: range of [{min}, {max}] is not finite")
-    dtype = xp.dtype_of(x)
+    dtype = x.dtype
     if not (dtypes.is_floating(dtype) or dtypes.is_integer(dtype)):
         raise NotImplementedError(f"histc of {dtype}")
     divide = xp.divide
@@ -168,20 +172,21 @@ def _histc(xp: Any, x: Array, bins: int = 100, min: float = 0, max: float = 0) -
         min, max, divide, wide = int(min), int(max), xp.floor_divide, dtypes.int64
     x = xp.astype(xp.reshape(x, (xp.size(x),)), wide)
     low, high = _ends(xp, x, (min, max) if min != max else None, 1, "torch.histc: range of")
-    inside = xp.logical_and(xp.greater_equal(x, low), xp.less_equal(x, high))
+    inside = (x >= low) & (x <= high)
     safe = xp.where(inside, x, low)
-    at = divide(xp.multiply(xp.subtract(safe, low), bins), xp.subtract(high, low))
+    at = divide((safe - low) * bins, high - low)
     at = xp.minimum(xp.astype(at, dtypes.int64), bins - 1)
-    zeros = xp.zeros((bins,), xp.dtype_of(x))
-    return xp.scatter(zeros, (at,), xp.astype(inside, xp.dtype_of(x)), mode="add")
+    zeros = xp.zeros((bins,), x.dtype)
+    return xp.scatter(zeros, (at,), xp.astype(inside, x.dtype), mode="add")
 
 
-def _bin_of(xp: Any, edges: Array, x: Array) -> tuple[Array, Array]:
+@with_operators
+def _bin_of(xp: Any, edges: Value, x: Value) -> tuple[Value, Value]:
     """(the bin of each of `x` (n,), whether it is in any): bins are half open, the last one closed."""
-    n = xp.shape(edges)[0] - 1
+    n = edges.shape[0] - 1
     last = xp.take_slice(edges, 0, n, n + 1)
-    inside = xp.logical_and(xp.greater_equal(x, xp.take_slice(edges, 0, 0, 1)), xp.less_equal(x, last))
-    return xp.clip(xp.subtract(xp.searchsorted(edges, x, right=True), 1), 0, n - 1), inside
+    inside = (x >= xp.take_slice(edges, 0, 0, 1)) & (x <= last)
+    return xp.clip(xp.searchsorted(edges, x, right=True) - 1, 0, n - 1), inside
 
 
 def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None, density: bool) -> Array:
@@ -203,16 +208,17 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
     return hist
 
 
-def _edges(xp: Any, x: Array, bins: int, span: tuple[float, float] | None, axis: int = 0) -> Array:
+@with_operators
+def _edges(xp: Any, x: Value, bins: int, span: tuple[float, float] | None, axis: int = 0) -> Value:
     """`bins` bins of one width over the range that is given or that of `x`; symmetric, as torch.linspace."""
-    dtype = xp.dtype_of(x)
+    dtype = x.dtype
     span = (0.0, 1.0) if span is None and not xp.size(x) else span
     low, high = _ends(xp, x, span, 0.5, f"torch.histogramdd: dimension {axis}'s range")
     at = xp.astype(xp.iota(bins + 1, dtypes.int64), dtype)
-    step = xp.divide(xp.subtract(high, low), bins)
-    left = xp.add(xp.multiply(at, step), low)
-    right = xp.subtract(high, xp.multiply(xp.subtract(bins, at), step))
-    return xp.where(xp.less(at, (bins + 1) // 2), left, right)
+    step = (high - low) / bins
+    left = at * step + low
+    right = high - (bins - at) * step
+    return xp.where(at < (bins + 1) // 2, left, right)
 
 
 @kernel("histogram.bins_tensor", meta=False)

@@ -13,6 +13,7 @@ from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.kernels.common import check_fits, number
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _default(xp: Any) -> np.dtype:
@@ -104,12 +105,13 @@ def _range(start: Any, end: Any, step: Any = 1, *, out: Any = None, dtype: Any =
 
 
 @kernel("arange.start_step", positions=("start", "end"), moves=_counted, meta=_range)
+@with_operators
 def _arange(
     xp: Any, start: Any, end: Any, step: Any = 1, dtype: np.dtype | None = None, count: int | None = None
-) -> Array:
+) -> Value:
     if count is not None:
-        values = xp.multiply(xp.iota(count, dtypes.int64), step)
-        return xp.astype(xp.add(values, number(xp, start, dtypes.int64)), dtype or dtypes.int64)
+        values = xp.iota(count, dtypes.int64) * step
+        return xp.astype(values + number(xp, start, dtypes.int64), dtype or dtypes.int64)
     integers = all(isinstance(n, int) for n in (start, end, step))
     dtype = dtype or (dtypes.int64 if integers else _default(xp))
     if dtype == dtypes.int64 and not integers:  # PyTorch cuts them before it counts, for this dtype alone
@@ -119,14 +121,13 @@ def _arange(
         dtype if dtypes.is_integer(dtype) and integers else dtypes.int64 if dtypes.is_integer(dtype) else dtypes.float64
     )
     at = xp.iota(max(n, 0), dtypes.int64)
-    if dtypes.is_integer(dtype):  # PyTorch computes integer ranges with integer ends
-        values = xp.add(xp.multiply(at, int(step)), int(start))
-    else:
-        values = xp.add(xp.multiply(xp.astype(at, wide), step), start)
+    # PyTorch computes integer ranges with integer ends
+    values = at * int(step) + int(start) if dtypes.is_integer(dtype) else xp.astype(at, wide) * step + start
     return xp.astype(values, dtype)
 
 
-def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Array:
+@with_operators
+def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Value:
     """`steps` numbers from `start` to `end`, in double precision; the ends as `dtype` has them where it is integer."""
     wide = dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64
     start, end = (_end(xp, x, dtype, wide) for x in (start, end))
@@ -138,10 +139,10 @@ def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Array
         step = (end - start) / max(steps - 1, 1)
     else:
         start, end = (xp.full((), x, wide) if isinstance(x, _NUMBERS) else x for x in (start, end))
-        step = xp.divide(xp.subtract(end, start), max(steps - 1, 1))
-    left = xp.add(xp.multiply(at, step), start)
-    right = xp.subtract(end, xp.multiply(xp.subtract(steps - 1, at), step))  # symmetric, as PyTorch's
-    return xp.where(xp.less(count, steps // 2), left, right)
+        step = (end - start) / max(steps - 1, 1)
+    left = at * step + start
+    right = end - (steps - 1 - at) * step  # symmetric, as PyTorch's
+    return xp.where(count < steps // 2, left, right)
 
 
 _NUMBERS = (int, float, complex)

@@ -16,6 +16,7 @@ from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import scalar_name
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _inner(dtype: np.dtype) -> np.dtype:
@@ -24,14 +25,14 @@ def _inner(dtype: np.dtype) -> np.dtype:
     return dtypes.accumulator(real) if dtypes.is_floating(real) else dtypes.float64
 
 
-def _number(xp: Any, value: Any, dtype: np.dtype) -> Array:
+def _number(xp: Any, value: Any, dtype: np.dtype) -> Any:
     """A Python number, or the traced one that stands for it, as a 0-d array."""
     if isinstance(value, bool | int | float):
         return xp.asarray(np.asarray(value).astype(dtype))
     return xp.astype(value, dtype)
 
 
-def _normals(xp: Any, key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _normals(xp: Any, key: AnyArray, shape: tuple[int, ...], dtype: np.dtype) -> AnyArray:
     """Standard normal; complex numbers have a variance of 1 in all."""
     if dtypes.is_complex(dtype):
         parts = xp.normal(key, (2, *shape), dtypes.real_dtype(dtype))
@@ -78,22 +79,24 @@ def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False
 
 
 @kernel("normal_", random=True, check=_as_cpu("normal_"), dynamic=("mean", "std"))
-def _normal(xp: Any, x: Array, mean: Any = 0.0, std: Any = 1.0, *, key: Array) -> Array:
-    z = _normals(xp, key, xp.shape(x), xp.dtype_of(x))
-    dtype = xp.dtype_of(z)
-    return xp.add(xp.multiply(z, _number(xp, std, dtype)), _number(xp, mean, dtype))
+@with_operators
+def _normal(xp: Any, x: Value, mean: Any = 0.0, std: Any = 1.0, *, key: Value) -> Value:
+    z = _normals(xp, key, x.shape, x.dtype)
+    dtype = z.dtype
+    return z * _number(xp, std, dtype) + _number(xp, mean, dtype)
 
 
 @kernel("uniform_", random=True, check=_as_cpu("uniform_"), dynamic=("from", "to"))
-def _uniform(xp: Any, x: Array, low: Any = 0.0, high: Any = 1.0, *, key: Array) -> Array:
-    dtype = xp.dtype_of(x)
+@with_operators
+def _uniform(xp: Any, x: Value, low: Any = 0.0, high: Any = 1.0, *, key: Value) -> Value:
+    dtype = x.dtype
     if dtypes.is_complex(dtype):  # both parts
-        parts = xp.zeros((2, *xp.shape(x)), dtypes.real_dtype(dtype))
+        parts = xp.zeros((2, *x.shape), dtypes.real_dtype(dtype))
         parts = xp.split(_uniform(xp, parts, low, high, key=key), [1, 1], 0)
         return xp.complex(*(xp.squeeze(part, 0) for part in parts))
     inner = _inner(dtype)
     low, high = _number(xp, low, inner), _number(xp, high, inner)
-    return xp.add(xp.multiply(xp.astype(xp.uniform(key, xp.shape(x), dtype), inner), xp.subtract(high, low)), low)
+    return xp.astype(xp.uniform(key, x.shape, dtype), inner) * (high - low) + low
 
 
 @kernel("exponential_", random=True, check=_as_cpu("exponential_"), dynamic=("lambd",))
@@ -108,10 +111,11 @@ def _log_normal(xp: Any, x: Array, mean: Any = 1.0, std: Any = 2.0, *, key: Arra
 
 
 @kernel("cauchy_", random=True, check=_as_cpu("cauchy_"), dynamic=("median", "sigma"))
-def _cauchy(xp: Any, x: Array, median: Any = 0.0, sigma: Any = 1.0, *, key: Array) -> Array:
-    inner = _inner(xp.dtype_of(x))
-    angle = xp.multiply(xp.subtract(xp.uniform(key, xp.shape(x), inner), 0.5), math.pi)
-    return xp.add(xp.multiply(xp.tan(angle), _number(xp, sigma, inner)), _number(xp, median, inner))
+@with_operators
+def _cauchy(xp: Any, x: Value, median: Any = 0.0, sigma: Any = 1.0, *, key: Value) -> Value:
+    inner = _inner(x.dtype)
+    angle = (xp.uniform(key, x.shape, inner) - 0.5) * math.pi
+    return xp.tan(angle) * _number(xp, sigma, inner) + _number(xp, median, inner)
 
 
 @kernel("geometric_", random=True, check=_as_cpu("geometric_"), dynamic=("p",))
@@ -128,17 +132,18 @@ def _bernoulli(xp: Any, x: Array, p: Any = 0.5, *, key: Array) -> Array:
 
 
 @kernel("bernoulli_.Tensor", random=True)
-def _bernoulli_each(xp: Any, x: Array, p: Array, *, key: Array) -> Array:
-    p = xp.astype(p, dtypes.float64 if xp.dtype_of(p) == dtypes.float64 else dtypes.float32)
+@with_operators
+def _bernoulli_each(xp: Any, x: Value, p: Value, *, key: Value) -> Value:
+    p = xp.astype(p, dtypes.float64 if p.dtype == dtypes.float64 else dtypes.float32)
     require(
         xp,
         (
-            xp.logical_and(xp.greater_equal(p, 0), xp.less_equal(p, 1)),
+            (p >= 0) & (p <= 1),
             "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so,"
             " please report an enhancement request to PyTorch.)",
         ),
     )
-    return xp.less(xp.uniform(key, xp.shape(x), xp.dtype_of(p)), p)
+    return xp.uniform(key, x.shape, p.dtype) < p
 
 
 # ---- integers --------------------------------------------------------------------------------------------------------
@@ -153,32 +158,33 @@ def _last_random(dtype: np.dtype) -> int:
     return 2 ** (dtypes.finfo(dtype).nmant + 1)
 
 
-def _integers(xp: Any, key: Array, x: Array, low: Any, span: Array) -> Array:
+def _integers(xp: Any, key: AnyArray, x: AnyArray, low: Any, span: AnyArray) -> AnyArray:
     """`low` + 64 random bits modulo `span` (uint64), which is wrapped: every range of 64-bit integers is right."""
     at = xp.fmod(xp.random_uint64(key, xp.shape(x)), span)
     drawn = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
     return xp.astype(drawn, xp.dtype_of(x))
 
 
-def _unsigned(xp: Any, value: Any) -> Array:
+def _unsigned(xp: Any, value: Any) -> Any:
     return xp.astype(_number(xp, value, dtypes.int64), dtypes.uint64)
 
 
-def _inner_bound(xp: Any, x: Array, bound: Any, inward: int) -> Array:
+@with_operators
+def _inner_bound(xp: Any, x: Value, bound: Any, inward: int) -> Value:
     """A bound of `random_`; where the dtype of `x` rounds the integer beside it (`inward`: 1, or -1 of the upper bound,
     which is not drawn) out of the range, the bound is moved by the distance of numbers of that dtype there."""
     bound = _number(xp, bound, dtypes.int64)
-    dtype = xp.dtype_of(x)
+    dtype = x.dtype
     if not dtypes.is_floating(dtype):
         return bound
-    beside = xp.add(bound, xp.full((), inward, dtypes.int64))
+    beside = bound + xp.full((), inward, dtypes.int64)
     rounded = xp.astype(xp.astype(beside, dtype), dtypes.int64)
-    out = xp.less(rounded, bound) if inward > 0 else xp.greater_equal(rounded, bound)
+    out = rounded < bound if inward > 0 else rounded >= bound
     nmant = dtypes.finfo(dtype).nmant
     powers = 2 ** np.arange(nmant, 63)
-    reached = xp.greater_equal(xp.abs(beside), xp.asarray(powers))
+    reached = abs(beside) >= xp.asarray(powers)
     distance = xp.max(xp.where(reached, xp.asarray(powers >> nmant), xp.full((), 1, dtypes.int64)), axis=0)
-    return xp.where(out, xp.add(bound, xp.multiply(distance, xp.full((), inward, dtypes.int64))), bound)
+    return xp.where(out, bound + distance * xp.full((), inward, dtypes.int64), bound)
 
 
 @kernel("random_", random=True)
@@ -192,18 +198,19 @@ def _random_to(xp: Any, x: Array, high: Any, *, key: Array) -> Array:
 
 
 @kernel("random_.from", random=True, check=_as_cpu("random_"), dynamic=("from", "to"))
-def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -> Array:
+@with_operators
+def _random_from(xp: Any, x: Value, low: Any, high: Any = None, *, key: Value) -> Value:
     low = _inner_bound(xp, x, low, 1)
     if high is not None:
         high = _inner_bound(xp, x, high, -1)
-        return _integers(xp, key, x, low, xp.subtract(_unsigned(xp, high), _unsigned(xp, low)))
-    last = xp.full((), _last_random(xp.dtype_of(x)), dtypes.uint64)
-    span = xp.add(xp.subtract(last, _unsigned(xp, low)), xp.full((), 1, dtypes.uint64))
-    whole = xp.equal(span, xp.zeros_like(span))  # 2^64 of them: any bits
-    bits = xp.random_uint64(key, xp.shape(x))
+        return _integers(xp, key, x, low, _unsigned(xp, high) - _unsigned(xp, low))
+    last = xp.full((), _last_random(x.dtype), dtypes.uint64)
+    span = last - _unsigned(xp, low) + xp.full((), 1, dtypes.uint64)
+    whole = span == xp.zeros_like(span)  # 2^64 of them: any bits
+    bits = xp.random_uint64(key, x.shape)
     at = xp.where(whole, bits, xp.fmod(bits, xp.where(whole, xp.ones_like(span), span)))
-    drawn = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
-    return xp.astype(drawn, xp.dtype_of(x))
+    drawn = xp.astype(at, dtypes.int64) + _number(xp, low, dtypes.int64)
+    return xp.astype(drawn, x.dtype)
 
 
 @kernel("randperm", "randperm.generator", random=True)
@@ -235,11 +242,12 @@ def _check_deviations(xp: Any, std: Array) -> None:
     require(xp, (xp.greater_equal(std, 0), "normal expects all elements of std >= 0.0"))
 
 
-def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Array) -> Array:
-    dtype = next(xp.dtype_of(v) for v in (mean, std) if xp.is_array(v) and (xp.shape(v) or shape == ()))
+@with_operators
+def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Value) -> Value:
+    dtype = next(v.dtype for v in (mean, std) if xp.is_array(v) and (v.shape or shape == ()))
     z = _normals(xp, key, shape, dtype)
-    inner = xp.dtype_of(z)
-    return xp.add(xp.multiply(z, _number(xp, std, inner)), _number(xp, mean, inner))
+    inner = z.dtype
+    return z * _number(xp, std, inner) + _number(xp, mean, inner)
 
 
 def _check_weights(xp: Any, p: Array, replacement: bool) -> None:

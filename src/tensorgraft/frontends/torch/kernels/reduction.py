@@ -13,6 +13,7 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of, wide
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray
 
 Dim = int | Sequence[int] | None
 
@@ -186,7 +187,7 @@ def _logsumexp(xp: Any, x: Array, dim: Dim, keepdim: bool = False) -> Array:
     return xp.logsumexp(x, axis=axes, keepdims=keepdim)
 
 
-def vector_norm(xp: Any, x: Array, p: float, axes: tuple[int, ...], keepdim: bool) -> Array:
+def vector_norm(xp: Any, x: AnyArray, p: float, axes: tuple[int, ...], keepdim: bool) -> AnyArray:
     """The p-norm over axes, in the real accumulation dtype of `x`."""
     x = wide(xp, x)
     size = xp.abs(x)

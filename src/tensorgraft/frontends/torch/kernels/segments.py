@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 Tensor = torch.Tensor
 
@@ -37,7 +38,7 @@ def _refuse_dtype(xp: Any, data: Array) -> None:
         raise NotImplementedError(f"segments of {xp.dtype_of(data)}")
 
 
-def _bounds(xp: Any, lengths: Array | None, offsets: Array | None) -> Array:
+def _bounds(xp: Any, lengths: AnyArray | None, offsets: AnyArray | None) -> AnyArray:
     """int64 (rows, segments + 1): where segments begin, and where the last one ends."""
     ends = lengths if offsets is None else offsets
     count = xp.shape(ends)[-1]
@@ -48,7 +49,7 @@ def _bounds(xp: Any, lengths: Array | None, offsets: Array | None) -> Array:
     return xp.concat([xp.zeros((rows, 1), dtypes.int64), xp.cumsum(ends, axis=1)], axis=1)
 
 
-def _segment_of(xp: Any, bounds: Array, n: int) -> Array:
+def _segment_of(xp: Any, bounds: AnyArray, n: int) -> AnyArray:
     """int64 (rows, n): the segment of each place; one more than the last where it is in none."""
     rows, count = xp.shape(bounds)[0], xp.shape(bounds)[1] - 1
     place = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), (1, n)), (rows, n))
@@ -60,13 +61,13 @@ def _rows(xp: Any, rows: int) -> Array:
     return xp.reshape(xp.iota(rows, dtypes.int64), (rows, 1))
 
 
-def _gathered(xp: Any, of_segments: Array, segment: Array) -> Array:
+def _gathered(xp: Any, of_segments: AnyArray, segment: AnyArray) -> AnyArray:
     """Take from (rows, segments, inner) the entry for the segment of each place; zero for a place in none."""
     padded = xp.pad(of_segments, 0, [(0, 0, 0), (0, 1, 0), (0, 0, 0)])
     return xp.gather(padded, (_rows(xp, xp.shape(segment)[0]), segment))
 
 
-def _summed(xp: Any, values: Array, segment: Array, start: Array, mode: str) -> Array:
+def _summed(xp: Any, values: AnyArray, segment: AnyArray, start: AnyArray, mode: str) -> AnyArray:
     """(rows, n, inner) -> (rows, segments, inner)."""
     rows, count, inner = xp.shape(start)
     room = xp.concat([start, xp.zeros((rows, 1, inner), xp.dtype_of(start))], axis=1)
@@ -155,57 +156,58 @@ def _segment_reduce(
     return xp.reshape(out, (*shape[:axis], count, *shape[axis + 1 :]))
 
 
-def _sizes(xp: Any, bounds: Array) -> Array:
+def _sizes(xp: Any, bounds: AnyArray) -> AnyArray:
     count = xp.shape(bounds)[1] - 1
     return xp.subtract(xp.take_slice(bounds, 1, 1, count + 1), xp.take_slice(bounds, 1, 0, count))
 
 
 @kernel("_segment_reduce_backward", meta=lambda grad, output, data, reduce, **_: data.new_empty(data.shape))
+@with_operators
 def _segment_reduce_backward(
     xp: Any,
-    grad: Array,
-    output: Array,
-    data: Array,
+    grad: Value,
+    output: Value,
+    data: Value,
     reduce: str,
     *,
-    lengths: Array | None = None,
-    offsets: Array | None = None,
+    lengths: Value | None = None,
+    offsets: Value | None = None,
     axis: int = 0,
     initial: float | None = None,
-) -> Array:
+) -> Value:
     _refuse_dtype(xp, data)
-    shape = xp.shape(data)
+    shape = data.shape
     n, inner = shape[axis], math.prod(shape[axis + 1 :])
     if not xp.size(data):
         return data
     bounds = _bounds(xp, lengths, offsets)
-    rows, count = xp.shape(bounds)[0], xp.shape(bounds)[1] - 1
+    rows, count = bounds.shape[0], bounds.shape[1] - 1
     segment = _segment_of(xp, bounds, n)
     values = xp.reshape(wide(xp, data), (rows, n, inner))
     grad, output = (xp.reshape(wide(xp, v), (rows, count, inner)) for v in (grad, output))
     slope = _gathered(xp, grad, segment)
-    nothing = xp.zeros((rows, count, inner), xp.dtype_of(values))
+    nothing = xp.zeros((rows, count, inner), values.dtype)
 
-    def sums(v: Array) -> Array:
-        return _gathered(xp, _summed(xp, xp.astype(v, xp.dtype_of(values)), segment, nothing, "add"), segment)
+    def sums(v: Value) -> Value:
+        return _gathered(xp, _summed(xp, xp.astype(v, values.dtype), segment, nothing, "add"), segment)
 
     if reduce == "mean":
-        size = xp.expand_dims(xp.astype(_sizes(xp, bounds), xp.dtype_of(values)), -1)
-        slope = xp.divide(slope, xp.maximum(_gathered(xp, size, segment), 1))
+        size = xp.expand_dims(xp.astype(_sizes(xp, bounds), values.dtype), -1)
+        slope = slope / xp.maximum(_gathered(xp, size, segment), 1)
     elif reduce == "prod":
-        special = xp.logical_or(xp.isnan(values), xp.equal(values, 0))  # of the others the product is out / value
+        special = xp.isnan(values) | (values == 0)  # of the others the product is out / value
         plain = xp.where(special, xp.ones_like(values), values)
         begun = xp.full_like(nothing, 1.0 if initial is None else initial)
         others = _gathered(xp, _summed(xp, plain, segment, begun, "multiply"), segment)
-        zero, nan = xp.equal(values, 0), xp.isnan(values)
-        more_zeros, more_nan = (xp.subtract(sums(v), xp.astype(v, xp.dtype_of(values))) for v in (zero, nan))
-        others = xp.where(xp.greater(more_zeros, 0), xp.zeros_like(others), others)
-        others = xp.where(xp.greater(more_nan, 0), xp.full_like(others, math.nan), others)
-        out = xp.divide(_gathered(xp, output, segment), plain)
-        slope = xp.multiply(slope, xp.where(special, others, out))
+        zero, nan = values == 0, xp.isnan(values)
+        more_zeros, more_nan = (sums(v) - xp.astype(v, values.dtype) for v in (zero, nan))
+        others = xp.where(more_zeros > 0, xp.zeros_like(others), others)
+        others = xp.where(more_nan > 0, xp.full_like(others, math.nan), others)
+        out = _gathered(xp, output, segment) / plain
+        slope = slope * xp.where(special, others, out)
     elif reduce != "sum":  # of equal ones each gets a share of what is positive, and all of what is negative
-        best = xp.logical_or(xp.isnan(values), xp.equal(values, _gathered(xp, output, segment)))
-        share = xp.divide(slope, xp.maximum(sums(best), 1))
-        slope = xp.where(best, xp.where(xp.greater(slope, 0), share, slope), xp.zeros_like(slope))
-    nowhere = xp.expand_dims(xp.equal(segment, count), -1)
+        best = xp.isnan(values) | (values == _gathered(xp, output, segment))
+        share = slope / xp.maximum(sums(best), 1)
+        slope = xp.where(best, xp.where(slope > 0, share, slope), xp.zeros_like(slope))
+    nowhere = xp.expand_dims(segment == count, -1)
     return xp.reshape(xp.where(nowhere, xp.zeros_like(slope), slope), shape)

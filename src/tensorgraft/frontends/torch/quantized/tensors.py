@@ -163,9 +163,7 @@ def array_of(t: torch.Tensor) -> Quantized:
 
 def _inside_of(t: torch.Tensor) -> torch.Tensor:
     """The tensor with a storage that transforms of `torch.func` have wrapped."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(t):
-        t = torch._C._functorch.get_unwrapped(t)
-    return t
+    return torch.func.debug_unwrap(t)
 
 
 def install() -> None:

@@ -15,12 +15,14 @@ from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _inside(xp: Backend, indices: Array, n: int) -> tuple[Array, Array]:
+@with_operators
+def _inside(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
     """(whether each is an index, the indices held to what there is)."""
     indices = xp.astype(indices, dtypes.int64)
-    good = xp.logical_and(xp.greater_equal(indices, 0), xp.less(indices, n))
+    good = (indices >= 0) & (indices < n)
     return good, xp.where(good, indices, xp.zeros_like(indices))
 
 
@@ -78,7 +80,7 @@ def resource_gather(xp: Backend, cell: VariableCell, indices: Array, *, batch_di
     return gather_v2(xp, cell.value, indices, np.asarray(batch_dims), batch_dims=batch_dims)
 
 
-def _nd(xp: Backend, x: Array, indices: Array) -> tuple[Array, list[Array]]:
+def _nd(xp: Any, x: AnyArray, indices: AnyArray) -> tuple[AnyArray, list[AnyArray]]:
     """(whether each place is one, an index array for each of the first axes)."""
     parts = xp.unstack(indices, -1) if xp.shape(indices)[-1] else []
     good = xp.full(xp.shape(indices)[:-1], True, dtypes.bool_)
@@ -107,33 +109,34 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 # ---- scatter ---------------------------------------------------------------------------------------------------------
 
 
-def scattered(xp: Backend, x: Array, indices: Array, updates: Array, mode: str) -> Array:
+@with_operators
+def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: str) -> Value:
     """`x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
     good, places = _nd(xp, x, indices)
-    rest = xp.shape(x)[len(places) :]
-    updates = xp.broadcast_to(updates, (*xp.shape(good), *rest))
+    rest = x.shape[len(places) :]
+    updates = xp.broadcast_to(updates, (*good.shape, *rest))
     if not places:
         return _whole(xp, x, updates, mode)
-    if mode == "subtract" and xp.dtype_of(x).kind == "b":  # which differ or not
-        flips = scattered(xp, xp.zeros(xp.shape(x), dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
-        return xp.not_equal(x, xp.equal(xp.fmod(flips, xp.full_like(flips, 2)), 1))
+    if mode == "subtract" and x.dtype.kind == "b":  # which differ or not
+        flips = scattered(xp, xp.zeros(x.shape, dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
+        return x != (xp.fmod(flips, xp.full_like(flips, 2)) == 1)
     if mode == "subtract":
-        mode, updates = "add", xp.negative(updates)
+        mode, updates = "add", -updates
     if mode == "divide":
         factors = xp.scatter(xp.ones_like(x), places, _kept(xp, good, updates, 1), mode="multiply")
         return div(xp, x, factors)
     # what is out of range goes to a row behind the last one
-    first, n = places[0], xp.shape(x)[0]
-    padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (xp.ndim(x) - 1)])
+    first, n = places[0], x.shape[0]
+    padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (x.ndim - 1)])
     first = xp.where(good, first, xp.full_like(first, n))
     return xp.take_slice(xp.scatter(padded, (first, *places[1:]), updates, mode=mode), 0, 0, n)
 
 
-def _kept(xp: Backend, good: Array, updates: Array, otherwise: int) -> Array:
+def _kept(xp: Any, good: AnyArray, updates: AnyArray, otherwise: int) -> AnyArray:
     return xp.where(with_trailing_axes(xp, good, updates), updates, xp.full_like(updates, otherwise))
 
 
-def _whole(xp: Backend, x: Array, updates: Array, mode: str) -> Array:
+def _whole(xp: Any, x: AnyArray, updates: AnyArray, mode: str) -> AnyArray:
     """Combine updates without positions, each of which is of the whole array."""
     count = xp.size(updates) // max(xp.size(x), 1)
     for part in xp.unstack(xp.reshape(updates, (count, *xp.shape(x))), 0):

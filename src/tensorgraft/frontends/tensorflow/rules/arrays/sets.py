@@ -15,6 +15,7 @@ from tensorgraft.frontends.tensorflow.values import CountedRows, is_known, lifte
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 # ---- of lengths that depend on values --------------------------------------------------------------------------------
 
@@ -163,16 +164,17 @@ def unravel_index(xp: Backend, indices: Array, dims: np.ndarray) -> Array:
 
 
 @rule("ReverseSequence")
-def reverse_sequence(xp: Backend, x: Array, lengths: Array, *, seq_dim: int, batch_dim: int = 0) -> Array:
-    n, rank = xp.shape(x)[seq_dim], xp.ndim(x)
+@with_operators
+def reverse_sequence(xp: ValueBackend, x: Value, lengths: Value, *, seq_dim: int, batch_dim: int = 0) -> Value:
+    n, rank = x.shape[seq_dim], x.ndim
 
-    def along(v: Array, axis: int) -> Array:
-        return xp.reshape(v, tuple(xp.shape(v)[0] if a == axis else 1 for a in range(rank)))
+    def along(v: Value, axis: int) -> Value:
+        return xp.reshape(v, tuple(v.shape[0] if a == axis else 1 for a in range(rank)))
 
     at = along(xp.iota(n, dtypes.int64), seq_dim)
     ends = along(xp.astype(lengths, dtypes.int64), batch_dim)
-    turned = xp.where(xp.less(at, ends), xp.subtract(xp.subtract(ends, at), 1), at)
-    return xp.take_along_axis(x, xp.broadcast_to(turned, xp.shape(x)), seq_dim)
+    turned = xp.where(at < ends, ends - at - 1, at)
+    return xp.take_along_axis(x, xp.broadcast_to(turned, x.shape), seq_dim)
 
 
 # ---- shapes and layouts of other times -------------------------------------------------------------------------------

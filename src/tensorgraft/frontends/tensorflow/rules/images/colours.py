@@ -14,53 +14,53 @@ from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, pads
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- colours ---------------------------------------------------------------------------------------------------------
 
 
 @rule("RGBToHSV")
-def rgb_to_hsv(xp: Backend, x: Array) -> Array:
+@with_operators
+def rgb_to_hsv(xp: ValueBackend, x: Value) -> Value:
     r, g, b = xp.unstack(x, -1)
     value = xp.max(x, axis=-1)
-    span = xp.subtract(value, xp.min(x, axis=-1))
+    span = value - xp.min(x, axis=-1)
     zero = xp.zeros_like(value)
-    saturation = xp.where(xp.greater(value, 0), xp.divide(span, _positive(xp, value)), zero)
-    norm = xp.divide(1.0, xp.multiply(_positive(xp, span), 6))
+    saturation = xp.where(value > 0, span / _positive(xp, value), zero)
+    norm = 1.0 / (_positive(xp, span) * 6)
     hue = xp.where(  # by what is larger: a compiler that computes a channel twice may round it in two ways
-        xp.logical_and(xp.greater_equal(r, g), xp.greater_equal(r, b)),
-        xp.multiply(norm, xp.subtract(g, b)),
+        (r >= g) & (r >= b),
+        norm * (g - b),
         xp.where(
-            xp.greater_equal(g, b),
-            xp.add(xp.multiply(norm, xp.subtract(b, r)), 2 / 6),
-            xp.add(xp.multiply(norm, xp.subtract(r, g)), 4 / 6),
+            g >= b,
+            norm * (b - r) + 2 / 6,
+            norm * (r - g) + 4 / 6,
         ),
     )
-    hue = xp.where(xp.greater(span, 0), hue, zero)
-    return xp.stack([xp.where(xp.less(hue, 0), xp.add(hue, 1), hue), saturation, value], axis=-1)
+    hue = xp.where(span > 0, hue, zero)
+    return xp.stack([xp.where(hue < 0, hue + 1, hue), saturation, value], axis=-1)
 
 
-def _positive(xp: Backend, x: Array) -> Array:
+def _positive(xp: Any, x: AnyArray) -> AnyArray:
     return xp.where(xp.greater(x, 0), x, xp.ones_like(x))
 
 
 @rule("HSVToRGB")
-def hsv_to_rgb(xp: Backend, x: Array) -> Array:
+@with_operators
+def hsv_to_rgb(xp: ValueBackend, x: Value) -> Value:
     h, s, v = xp.unstack(x, -1)
-    sixths = xp.multiply(h, 6)
-    third = [
-        xp.clip(xp.subtract(xp.abs(xp.subtract(sixths, 3)), 1), 0, 1),
-        xp.clip(xp.subtract(2, xp.abs(xp.subtract(sixths, 2))), 0, 1),
-        xp.clip(xp.subtract(2, xp.abs(xp.subtract(sixths, 4))), 0, 1),
-    ]
-    return xp.stack([xp.multiply(xp.add(xp.subtract(1, s), xp.multiply(s, d)), v) for d in third], axis=-1)
+    sixths = h * 6
+    third = [xp.clip(abs(sixths - 3) - 1, 0, 1), xp.clip(2 - abs(sixths - 2), 0, 1), xp.clip(2 - abs(sixths - 4), 0, 1)]
+    return xp.stack([(1 - s + s * d) * v for d in third], axis=-1)
 
 
 @rule("AdjustContrastv2", "AdjustContrast")
-def adjust_contrast(xp: Backend, x: Array, factor: Array) -> Array:
-    dtype = xp.dtype_of(x)
+@with_operators
+def adjust_contrast(xp: ValueBackend, x: Value, factor: Value) -> Value:
+    dtype = x.dtype
     wide = xp.astype(x, dtypes.float32)
     mean = xp.mean(wide, axis=(-3, -2), keepdims=True)
-    return xp.astype(xp.add(xp.multiply(xp.subtract(wide, mean), xp.astype(factor, dtypes.float32)), mean), dtype)
+    return xp.astype((wide - mean) * xp.astype(factor, dtypes.float32) + mean, dtype)
 
 
 @rule("AdjustSaturation")
@@ -105,30 +105,32 @@ def extract_volume_patches(xp: Backend, x: Array, *, ksizes: Ints, strides: Ints
 # ---- projective maps -------------------------------------------------------------------------------------------------
 
 
-def _mapped(xp: Backend, at: Array, n: int, mode: str) -> Array:
+@with_operators
+def _mapped(xp: ValueBackend, at: Value, n: int, mode: str) -> Value:
     """A coordinate beyond the image as one of it; `CONSTANT` leaves it where it is."""
     if mode == "CONSTANT":
         return at
     if mode == "REFLECT" and n > 1:
-        low = xp.add(at, xp.multiply(xp.trunc(xp.divide(xp.negative(at), 2 * n)), 2 * n))
-        low = xp.where(xp.less(low, -n), xp.add(low, 2 * n), xp.subtract(xp.negative(low), 1))
-        high = xp.subtract(at, xp.multiply(xp.trunc(xp.divide(at, 2 * n)), 2 * n))
-        high = xp.where(xp.greater_equal(high, n), xp.subtract(xp.subtract(2 * n, high), 1), high)
-        at = xp.where(xp.less(at, 0), low, xp.where(xp.greater(at, n - 1), high, at))
+        low = at + xp.trunc(-at / (2 * n)) * (2 * n)
+        low = xp.where(low < -n, low + 2 * n, -low - 1)
+        high = at - xp.trunc(at / (2 * n)) * (2 * n)
+        high = xp.where(high >= n, 2 * n - high - 1, high)
+        at = xp.where(at < 0, low, xp.where(at > n - 1, high, at))
     elif mode == "WRAP" and n > 1:
-        low = xp.add(at, xp.multiply(xp.add(xp.trunc(xp.divide(xp.negative(at), n - 1)), 1), n))
-        high = xp.subtract(at, xp.multiply(xp.trunc(xp.divide(at, n - 1)), n))
-        at = xp.where(xp.less(at, 0), low, xp.where(xp.greater(at, n - 1), high, at))
+        low = at + (xp.trunc(-at / (n - 1)) + 1) * n
+        high = at - xp.trunc(at / (n - 1)) * n
+        at = xp.where(at < 0, low, xp.where(at > n - 1, high, at))
     elif mode in ("REFLECT", "WRAP"):
         return xp.zeros_like(at)
     return xp.clip(at, 0.0, float(n - 1))
 
 
-def _pixels(xp: Backend, x: Array, row: Array, column: Array, fill: Array) -> Array:
+@with_operators
+def _pixels(xp: ValueBackend, x: Value, row: Value, column: Value, fill: Value) -> Value:
     """Those at float positions (batch, out rows, out columns); `fill` beyond."""
-    batch, h, w, _ = xp.shape(x)
-    inside = xp.logical_and(xp.greater_equal(row, 0), xp.less(row, h))
-    inside = xp.logical_and(inside, xp.logical_and(xp.greater_equal(column, 0), xp.less(column, w)))
+    batch, h, w, _ = x.shape
+    inside = (row >= 0) & (row < h)
+    inside = inside & ((column >= 0) & (column < w))
     lead = xp.reshape(xp.iota(batch, dtypes.int64), (batch, 1, 1))
     places = [xp.astype(xp.where(inside, v, xp.zeros_like(v)), dtypes.int64) for v in (row, column)]
     return xp.where(xp.expand_dims(inside, -1), xp.gather(x, (lead, *places)), fill)
@@ -168,14 +170,16 @@ def projective_transform(
     return xp.where(xp.expand_dims(xp.broadcast_to(nothing, full), -1), fill, out)
 
 
-def _rounded(xp: Backend, x: Array) -> Array:
+@with_operators
+def _rounded(xp: ValueBackend, x: Value) -> Value:
     """Halves away from zero."""
-    away = xp.floor(xp.add(xp.abs(x), 0.5))
-    return xp.where(xp.less(x, 0), xp.negative(away), away)
+    away = xp.floor(abs(x) + 0.5)
+    return xp.where(x < 0, -away, away)
 
 
-def _between(xp: Backend, a: Array, b: Array, t: Array) -> Array:
-    return xp.add(xp.multiply(a, xp.subtract(1, t)), xp.multiply(b, t))
+@with_operators
+def _between(xp: ValueBackend, a: Value, b: Value, t: Value) -> Value:
+    return a * (1 - t) + b * t
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.graph import GraphNode
@@ -11,19 +13,21 @@ from tensorgraft.frontends.tensorflow.rules.mathematics.products import adjoint
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 _WORST_CONDITION = 1e8  # of eigenvectors: half of the digits of float64
 
 
 @rule("CholeskyGrad")
-def cholesky_grad(xp: Backend, factor: Array, d: Array) -> Array:
+@with_operators
+def cholesky_grad(xp: ValueBackend, factor: Value, d: Value) -> Value:
     """The symmetric derivative: L^-H phi(L^H d) L^-1, phi: the lower triangle with half the diagonal."""
-    middle = xp.tril(xp.matmul(adjoint(xp, factor), xp.tril(d)))
+    middle = xp.tril(adjoint(xp, factor) @ xp.tril(d))
     diagonal = xp.tril(xp.triu(middle))
-    middle = xp.subtract(middle, xp.multiply(diagonal, 0.5))
+    middle = middle - diagonal * 0.5
     inner = xp.triangular_solve(factor, middle, lower=True, adjoint=True)
     out = adjoint(xp, xp.triangular_solve(factor, adjoint(xp, inner), lower=True, adjoint=True))
-    return xp.multiply(xp.add(out, adjoint(xp, out)), 0.5)
+    return (out + adjoint(xp, out)) * 0.5
 
 
 @rule("Lu")
@@ -54,15 +58,16 @@ def matrix_logarithm(xp: Backend, x: Array, *, node: GraphNode) -> Array:
     return _by_eigenvalues(xp, x, "log", node)
 
 
-def _by_eigenvalues(xp: Backend, x: Array, name: str, node: GraphNode) -> Array:
+@with_operators
+def _by_eigenvalues(xp: ValueBackend, x: Value, name: str, node: GraphNode) -> Value:
     """A matrix that has not enough eigenvectors, or nearly so (their condition is what digits are lost by), is
     TensorFlow's, on the host; NaN where it is being traced."""
-    dtype = xp.dtype_of(x)
+    dtype = x.dtype
     values, vectors = xp.eig(xp.astype(x, dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64))
     inverse = xp.inv(vectors)
-    out = xp.matmul(xp.multiply(vectors, xp.expand_dims(getattr(xp, name)(values), -2)), inverse)
-    condition = xp.multiply(_frobenius(xp, vectors), _frobenius(xp, inverse))
-    good = xp.less(condition, _WORST_CONDITION)
+    out = (vectors * xp.expand_dims(getattr(xp, name)(values), -2)) @ inverse
+    condition = _frobenius(xp, vectors) * _frobenius(xp, inverse)
+    good = condition < _WORST_CONDITION
     out = xp.where(good, out, xp.full_like(out, float("nan")))
     out = xp.astype(out if dtypes.is_complex(dtype) else xp.real(out), dtype)
     if xp.is_traced(x) or bool(xp.to_numpy(xp.all(good))):
@@ -70,32 +75,33 @@ def _by_eigenvalues(xp: Backend, x: Array, name: str, node: GraphNode) -> Array:
     return xp.where(good, out, xp.asarray(computed(node, [xp.to_numpy(x)])[0]))
 
 
-def _frobenius(xp: Backend, x: Array) -> Array:
+def _frobenius(xp: Any, x: AnyArray) -> AnyArray:
     return xp.sqrt(xp.sum(xp.square(xp.abs(x)), axis=(-2, -1), keepdims=True))
 
 
 @rule("MatrixSolveLs")
-def matrix_solve_ls(xp: Backend, a: Array, b: Array, regularizer: Array, *, fast: bool = True) -> Array:
+@with_operators
+def matrix_solve_ls(xp: ValueBackend, a: Value, b: Value, regularizer: Value, *, fast: bool = True) -> Value:
     """Least squares, or of all solutions the shortest; regularised."""
-    n, m = xp.shape(a)[-2:]
+    n, m = a.shape[-2:]
     if not fast:
         u, s, vh = xp.svd(a)
-        small = xp.multiply(xp.max(s, axis=-1, keepdims=True), float(dtypes.finfo(xp.dtype_of(s)).eps) * max(n, m))
-        kept = xp.where(xp.greater(s, small), xp.reciprocal(s), xp.zeros_like(s))
-        right = xp.matmul(adjoint(xp, u), b)
-        scaled = xp.multiply(right, xp.astype(xp.expand_dims(kept, -1), xp.dtype_of(right)))
-        return xp.matmul(adjoint(xp, vh), scaled)
+        small = xp.max(s, axis=-1, keepdims=True) * (float(dtypes.finfo(s.dtype).eps) * max(n, m))
+        kept = xp.where(s > small, xp.reciprocal(s), xp.zeros_like(s))
+        right = adjoint(xp, u) @ b
+        scaled = right * xp.astype(xp.expand_dims(kept, -1), right.dtype)
+        return adjoint(xp, vh) @ scaled
     conjugate = adjoint(xp, a)
     size = min(n, m)
-    ridge = xp.multiply(xp.eye(size, size, xp.dtype_of(a)), xp.astype(regularizer, xp.dtype_of(a)))
+    ridge = xp.eye(size, size, a.dtype) * xp.astype(regularizer, a.dtype)
     if n >= m:
-        factor = xp.cholesky(xp.add(xp.matmul(conjugate, a), ridge))
-        return _solved(xp, factor, xp.matmul(conjugate, b))
-    factor = xp.cholesky(xp.add(xp.matmul(a, conjugate), ridge))
-    return xp.matmul(conjugate, _solved(xp, factor, b))
+        factor = xp.cholesky(conjugate @ a + ridge)
+        return _solved(xp, factor, conjugate @ b)
+    factor = xp.cholesky(a @ conjugate + ridge)
+    return conjugate @ _solved(xp, factor, b)
 
 
-def _solved(xp: Backend, factor: Array, b: Array) -> Array:
+def _solved(xp: Any, factor: AnyArray, b: AnyArray) -> AnyArray:
     half = xp.triangular_solve(factor, b, lower=True)
     return xp.triangular_solve(factor, half, lower=True, adjoint=True)
 
@@ -128,18 +134,19 @@ def tridiagonal_solve(
 
 
 @rule("TridiagonalMatMul")
-def tridiagonal_matmul(xp: Backend, above: Array, diagonal: Array, below: Array, x: Array) -> Array:
-    n = xp.shape(x)[-2]
+@with_operators
+def tridiagonal_matmul(xp: ValueBackend, above: Value, diagonal: Value, below: Value, x: Value) -> Value:
+    n = x.shape[-2]
 
-    def column(v: Array) -> Array:
-        return xp.reshape(v, (*xp.shape(v)[:-2], n, 1))
+    def column(v: Value) -> Value:
+        return xp.reshape(v, (*v.shape[:-2], n, 1))
 
-    up = xp.roll(x, -1, xp.ndim(x) - 2)
-    down = xp.roll(x, 1, xp.ndim(x) - 2)
+    up = xp.roll(x, -1, x.ndim - 2)
+    down = xp.roll(x, 1, x.ndim - 2)
     inner = np.arange(n)[:, None]
-    high = xp.where(xp.asarray(inner < n - 1), xp.multiply(column(above), up), xp.zeros_like(x))
-    low = xp.where(xp.asarray(inner > 0), xp.multiply(column(below), down), xp.zeros_like(x))
-    return xp.add(xp.add(high, xp.multiply(column(diagonal), x)), low)
+    high = xp.where(xp.asarray(inner < n - 1), column(above) * up, xp.zeros_like(x))
+    low = xp.where(xp.asarray(inner > 0), column(below) * down, xp.zeros_like(x))
+    return high + column(diagonal) * x + low
 
 
 @rule("SparseMatMul")

@@ -16,6 +16,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, PREDICATES, UNARY
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 # ---- one to one ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ def round_(xp: Backend, x: Array) -> Array:
 
 
 @rule("Div")
-def div(xp: Backend, x: Array, y: Array) -> Array:
+def div(xp: Any, x: Any, y: Any) -> Any:
     return truncate_div(xp, x, y) if _is_integer(xp, x) else xp.divide(x, y)
 
 
@@ -296,5 +297,6 @@ def clip_by_value(xp: Backend, x: Array, low: Array, high: Array) -> Array:
 
 
 @rule("ApproximateEqual")
-def approximate_equal(xp: Backend, x: Array, y: Array, *, tolerance: float) -> Array:
-    return xp.less(xp.abs(xp.subtract(x, y)), tolerance)
+@with_operators
+def approximate_equal(xp: ValueBackend, x: Value, y: Value, *, tolerance: float) -> Value:
+    return abs(x - y) < tolerance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray
 
 
 @rule("MatMul")
@@ -17,7 +19,7 @@ def matmul(xp: Backend, a: Array, b: Array, *, transpose_a: bool = False, transp
     return xp.dot_general(a, b, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
 
 
-def adjoint(xp: Backend, x: Array) -> Array:
+def adjoint(xp: Any, x: AnyArray) -> AnyArray:
     x = xp.matrix_transpose(x)
     return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes, integrals, pathwise, special
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "BesselI0": special.i0,
@@ -39,7 +41,7 @@ for _name, _fn in FUNCTIONS.items():
 # ---- at the ends of what they are defined for, where libraries differ ------------------------------------------------
 
 
-def _chosen(xp: Backend, y: Array, *cases: tuple[Array, float | Array]) -> Array:
+def _chosen(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> AnyArray:
     """The value of the first case that holds, otherwise `y`."""
     for condition, value in reversed(cases):
         y = xp.where(condition, xp.full_like(y, value) if isinstance(value, float | int) else value, y)
@@ -67,8 +69,9 @@ def bessel_y1(xp: Backend, x: Array) -> Array:
     return y if xp.dtype_of(x) == dtypes.float64 else _chosen(xp, y, (xp.equal(x, 0), math.nan))
 
 
-def _is_pole(xp: Backend, x: Array) -> Array:
-    return xp.logical_and(xp.less_equal(x, 0), xp.equal(x, xp.floor(x)))
+@with_operators
+def _is_pole(xp: ValueBackend, x: Value) -> Value:
+    return (x <= 0) & (x == xp.floor(x))
 
 
 @rule("Erfinv")
@@ -77,48 +80,48 @@ def erf_inv(xp: Backend, x: Array) -> Array:
 
 
 @rule("Digamma")
-def digamma(xp: Backend, x: Array) -> Array:
+def digamma(xp: Any, x: AnyArray) -> AnyArray:
     return _chosen(xp, xp.digamma(x), (_is_pole(xp, x), math.nan))
 
 
 @rule("Zeta")
-def zeta(xp: Backend, s: Array, q: Array) -> Array:
+@with_operators
+def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
     """Hurwitz's zeta function. A pole is infinite for even powers, whose terms have one sign, else NaN; left of it
     powers have to be whole."""
-    pole, whole = _is_pole(xp, q), xp.equal(s, xp.floor(s))
-    even = xp.equal(xp.multiply(xp.floor(xp.multiply(s, 0.5)), 2), s)
+    pole, whole = _is_pole(xp, q), s == xp.floor(s)
+    even = xp.floor(s * 0.5) * 2 == s
     return _chosen(
-        xp, xp.zeta(s, q),
-        (xp.equal(s, 1), math.inf),
-        (xp.logical_not(xp.greater_equal(s, 1)), math.nan),
-        (xp.logical_and(pole, even), math.inf),
+        xp,
+        xp.zeta(s, q),
+        (s == 1, math.inf),
+        (~(s >= 1), math.nan),
+        (pole & even, math.inf),
         (pole, math.nan),
-        (xp.logical_and(xp.less_equal(q, 0), xp.logical_not(whole)), math.nan),
-        (xp.logical_and(xp.isinf(s), xp.less(q, 1)), math.inf),
-        (xp.logical_and(xp.isinf(s), xp.equal(q, 1)), 1),
-        (xp.logical_or(xp.equal(q, math.inf), xp.logical_and(xp.isinf(s), xp.greater(q, 1))), 0),
-    )  # fmt: skip
+        ((q <= 0) & ~whole, math.nan),
+        (xp.isinf(s) & (q < 1), math.inf),
+        (xp.isinf(s) & (q == 1), 1),
+        ((q == math.inf) | (xp.isinf(s) & (q > 1)), 0),
+    )
 
 
 @rule("Polygamma")
-def polygamma(xp: Backend, n: Array, x: Array) -> Array:
+@with_operators
+def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
     """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
-    dtype = xp.dtype_of(x)
+    dtype = x.dtype
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
-    after, half = xp.add(n, 1), xp.multiply(n, 0.5)
-    size = xp.multiply(xp.exp(xp.lgamma(after)), zeta(xp, after, x))
-    even = xp.logical_and(xp.equal(half, xp.floor(half)), xp.isfinite(n))
-    y = _chosen(
-        xp, xp.where(even, xp.negative(size), size),
-        (xp.logical_not(xp.logical_and(xp.equal(n, xp.floor(n)), xp.greater_equal(n, 0))), math.nan),
-        (xp.equal(n, 0), digamma(xp, x)),
-    )  # fmt: skip
+    after, half = n + 1, n * 0.5
+    size = xp.exp(xp.lgamma(after)) * zeta(xp, after, x)
+    even = (half == xp.floor(half)) & xp.isfinite(n)
+    y = _chosen(xp, xp.where(even, -size, size), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x)))
     return xp.astype(y, dtype)
 
 
-def _gamma_edges(xp: Backend, a: Array, x: Array) -> Array:
+@with_operators
+def _gamma_edges(xp: ValueBackend, a: Value, x: Value) -> Value:
     """Return a mask of the arguments for which the incomplete gamma function is not defined."""
-    return xp.logical_not(xp.logical_and(xp.greater(a, 0), xp.greater_equal(x, 0)))
+    return ~((a > 0) & (x >= 0))
 
 
 @rule("Igamma")
@@ -159,10 +162,11 @@ def random_gamma_grad(xp: Backend, alpha: Array, sample: Array) -> Array:
 
 
 @rule("PopulationCount")
-def population_count(xp: Backend, x: Array) -> Array:
-    dtype = xp.dtype_of(x)
+@with_operators
+def population_count(xp: ValueBackend, x: Value) -> Value:
+    dtype = x.dtype
     total, one = xp.zeros_like(x), xp.ones_like(x)
     for bit in range(dtype.itemsize * 8):
-        shifted = xp.bitwise_right_shift(x, xp.full_like(x, bit)) if bit else x
-        total = xp.add(total, xp.bitwise_and(shifted, one))
+        shifted = x >> xp.full_like(x, bit) if bit else x
+        total = total + (shifted & one)
     return xp.astype(total, dtypes.uint8)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _zeros_where(xp: Backend, condition: Array, x: Array) -> Array:
+def _zeros_where(xp: Any, condition: AnyArray, x: AnyArray) -> AnyArray:
     """0 where the condition holds, else `x`."""
     return xp.where(condition, xp.zeros_like(x), x)
 
@@ -47,8 +50,9 @@ def softplus(xp: Backend, x: Array) -> Array:
 
 
 @rule("Softsign")
-def softsign(xp: Backend, x: Array) -> Array:
-    return xp.divide(x, xp.add(xp.abs(x), 1))
+@with_operators
+def softsign(xp: ValueBackend, x: Value) -> Value:
+    return x / (abs(x) + 1)
 
 
 @rule("Softmax")
@@ -67,16 +71,17 @@ def l2_loss(xp: Backend, x: Array) -> Array:
 
 
 @rule("SparseSoftmaxCrossEntropyWithLogits")
-def sparse_cross_entropy(xp: Backend, logits: Array, labels: Array) -> list[Array]:
+@with_operators
+def sparse_cross_entropy(xp: ValueBackend, logits: Value, labels: Value) -> list[Value]:
     """Labels out of range give NaN."""
-    n, dtype = xp.shape(logits)[-1], xp.dtype_of(logits)
+    n, dtype = logits.shape[-1], logits.dtype
     logs = xp.log_softmax(logits, -1)
     hot = xp.one_hot(labels, n, dtypes.bool_)
-    loss = xp.negative(xp.sum(_zeros_where(xp, xp.logical_not(hot), logs), axis=-1))
-    inside = xp.logical_and(xp.greater_equal(labels, 0), xp.less(labels, n))
+    loss = -xp.sum(_zeros_where(xp, ~hot, logs), axis=-1)
+    inside = (labels >= 0) & (labels < n)
     nan = xp.full((), float("nan"), dtype)
     loss = xp.where(inside, loss, nan)
-    back = xp.subtract(xp.exp(logs), xp.astype(hot, dtype))
+    back = xp.exp(logs) - xp.astype(hot, dtype)
     return [loss, xp.where(xp.expand_dims(inside, -1), back, nan)]
 
 
@@ -97,42 +102,47 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @rule("TanhGrad")
-def tanh_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return xp.multiply(d, xp.subtract(xp.ones_like(y), xp.multiply(y, y)))
+@with_operators
+def tanh_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
+    return d * (xp.ones_like(y) - y * y)
 
 
 @rule("SigmoidGrad")
-def sigmoid_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return xp.multiply(xp.multiply(d, y), xp.subtract(xp.ones_like(y), y))
+@with_operators
+def sigmoid_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
+    return d * y * (xp.ones_like(y) - y)
 
 
-def _conjugate(xp: Backend, y: Array) -> Array:
+def _conjugate(xp: Any, y: AnyArray) -> AnyArray:
     return xp.conj(y) if dtypes.is_complex(xp.dtype_of(y)) else y
 
 
-def _unless_zero(xp: Backend, d: Array, x: Array) -> Array:
+def _unless_zero(xp: Any, d: AnyArray, x: AnyArray) -> AnyArray:
     """0 where the derivative that comes in is, whatever the rest is."""
     return _zeros_where(xp, xp.equal(d, 0), x)
 
 
 @rule("SqrtGrad")
-def sqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
-    return _unless_zero(xp, d, xp.divide(xp.multiply(d, 0.5), _conjugate(xp, y)))
+@with_operators
+def sqrt_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
+    return _unless_zero(xp, d, d * 0.5 / _conjugate(xp, y))
 
 
 @rule("RsqrtGrad")
-def rsqrt_grad(xp: Backend, y: Array, d: Array) -> Array:
+@with_operators
+def rsqrt_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
     y = _conjugate(xp, y)
-    return _unless_zero(xp, d, xp.multiply(xp.multiply(xp.multiply(d, -0.5), y), xp.multiply(y, y)))
+    return _unless_zero(xp, d, d * -0.5 * y * (y * y))
 
 
 @rule("ReciprocalGrad", "InvGrad")
-def reciprocal_grad(xp: Backend, y: Array, d: Array) -> Array:
+@with_operators
+def reciprocal_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
     y = _conjugate(xp, y)
-    return _unless_zero(xp, d, xp.negative(xp.multiply(xp.multiply(y, d), y)))
+    return _unless_zero(xp, d, -(y * d * y))
 
 
-def _where(xp: Backend, condition: Array, d: Array) -> Array:
+def _where(xp: Any, condition: AnyArray, d: AnyArray) -> AnyArray:
     """The product of the two: NaN and infinities stay NaN. XLA would make a choice of a product with a bool."""
     return xp.where(condition, d, xp.multiply(d, 0))
 
@@ -143,8 +153,9 @@ def relu_grad(xp: Backend, d: Array, x: Array) -> Array:
 
 
 @rule("Relu6Grad")
-def relu6_grad(xp: Backend, d: Array, x: Array) -> Array:
-    inside = xp.logical_and(xp.greater(x, 0), xp.less(x, 6))
+@with_operators
+def relu6_grad(xp: ValueBackend, d: Value, x: Value) -> Value:
+    inside = (x > 0) & (x < 6)
     return _where(xp, inside, d)
 
 
@@ -154,20 +165,24 @@ def leaky_relu_grad(xp: Backend, d: Array, x: Array, *, alpha: float = 0.2) -> A
 
 
 @rule("EluGrad")
-def elu_grad(xp: Backend, d: Array, y: Array) -> Array:
-    return xp.where(xp.less(y, 0), xp.multiply(xp.add(y, 1), d), d)
+@with_operators
+def elu_grad(xp: ValueBackend, d: Value, y: Value) -> Value:
+    return xp.where(y < 0, (y + 1) * d, d)
 
 
 @rule("SeluGrad")
-def selu_grad(xp: Backend, d: Array, y: Array) -> Array:
-    return xp.where(xp.less(y, 0), xp.multiply(d, xp.add(y, _SCALE_ALPHA)), xp.multiply(d, _SCALE))
+@with_operators
+def selu_grad(xp: ValueBackend, d: Value, y: Value) -> Value:
+    return xp.where(y < 0, d * (y + _SCALE_ALPHA), d * _SCALE)
 
 
 @rule("SoftplusGrad")
-def softplus_grad(xp: Backend, d: Array, x: Array) -> Array:
-    return xp.divide(d, xp.add(xp.exp(xp.negative(x)), 1))
+@with_operators
+def softplus_grad(xp: ValueBackend, d: Value, x: Value) -> Value:
+    return d / (xp.exp(-x) + 1)
 
 
 @rule("SoftsignGrad")
-def softsign_grad(xp: Backend, d: Array, x: Array) -> Array:
-    return xp.divide(d, xp.square(xp.add(xp.abs(x), 1)))
+@with_operators
+def softsign_grad(xp: ValueBackend, d: Value, x: Value) -> Value:
+    return d / xp.square(abs(x) + 1)

@@ -15,6 +15,7 @@ from tensorgraft.frontends.tensorflow.values import lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 
 @rule("CTCLoss", either=(1, 2, 3))
@@ -63,19 +64,22 @@ def _check(xp: Backend, told: Array, ends: Array, steps: int, ignores: bool) -> 
             )
 
 
-def _rows(xp: Backend, places: Array, labels: Array, batch: int, classes: int, collapses: bool) -> tuple[Array, Array]:
+@with_operators
+def _rows(
+    xp: ValueBackend, places: Value, labels: Value, batch: int, classes: int, collapses: bool
+) -> tuple[Value, Value]:
     """(labels in rows of one length, -1 behind the last; how many there were in each). Labels that are no class, and
     repeated ones where they collapse, are left out."""
     row, column = (xp.astype(x, dtypes.int64) for x in xp.unstack(places, 1))
     count = xp.size(labels)
     room = count if xp.is_traced(places) or not count else int(xp.to_numpy(xp.max(column))) + 1
     whole = xp.scatter(xp.full((batch, room), -1, dtypes.int64), (row, column), xp.astype(labels, dtypes.int64))
-    told = xp.sum(xp.astype(xp.greater_equal(whole, 0), dtypes.int64), axis=1)
-    kept = xp.logical_and(xp.greater_equal(whole, 0), xp.less(whole, classes - 1))
+    told = xp.sum(xp.astype(whole >= 0, dtypes.int64), axis=1)
+    kept = (whole >= 0) & (whole < classes - 1)
     if collapses and room > 1:
         before = xp.concat([xp.full((batch, 1), -1, dtypes.int64), xp.take_slice(whole, 1, 0, room - 1)], axis=1)
-        kept = xp.logical_and(kept, xp.not_equal(whole, before))
-    at = xp.subtract(xp.cumsum(xp.astype(kept, dtypes.int64), axis=1), 1)
+        kept = kept & (whole != before)
+    at = xp.cumsum(xp.astype(kept, dtypes.int64), axis=1) - 1
     at = xp.where(kept, at, xp.full_like(at, room))  # those left out: behind the end
     lead = xp.broadcast_to(xp.expand_dims(xp.iota(batch, dtypes.int64), 1), (batch, room))
     packed = xp.scatter(xp.full((batch, room + 1), -1, dtypes.int64), (lead, at), xp.where(kept, whole, -1))

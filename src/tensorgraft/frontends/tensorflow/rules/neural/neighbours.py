@@ -14,41 +14,45 @@ from tensorgraft.frontends.tensorflow.rules.neural.pooling import max_pool_grad
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- local response --------------------------------------------------------------------------------------------------
 
 
-def _around(xp: Backend, x: Array, radius: int) -> Array:
-    n = xp.ndim(x)
-    window, pad = (*[1] * (n - 1), 2 * radius + 1), [*[(0, 0)] * (n - 1), (radius, radius)]
-    return xp.reduce_window(x, "sum", window, (1,) * n, pad, (1,) * n)
+def _around(xp: Any, x: AnyArray, radius: int) -> AnyArray:
+    others: int = xp.ndim(x) - 1
+    window = (*(1,) * others, 2 * radius + 1)
+    once = (1,) * len(window)
+    return xp.reduce_window(x, "sum", window, once, [*[(0, 0)] * others, (radius, radius)], once)
 
 
-def _scale(xp: Backend, x: Array, radius: int, bias: float, alpha: float) -> Array:
-    wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
-    return xp.add(xp.multiply(_around(xp, xp.square(wide), radius), alpha), bias)
+def _scale(xp: ValueBackend, x: Value, radius: int, bias: float, alpha: float) -> Value:
+    wide = xp.astype(x, dtypes.accumulator(x.dtype))
+    return _around(xp, xp.square(wide), radius) * alpha + bias
 
 
 @rule("LRN")
+@with_operators
 def lrn(
-    xp: Backend, x: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5
-) -> Array:
+    xp: ValueBackend, x: Value, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5
+) -> Value:
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    out = xp.multiply(xp.astype(x, xp.dtype_of(scale)), xp.pow(scale, xp.full_like(scale, -beta)))
-    return xp.astype(out, xp.dtype_of(x))
+    out = xp.astype(x, scale.dtype) * scale ** xp.full_like(scale, -beta)
+    return xp.astype(out, x.dtype)
 
 
 @rule("LRNGrad")
+@with_operators
 def lrn_grad(
-    xp: Backend, d: Array, x: Array, y: Array, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0,
+    xp: ValueBackend, d: Value, x: Value, y: Value, *, depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0,
     beta: float = 0.5,
-) -> Array:  # fmt: skip
+) -> Value:  # fmt: skip
     scale = _scale(xp, x, depth_radius, bias, alpha)
-    dtype, wide = xp.dtype_of(x), xp.dtype_of(scale)
+    dtype, wide = x.dtype, scale.dtype
     d, x, y = (xp.astype(v, wide) for v in (d, x, y))
-    direct = xp.multiply(d, xp.pow(scale, xp.full_like(scale, -beta)))
-    shared = _around(xp, xp.divide(xp.multiply(d, y), scale), depth_radius)
-    out = xp.subtract(direct, xp.multiply(xp.multiply(x, shared), 2 * alpha * beta))
+    direct = d * scale ** xp.full_like(scale, -beta)
+    shared = _around(xp, d * y / scale, depth_radius)
+    out = direct - x * shared * (2 * alpha * beta)
     return xp.astype(out, dtype)
 
 

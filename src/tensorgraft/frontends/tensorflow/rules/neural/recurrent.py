@@ -9,26 +9,28 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 
 @rule("LSTMBlockCell")
+@with_operators
 def lstm_block_cell(
-    xp: Backend, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array, b: Array, *,
+    xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, *,
     forget_bias: float = 1.0, cell_clip: float = 3.0, use_peephole: bool = False,
-) -> list[Array]:  # fmt: skip
+) -> list[Value]:  # fmt: skip
     """(i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
-    gates = xp.add(xp.matmul(xp.concat([x, h], axis=1), w), b)
-    i, ci, f, o = xp.split(gates, [xp.shape(c)[1]] * 4, 1)
-    f = xp.add(f, forget_bias)
+    gates = xp.concat([x, h], axis=1) @ w + b
+    i, ci, f, o = xp.split(gates, [c.shape[1]] * 4, 1)
+    f = f + forget_bias
     if use_peephole:
-        i, f = xp.add(i, xp.multiply(c, wci)), xp.add(f, xp.multiply(c, wcf))
+        i, f = i + c * wci, f + c * wcf
     i, f, ci = xp.sigmoid(i), xp.sigmoid(f), xp.tanh(ci)
-    new = xp.add(xp.multiply(ci, i), xp.multiply(c, f))
+    new = ci * i + c * f
     if cell_clip > 0:
         new = xp.clip(new, -cell_clip, cell_clip)
-    o = xp.add(o, xp.multiply(new, wco)) if use_peephole else o
+    o = o + new * wco if use_peephole else o
     o, co = xp.sigmoid(o), xp.tanh(new)
-    return [i, new, f, o, ci, co, xp.multiply(co, o)]
+    return [i, new, f, o, ci, co, co * o]
 
 
 @rule("BlockLSTM", "BlockLSTMV2", known=(0,))
@@ -61,34 +63,35 @@ def _second_order(xp: Backend, v: Array) -> Array:
 
 
 @rule("LSTMBlockCellGrad")
+@with_operators
 def lstm_block_cell_grad(
-    xp: Backend, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array, b: Array, i: Array,
-    new: Array, f: Array, o: Array, ci: Array, co: Array, d_new: Array, d_h: Array, *, use_peephole: bool,
-) -> list[Array]:  # fmt: skip
+    xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, i: Value,
+    new: Value, f: Value, o: Value, ci: Value, co: Value, d_new: Value, d_h: Value, *, use_peephole: bool,
+) -> list[Value]:  # fmt: skip
     """(that of the state before, of the four gates before their functions, of the three peepholes)."""
 
-    def scaled(*factors: Array) -> Array:
+    def scaled(*factors: Value) -> Value:
         whole = factors[0]
         for factor in factors[1:]:
-            whole = xp.multiply(whole, factor)
+            whole = whole * factor
         return whole
 
-    def of_sigmoid(y: Array) -> Array:
-        return xp.multiply(y, xp.subtract(1, y))
+    def of_sigmoid(y: Value) -> Value:
+        return y * (1 - y)
 
-    def of_tanh(y: Array) -> Array:
-        return xp.subtract(1, xp.square(y))
+    def of_tanh(y: Value) -> Value:
+        return 1 - xp.square(y)
 
     do = scaled(of_sigmoid(o), d_h, co)
-    dc = xp.add(scaled(of_tanh(co), d_h, o), d_new)
+    dc = scaled(of_tanh(co), d_h, o) + d_new
     if use_peephole:
-        dc = xp.add(dc, xp.multiply(do, wco))
+        dc = dc + do * wco
     dci, df, di = scaled(of_tanh(ci), dc, i), scaled(of_sigmoid(f), dc, c), scaled(of_sigmoid(i), dc, ci)
-    before = xp.multiply(dc, f)
+    before = dc * f
     peepholes = [xp.zeros_like(v) for v in (wci, wcf, wco)]
     if use_peephole:
-        before = xp.add(before, xp.add(xp.multiply(di, wci), xp.multiply(df, wcf)))
-        peepholes = [xp.sum(xp.multiply(a, s), axis=0) for a, s in ((di, c), (df, c), (do, new))]
+        before = before + (di * wci + df * wcf)
+        peepholes = [xp.sum(a * s, axis=0) for a, s in ((di, c), (df, c), (do, new))]
     return [before, xp.concat([di, dci, df, do], axis=1), *peepholes]
 
 
@@ -124,27 +127,31 @@ def block_lstm_grad(
 
 
 @rule("GRUBlockCell")
-def gru_block_cell(xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array) -> list[Array]:
-    both = xp.sigmoid(xp.add(xp.matmul(xp.concat([x, h], axis=1), w_ru), b_ru))
-    r, u = xp.split(both, [xp.shape(h)[1]] * 2, 1)
-    c = xp.tanh(xp.add(xp.matmul(xp.concat([x, xp.multiply(h, r)], axis=1), w_c), b_c))
-    return [r, u, c, xp.add(xp.multiply(u, h), xp.multiply(xp.subtract(1, u), c))]
+@with_operators
+def gru_block_cell(
+    xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value
+) -> list[Value]:
+    both = xp.sigmoid(xp.concat([x, h], axis=1) @ w_ru + b_ru)
+    r, u = xp.split(both, [h.shape[1]] * 2, 1)
+    c = xp.tanh(xp.concat([x, h * r], axis=1) @ w_c + b_c)
+    return [r, u, c, u * h + (1 - u) * c]
 
 
 @rule("GRUBlockCellGrad")
+@with_operators
 def gru_block_cell_grad(
-    xp: Backend, x: Array, h: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array, r: Array, u: Array, c: Array,
-    d: Array,
-) -> list[Array]:  # fmt: skip
+    xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value, r: Value, u: Value,
+    c: Value, d: Value,
+) -> list[Value]:  # fmt: skip
     """(that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
-    n = xp.shape(x)[1]
-    dc = xp.multiply(xp.multiply(d, xp.subtract(1, u)), xp.subtract(1, xp.square(c)))
-    du = xp.multiply(xp.multiply(d, xp.subtract(h, c)), xp.multiply(u, xp.subtract(1, u)))
-    inner = xp.matmul(dc, xp.matrix_transpose(w_c))
-    dx, drh = xp.take_slice(inner, 1, 0, n), xp.take_slice(inner, 1, n, xp.shape(inner)[1])
-    dr = xp.multiply(xp.multiply(drh, h), xp.multiply(r, xp.subtract(1, r)))
+    n = x.shape[1]
+    dc = d * (1 - u) * (1 - xp.square(c))
+    du = d * (h - c) * (u * (1 - u))
+    inner = dc @ xp.matrix_transpose(w_c)
+    dx, drh = xp.take_slice(inner, 1, 0, n), xp.take_slice(inner, 1, n, inner.shape[1])
+    dr = drh * h * (r * (1 - r))
     gates = xp.concat([dr, du], axis=1)
-    outer = xp.matmul(gates, xp.matrix_transpose(w_ru))
-    dx = xp.add(dx, xp.take_slice(outer, 1, 0, n))
-    dh = xp.add(xp.add(xp.multiply(drh, r), xp.multiply(d, u)), xp.take_slice(outer, 1, n, xp.shape(outer)[1]))
+    outer = gates @ xp.matrix_transpose(w_ru)
+    dx = dx + xp.take_slice(outer, 1, 0, n)
+    dh = drh * r + d * u + xp.take_slice(outer, 1, n, outer.shape[1])
     return [dx, dh, dc, gates]

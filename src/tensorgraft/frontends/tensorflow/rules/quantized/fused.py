@@ -4,6 +4,7 @@ with oneDNN, whose filters and right factors are symmetric, of int8."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,47 +27,46 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # Of the oneDNN in TensorFlow 2.22, and of that before it, which multiplies by the product of the scales.
 _ONE_AFTER_ANOTHER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 22)
 
 
-def _largest(xp: Backend, low: Array, high: Array) -> Array:
+def _largest(xp: Any, low: AnyArray, high: AnyArray) -> AnyArray:
     return xp.maximum(xp.abs(low), xp.abs(high))
 
 
-def _fits(xp: Backend, x: Array, dtype: np.dtype) -> Array:
+def _fits(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
     """Round float32 to integers: halves to even, held."""
     return narrowed(xp, wide(xp, xp.clip(xp.round(double(xp, x)), *map(float, limits(INT32)))), dtype)
 
 
+@with_operators
 def _finished(
-    xp: Backend, total: Array, units: tuple[Array, Array], bias: Array | None, ranges: tuple[Array, ...], relu: bool,
-    out_type: np.dtype, own_range: tuple[Array, Array],
-) -> list[Array]:  # fmt: skip
+    xp: ValueBackend, total: Value, units: tuple[Value, Value], bias: Value | None, ranges: tuple[Value, ...],
+    relu: bool, out_type: np.dtype, own_range: tuple[Value, Value],
+) -> list[Value]:  # fmt: skip
     """The sums of products, with bias, in the range that is asked for. `units`: what steps of the factors stand for."""
     unit = xp.multiply(*units)
-    if bias is not None and xp.dtype_of(bias) == INT32:
-        bias = xp.multiply(single(xp, bias), unit)
-    if out_type == INT32 and bias is None and xp.ndim(unit) == 0:
+    if bias is not None and bias.dtype == INT32:
+        bias = single(xp, bias) * unit
+    if out_type == INT32 and bias is None and unit.ndim == 0:
         return [xp.maximum(total, 0) if relu else total, *own_range]
     out = single(xp, total)
     for scale in units if _ONE_AFTER_ANOTHER else (unit,):
-        out = xp.multiply(out, scale)
+        out = out * scale
     if bias is not None:
-        out = xp.add(out, bias)
+        out = out + bias
     if relu:
         out = xp.maximum(out, xp.zeros_like(out))
     if out_type == dtypes.float32:
         return [out]
     if out_type == INT32:
-        return [
-            _fits(xp, xp.multiply(out, xp.divide(1.0, xp.max(unit))), INT32),
-            *own_range,
-        ]  # one scale for all channels
+        return [_fits(xp, out * (1.0 / xp.max(unit)), INT32), *own_range]  # one scale for all channels
     first, last = ranges
-    step = xp.divide(_largest(xp, first, last), float(limits(out_type)[1]))
-    return [_fits(xp, xp.multiply(out, xp.divide(1.0, step)), out_type), first, last]
+    step = _largest(xp, first, last) / float(limits(out_type)[1])
+    return [_fits(xp, out * (1.0 / step), out_type), first, last]
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------
@@ -122,23 +122,21 @@ rule("QuantizedConv2DPerChannel")(_convolution(False, False, False))
 
 
 def _matmul(relu: bool) -> Callable[..., list[Array]]:
+    @with_operators
     def fused(
-        xp: Backend, a: Array, b: Array, bias: Array, low: Array, high: Array, b_low: Array, b_high: Array,
-        *ranges: Array, Toutput: np.dtype = INT32, transpose_a: bool = False, transpose_b: bool = False,
+        xp: ValueBackend, a: Value, b: Value, bias: Value, low: Value, high: Value, b_low: Value, b_high: Value,
+        *ranges: Value, Toutput: np.dtype = INT32, transpose_a: bool = False, transpose_b: bool = False,
         input_quant_mode: str = "MIN_FIRST",
-    ) -> list[Array]:  # fmt: skip
+    ) -> list[Value]:  # fmt: skip
         left, right = xp.astype(a, INT32), xp.astype(b, INT32)
         total = xp.dot_general(left, right, ((0 if transpose_a else 1,), (1 if transpose_b else 0,)))
         first = input_quant_mode == "MIN_FIRST"
-        units = (
-            xp.divide(xp.subtract(high, low) if first else _largest(xp, low, high), 255.0),
-            xp.divide(_largest(xp, b_low, b_high), 127.0),
-        )
-        if first and xp.dtype_of(bias) != INT32:
+        units = ((high - low if first else _largest(xp, low, high)) / 255.0, _largest(xp, b_low, b_high) / 127.0)
+        if first and bias.dtype != INT32:
             # The left factor's lowest number adds this in steps; TensorFlow adds it so to a bias that is in none.
             sums = single(xp, xp.sum(right, axis=1 if transpose_b else 0))
-            bias = xp.add(bias, xp.multiply(sums, xp.divide(xp.multiply(low, 255.0), xp.subtract(high, low))))
-        step = xp.multiply(step_of(xp, low, high, UINT8), step_of(xp, b_low, b_high, INT8, True))
+            bias = bias + sums * (low * 255.0 / (high - low))
+        step = step_of(xp, low, high, UINT8) * step_of(xp, b_low, b_high, INT8, True)
         return _finished(xp, total, units, bias, ranges, relu, Toutput, range_of_steps(xp, step))
 
     return fused
@@ -154,22 +152,24 @@ rule("QuantizedMatMulWithBiasAndRelu", "QuantizedMatMulWithBiasAndReluAndRequant
 
 
 @rule("RequantizationRangePerChannel")
+@with_operators
 def requantization_range_per_channel(
-    xp: Backend, x: Array, low: Array, high: Array, *, clip_value_max: float
-) -> list[Array]:
-    over = tuple(range(xp.ndim(x) - 1))
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, clip_value_max: float
+) -> list[Value]:
+    over = tuple(range(x.ndim - 1))
     first, last = wide(xp, xp.min(x, axis=over)), wide(xp, xp.max(x, axis=over))
-    most = single(xp, xp.maximum(xp.abs(first), xp.abs(last)))
-    ranges = xp.divide(xp.multiply(_largest(xp, low, high), most), float(1 << 31))
+    most = single(xp, xp.maximum(abs(first), abs(last)))
+    ranges = _largest(xp, low, high) * most / float(1 << 31)
     top = xp.minimum(xp.max(ranges), xp.full((), clip_value_max, dtypes.float32))
-    bottom = xp.where(xp.less(xp.min(first), 0), xp.negative(top), xp.zeros_like(top))
+    bottom = xp.where(xp.min(first) < 0, -top, xp.zeros_like(top))
     return [bottom, top]
 
 
 @rule("RequantizePerChannel")
+@with_operators
 def requantize_per_channel(
-    xp: Backend, x: Array, low: Array, high: Array, first: Array, last: Array, *, out_type: np.dtype = UINT8
-) -> list[Array]:
-    scale = xp.divide(xp.divide(_largest(xp, low, high), _largest(xp, first, last)), float(1 << 31))
-    scale = xp.multiply(scale, float(limits(out_type)[1]))
-    return [_fits(xp, xp.multiply(single(xp, x), scale), out_type), first, last]
+    xp: ValueBackend, x: Value, low: Value, high: Value, first: Value, last: Value, *, out_type: np.dtype = UINT8
+) -> list[Value]:
+    scale = _largest(xp, low, high) / _largest(xp, first, last) / float(1 << 31)
+    scale = scale * float(limits(out_type)[1])
+    return [_fits(xp, single(xp, x) * scale, out_type), first, last]

@@ -3,6 +3,8 @@ exact, in int32; results come with their range."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
@@ -29,13 +31,14 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- sums and products -----------------------------------------------------------------------------------------------
 
 
 def _common_range(
-    xp: Backend, low: Array, high: Array, other_low: Array, other_high: Array, bits: int
-) -> tuple[Array, Array]:
+    xp: Any, low: AnyArray, high: AnyArray, other_low: AnyArray, other_high: AnyArray, bits: int
+) -> tuple[AnyArray, AnyArray]:
     """Around zero, the larger of both and so many bits above it, in int32."""
     top = xp.maximum(xp.maximum(high, xp.negative(low)), xp.maximum(xp.negative(other_low), other_high))
     top = xp.multiply(top, float(1 << bits))
@@ -43,37 +46,39 @@ def _common_range(
 
 
 @rule("QuantizedAdd")
+@with_operators
 def quantized_add(
-    xp: Backend, x: Array, y: Array, low: Array, high: Array, other_low: Array, other_high: Array
-) -> list[Array]:
+    xp: ValueBackend, x: Value, y: Value, low: Value, high: Value, other_low: Value, other_high: Value
+) -> list[Value]:
     first, last = _common_range(xp, low, high, other_low, other_high, 14)
 
-    def moved(x: Array, low: Array, high: Array) -> Array:
+    def moved(x: Value, low: Value, high: Value) -> Value:
         """Convert by the codes of the first two integers, from which the others follow; a scalar by itself."""
-        dtype = xp.dtype_of(x)
+        dtype = x.dtype
         if xp.size(x) == 1:
             return codes(xp, numbers(xp, x, low, high, dtype), first, last, INT32)
         start, following = (
             codes_unheld(xp, numbers(xp, xp.full((), i, dtypes.int64), low, high, dtype), first, last, INT32)
             for i in (0, 1)
         )
-        step = wide(xp, xp.astype(xp.subtract(following, start), INT32))
-        return narrowed(xp, xp.add(start, xp.multiply(wide(xp, x), step)), INT32)
+        step = wide(xp, xp.astype(following - start, INT32))
+        return narrowed(xp, start + wide(xp, x) * step, INT32)
 
-    return [xp.add(moved(x, low, high), moved(y, other_low, other_high)), first, last]
+    return [moved(x, low, high) + moved(y, other_low, other_high), first, last]
 
 
 @rule("QuantizedBiasAdd")
+@with_operators
 def quantized_bias_add(
-    xp: Backend, x: Array, bias: Array, low: Array, high: Array, other_low: Array, other_high: Array
-) -> list[Array]:
+    xp: ValueBackend, x: Value, bias: Value, low: Value, high: Value, other_low: Value, other_high: Value
+) -> list[Value]:
     first, last = _common_range(xp, low, high, other_low, other_high, 17)
 
-    def moved(x: Array, low: Array, high: Array) -> Array:
-        return codes_narrow(xp, numbers_narrow(xp, x, low, high, xp.dtype_of(x)), first, last, INT32)
+    def moved(x: Value, low: Value, high: Value) -> Value:
+        return codes_narrow(xp, numbers_narrow(xp, x, low, high, x.dtype), first, last, INT32)
 
     zero = codes(xp, xp.zeros_like(low), first, last, INT32)
-    return [xp.add(moved(x, low, high), xp.add(moved(bias, other_low, other_high), zero)), first, last]
+    return [moved(x, low, high) + (moved(bias, other_low, other_high) + zero), first, last]
 
 
 def _centred(xp: Backend, x: Array, low: Array, high: Array) -> Array:
@@ -104,8 +109,8 @@ def quantized_matmul(
 
 
 def convolved(
-    xp: Backend, x: Array, w: Array, strides: Ints, around: Pads, dilations: Ints = (1, 1), groups: int = 1
-) -> Array:
+    xp: Any, x: AnyArray, w: AnyArray, strides: Ints, around: Pads, dilations: Ints = (1, 1), groups: int = 1
+) -> AnyArray:
     """Integers (batch, height, width, channels) with filters (height, width, in, out), in int32. float64 has them all
     as they are."""
     x, w = xp.permute_dims(double(xp, x), (0, 3, 1, 2)), xp.permute_dims(double(xp, w), (3, 2, 0, 1))
@@ -113,7 +118,7 @@ def convolved(
     return xp.astype(wide(xp, xp.permute_dims(out, (0, 2, 3, 1))), INT32)
 
 
-def quantized_convolution(xp: Backend, x: Array, w: Array, *ranges: Array, strides: Ints, padding: str) -> list[Array]:
+def quantized_convolution(xp: Any, x: Any, w: Any, *ranges: Any, strides: Ints, padding: str) -> list[Any]:
     window, (along, across) = xp.shape(w)[:2], strides[1:3]
     around = []
     for n, k, s in zip(xp.shape(x)[1:3], window, (along, across), strict=True):
@@ -221,25 +226,28 @@ def _actual_range(xp: Backend, x: Array, low: Array, high: Array) -> tuple[Array
     return xp.minimum(first, xp.zeros_like(first)), last
 
 
-def _requantized(xp: Backend, x: Array, low: Array, high: Array, first: Array, last: Array, dtype: np.dtype) -> Array:
+@with_operators
+def _requantized(
+    xp: ValueBackend, x: Value, low: Value, high: Value, first: Value, last: Value, dtype: np.dtype
+) -> Value:
     if dtype != UINT8:
         return codes_narrow(xp, numbers_narrow(xp, x, low, high, INT32), first, last, dtype)
     bits = 16  # in fixed point
-    span, target = xp.subtract(high, low), xp.subtract(last, first)
-    nothing = xp.equal(target, 0)
+    span, target = high - low, last - first
+    nothing = target == 0
     safe = xp.where(nothing, xp.ones_like(target), target)
 
-    def fixed(v: Array) -> Array:
+    def fixed(v: Value) -> Value:
         return wide(xp, xp.where(nothing, xp.zeros_like(v), v))
 
-    scale = fixed(xp.divide(xp.multiply(255.0 * (1 << bits), double(xp, span)), double(xp, safe)))
-    centre = single(xp, xp.divide(double(xp, xp.add(low, high)), 2.0))
-    inverse = single(xp, xp.divide(255.0, double(xp, safe)))
-    source = fixed(xp.multiply(xp.multiply(centre, inverse), float(1 << bits)))
-    offset = fixed(xp.divide(xp.multiply(xp.multiply(double(xp, first), 255.0), float(1 << bits)), double(xp, safe)))
-    value = xp.bitwise_right_shift(xp.multiply(wide(xp, x), scale), xp.full((), 32, dtypes.int64))
-    value = xp.add(value, xp.add(xp.subtract(source, offset), 1 << (bits - 1)))
-    return narrowed(xp, xp.bitwise_right_shift(value, xp.full((), bits, dtypes.int64)), dtype)
+    scale = fixed(255.0 * (1 << bits) * double(xp, span) / double(xp, safe))
+    centre = single(xp, double(xp, low + high) / 2.0)
+    inverse = single(xp, 255.0 / double(xp, safe))
+    source = fixed(centre * inverse * float(1 << bits))
+    offset = fixed(double(xp, first) * 255.0 * float(1 << bits) / double(xp, safe))
+    value = (wide(xp, x) * scale) >> xp.full((), 32, dtypes.int64)
+    value = value + (source - offset + (1 << (bits - 1)))
+    return narrowed(xp, value >> xp.full((), bits, dtypes.int64), dtype)
 
 
 @rule("RequantizationRange")
@@ -264,42 +272,44 @@ def quantize_down(xp: Backend, x: Array, low: Array, high: Array, *, out_type: n
 
 
 @rule("QuantizedBatchNormWithGlobalNormalization")
+@with_operators
 def quantized_batch_norm(
-    xp: Backend, x: Array, *operands: Array, variance_epsilon: float, scale_after_normalization: bool
-) -> list[Array]:
+    xp: ValueBackend, x: Value, *operands: Value, variance_epsilon: float, scale_after_normalization: bool
+) -> list[Value]:
     """Normalise in fixed point, with a range that is always the same."""
     low, high, *rest = operands
     mean, variance, beta, gamma = (
         numbers(xp, *of_one, UINT8) for of_one in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
     )
     last = xp.full_like(low, float(1 << 20))
-    first = xp.negative(last)
-    scale = xp.divide(1.0, xp.sqrt(xp.add(variance, variance_epsilon)))
+    first = -last
+    scale = 1.0 / xp.sqrt(variance + variance_epsilon)
     if scale_after_normalization:
-        scale = xp.multiply(scale, gamma)
-    offset = xp.add(xp.multiply(xp.negative(mean), scale), beta)
+        scale = scale * gamma
+    offset = -mean * scale + beta
 
-    def fixed(v: Array) -> Array:
+    def fixed(v: Value) -> Value:
         return codes(xp, v, first, last, INT32)
 
-    product = xp.multiply(fixed(numbers(xp, x, low, high, UINT8)), fixed(scale))
+    product = fixed(numbers(xp, x, low, high, UINT8)) * fixed(scale)
     one = fixed(xp.ones_like(low))
-    return [xp.add(truncated_divide(xp, product, one), fixed(offset)), first, last]
+    return [truncated_divide(xp, product, one) + fixed(offset), first, last]
 
 
 @rule("QuantizedInstanceNorm")
+@with_operators
 def quantized_instance_norm(
-    xp: Backend, x: Array, low: Array, high: Array, *, output_range_given: bool = False, given_y_min: float = 0.0,
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, output_range_given: bool = False, given_y_min: float = 0.0,
     given_y_max: float = 0.0, variance_epsilon: float = 1e-5, min_separation: float = 1e-3,
-) -> list[Array]:  # fmt: skip
-    step, plain = xp.divide(xp.subtract(high, low), 255.0), single(xp, x)
-    centred = xp.multiply(step, xp.subtract(plain, xp.mean(plain, axis=(1, 2), keepdims=True)))
+) -> list[Value]:  # fmt: skip
+    step, plain = (high - low) / 255.0, single(xp, x)
+    centred = step * (plain - xp.mean(plain, axis=(1, 2), keepdims=True))
     variance = xp.mean(xp.square(centred), axis=(1, 2), keepdims=True)
-    normed = xp.multiply(centred, xp.rsqrt(xp.add(variance, variance_epsilon)))
+    normed = centred * xp.rsqrt(variance + variance_epsilon)
     if output_range_given:
         first, last = xp.full_like(low, given_y_min), xp.full_like(low, given_y_max)
     else:
         first, last = xp.min(normed), xp.max(normed)
-    near = xp.less(xp.subtract(last, first), min_separation)
-    last = xp.where(near, xp.add(first, min_separation), last)
+    near = last - first < min_separation
+    last = xp.where(near, first + min_separation, last)
     return [codes_narrow(xp, normed, first, last, UINT8), first, last]

@@ -7,11 +7,14 @@ arithmetics for it: of numbers one by one in float64 (`numbers`, `codes`), and o
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 INT8, UINT8, INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
 
@@ -21,32 +24,34 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def away(xp: Backend, x: Array) -> Array:
+@with_operators
+def away(xp: ValueBackend, x: Value) -> Value:
     """Rounded, halves away from zero."""
     whole = xp.trunc(x)
-    half = xp.greater_equal(xp.abs(xp.subtract(x, whole)), 0.5)
-    return xp.where(half, xp.add(whole, xp.copysign(xp.ones_like(x), x)), whole)
+    half = abs(x - whole) >= 0.5
+    return xp.where(half, whole + xp.copysign(xp.ones_like(x), x), whole)
 
 
-def wide(xp: Backend, x: Array) -> Array:
+def wide(xp: Any, x: AnyArray) -> AnyArray:
     return xp.astype(x, dtypes.int64)
 
 
-def double(xp: Backend, x: Array) -> Array:
+def double(xp: Any, x: AnyArray) -> AnyArray:
     return xp.astype(x, dtypes.float64)
 
 
-def single(xp: Backend, x: Array) -> Array:
+def single(xp: Any, x: AnyArray) -> AnyArray:
     return xp.astype(x, dtypes.float32)
 
 
-def truncated_divide(xp: Backend, x: Array, y: Array) -> Array:
+@with_operators
+def truncated_divide(xp: ValueBackend, x: Value, y: Value) -> Value:
     """C's division of integers."""
-    size = xp.integer_floor_divide(xp.abs(x), xp.abs(y))
-    return xp.where(xp.not_equal(xp.less(x, 0), xp.less(y, 0)), xp.negative(size), size)
+    size = xp.integer_floor_divide(abs(x), abs(y))
+    return xp.where((x < 0) != (y < 0), -size, size)
 
 
-def narrowed(xp: Backend, x: Array, dtype: np.dtype) -> Array:
+def narrowed(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
     """Integers held within those of a dtype."""
     least, most = limits(dtype)
     return xp.astype(xp.clip(x, least, most), dtype)
@@ -55,13 +60,13 @@ def narrowed(xp: Backend, x: Array, dtype: np.dtype) -> Array:
 # ---- one by one ------------------------------------------------------------------------------------------------------
 
 
-def _span(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> tuple[Array, float]:
+def _span(xp: Any, low: AnyArray, high: AnyArray, dtype: np.dtype) -> tuple[AnyArray, float]:
     """(the range of one step more than there are, how many these are)."""
     steps = float(2 ** (8 * dtype.itemsize))
     return xp.multiply(double(xp, xp.subtract(high, low)), steps / (steps - 1.0)), steps
 
 
-def codes_unheld(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
+def codes_unheld(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.dtype) -> AnyArray:
     """Return the codes of numbers as int64, not held to those of the dtype."""
     span, steps = _span(xp, low, high, dtype)
     nothing = xp.equal(low, high)
@@ -71,7 +76,7 @@ def codes_unheld(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype
     return xp.add(wide(xp, code), limits(dtype)[0])
 
 
-def codes(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
+def codes(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.dtype) -> AnyArray:
     return narrowed(xp, codes_unheld(xp, x, low, high, dtype), dtype)
 
 
@@ -80,33 +85,33 @@ def zero_of(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> Array:
     return codes_unheld(xp, xp.zeros_like(low), low, high, dtype)
 
 
-def numbers(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
+@with_operators
+def numbers(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype) -> Value:
     """Return the numbers (float32) that codes stand for. `x` may be of a wider dtype."""
     span, steps = _span(xp, low, high, dtype)
-    scale = xp.divide(span, steps)
+    scale = span / steps
     short = single(xp, scale)
-    nothing = xp.equal(low, high)
-    first = xp.multiply(away(xp, xp.divide(low, xp.where(nothing, xp.ones_like(short), short))), short)
-    offset = xp.subtract(double(xp, x), float(limits(dtype)[0]))
-    out = single(xp, xp.add(double(xp, first), xp.multiply(offset, scale)))
-    return xp.where(nothing, xp.broadcast_to(low, xp.shape(out)), out)
+    nothing = low == high
+    first = away(xp, low / xp.where(nothing, xp.ones_like(short), short)) * short
+    offset = double(xp, x) - float(limits(dtype)[0])
+    out = single(xp, double(xp, first) + offset * scale)
+    return xp.where(nothing, xp.broadcast_to(low, out.shape), out)
 
 
 # ---- arrays, in float32 ----------------------------------------------------------------------------------------------
 
 
-def numbers_narrow(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
+@with_operators
+def numbers_narrow(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype) -> Value:
     steps = float(2 ** (8 * dtype.itemsize)) - 1.0
-    scale = single(xp, xp.divide(double(xp, xp.subtract(high, low)), steps))
-    nothing = xp.equal(low, high)
-    first = xp.where(
-        nothing, low, xp.multiply(away(xp, xp.divide(low, xp.where(nothing, xp.ones_like(scale), scale))), scale)
-    )
-    first = xp.subtract(first, xp.multiply(scale, float(limits(dtype)[0])))
-    return xp.add(first, xp.multiply(single(xp, x), scale))
+    scale = single(xp, double(xp, high - low) / steps)
+    nothing = low == high
+    first = xp.where(nothing, low, away(xp, low / xp.where(nothing, xp.ones_like(scale), scale)) * scale)
+    first = first - scale * float(limits(dtype)[0])
+    return first + single(xp, x) * scale
 
 
-def codes_narrow(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype) -> Array:
+def codes_narrow(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.dtype) -> AnyArray:
     least, most = limits(dtype)
     steps = float(2 ** (8 * dtype.itemsize)) - 1.0
     nothing = xp.equal(low, high)
@@ -122,13 +127,14 @@ def codes_narrow(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype
 # ---- ranges of what is computed --------------------------------------------------------------------------------------
 
 
-def step_of(xp: Backend, low: Array, high: Array, dtype: np.dtype, symmetric: bool = False) -> Array:
+@with_operators
+def step_of(xp: ValueBackend, low: Value, high: Value, dtype: np.dtype, symmetric: bool = False) -> Value:
     """Return the size of one step of a range; `symmetric`: without the lowest of signed integers."""
     least, most = limits(dtype)
-    return xp.divide(xp.subtract(high, low), float(most - least - int(symmetric and least < -most)))
+    return (high - low) / float(most - least - int(symmetric and least < -most))
 
 
-def range_of_steps(xp: Backend, step: Array) -> tuple[Array, Array]:
+def range_of_steps(xp: Any, step: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Return the range of int32 in which one step has this size."""
     least, most = limits(INT32)
     return xp.multiply(step, float(least)), xp.multiply(step, float(most))

@@ -19,39 +19,42 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 # ---- fake quantisation -----------------------------------------------------------------------------------------------
 
 
-def _nudged(xp: Backend, low: Array, high: Array, num_bits: int, narrow: bool) -> tuple[Array, Array, Array]:
+def _nudged(xp: ValueBackend, low: Value, high: Value, num_bits: int, narrow: bool) -> tuple[Value, Value, Value]:
     """(low, high, scale) such that 0 is on the grid."""
     first, last = float(narrow), float(2**num_bits - 1)
-    scale = xp.divide(xp.subtract(high, low), last - first)
-    zero = xp.subtract(first, xp.divide(low, scale))
+    scale = (high - low) / (last - first)
+    zero = first - low / scale
     held = xp.clip(away(xp, zero), first, last)
-    return xp.multiply(xp.subtract(first, held), scale), xp.multiply(xp.subtract(last, held), scale), scale
+    return (first - held) * scale, (last - held) * scale, scale
 
 
-def _fake(xp: Backend, x: Array, low: Array, high: Array, num_bits: int, narrow: bool) -> Array:
-    nothing = xp.logical_and(xp.equal(low, 0), xp.equal(high, 0))
+@with_operators
+def _fake(xp: ValueBackend, x: Value, low: Value, high: Value, num_bits: int, narrow: bool) -> Value:
+    nothing = (low == 0) & (high == 0)
     safe = xp.where(nothing, xp.ones_like(high), high)
     first, last, scale = _nudged(xp, low, safe, num_bits, narrow)
-    held = xp.subtract(xp.minimum(xp.maximum(x, first), last), first)
-    steps = xp.floor(xp.add(xp.multiply(held, xp.divide(1.0, scale)), 0.5))
-    out = xp.add(xp.multiply(steps, scale), first)
+    held = xp.minimum(xp.maximum(x, first), last) - first
+    steps = xp.floor(held * (1.0 / scale) + 0.5)
+    out = steps * scale + first
     return xp.where(nothing, xp.zeros_like(out), out)
 
 
+@with_operators
 def _fake_gradients(
-    xp: Backend, d: Array, x: Array, low: Array, high: Array, num_bits: int, narrow: bool
-) -> tuple[Array, Array, Array]:
+    xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, num_bits: int, narrow: bool
+) -> tuple[Value, Value, Value]:
     """(that of x, and what those of both ends sum up)."""
-    nothing = xp.logical_and(xp.equal(low, 0), xp.equal(high, 0))
+    nothing = (low == 0) & (high == 0)
     first, last, _ = _nudged(xp, low, xp.where(nothing, xp.ones_like(high), high), num_bits, narrow)
-    below = xp.logical_and(xp.less(x, first), xp.logical_not(nothing))
-    above = xp.logical_and(xp.greater(x, last), xp.logical_not(nothing))
-    inside = xp.logical_not(xp.logical_or(below, above))
-    shares = [xp.multiply(d, xp.astype(mask, xp.dtype_of(d))) for mask in (inside, below, above)]
+    below = (x < first) & ~nothing
+    above = (x > last) & ~nothing
+    inside = ~(below | above)
+    shares = [d * xp.astype(mask, d.dtype) for mask in (inside, below, above)]
     return shares[0], shares[1], shares[2]
 
 
@@ -93,31 +96,30 @@ def fake_quant_vars_gradient(
 # ---- rounding to a grid ----------------------------------------------------------------------------------------------
 
 
-def _channels(xp: Backend, v: Array, x: Array, axis: int) -> Array:
+def _channels(xp: Any, v: AnyArray, x: AnyArray, axis: int) -> AnyArray:
     return v if axis == -1 else xp.reshape(v, tuple(xp.size(v) if a == axis else 1 for a in range(xp.ndim(x))))
 
 
-def _on_grid(xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: bool, mode: str, narrow: bool) -> Array:
+@with_operators
+def _on_grid(
+    xp: ValueBackend, x: Value, low: Value, high: Value, bits: int, signed: bool, mode: str, narrow: bool
+) -> Value:
     """The range is widened at one end until the grid, which has 0, covers it."""
     least = (-(2 ** (bits - 1)) + int(narrow)) if signed else 0
     most = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     zero = xp.zeros_like(low)
-    below: Any = xp.divide(float(least), low) if signed else None
-    from_low = xp.where(xp.greater(xp.multiply(low, least), 0), below, xp.full_like(low, np.finfo(np.float32).max)) if (
-        signed
-    ) else xp.full_like(low, np.finfo(np.float32).max)  # fmt: skip
-    safe = xp.where(xp.greater(high, 0), high, xp.ones_like(high))
-    from_high = xp.where(
-        xp.greater(high, 0), xp.divide(float(most), safe), xp.full_like(high, np.finfo(np.float32).max)
-    )
-    by_low = xp.less(from_low, from_high)
+    greatest = xp.full_like(low, np.finfo(np.float32).max)
+    from_low = xp.where(low * least > 0, float(least) / low, greatest) if signed else greatest
+    safe = xp.where(high > 0, high, xp.ones_like(high))
+    from_high = xp.where(high > 0, float(most) / safe, greatest)
+    by_low = from_low < from_high
     scale = xp.minimum(from_low, from_high)
-    inverse = xp.divide(1.0, scale)
-    high = xp.where(by_low, xp.multiply(inverse, most), high)
-    low = xp.where(by_low, low, xp.multiply(inverse, least) if least else zero)
-    held = xp.multiply(xp.minimum(xp.maximum(x, low), high), scale)
-    rounded = xp.round(held) if mode == "HALF_TO_EVEN" else xp.floor(xp.add(held, 0.5))
-    return xp.multiply(rounded, inverse)
+    inverse = 1.0 / scale
+    high = xp.where(by_low, inverse * most, high)
+    low = xp.where(by_low, low, inverse * least if least else zero)
+    held = xp.minimum(xp.maximum(x, low), high) * scale
+    rounded = xp.round(held) if mode == "HALF_TO_EVEN" else xp.floor(held + 0.5)
+    return rounded * inverse
 
 
 def _quantised_and_back(
@@ -153,50 +155,51 @@ def quantize_and_dequantize_v3(
 
 
 @rule("QuantizeAndDequantizeV4Grad")
+@with_operators
 def quantize_and_dequantize_v4_grad(
-    xp: Backend, d: Array, x: Array, low: Array, high: Array, *, axis: int = -1
-) -> list[Array]:
-    inside = xp.logical_and(
-        xp.greater_equal(x, _channels(xp, low, x, axis)), xp.less_equal(x, _channels(xp, high, x, axis))
-    )
-    return [xp.multiply(d, xp.astype(inside, xp.dtype_of(d))), xp.zeros_like(low), xp.zeros_like(high)]
+    xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, *, axis: int = -1
+) -> list[Value]:
+    inside = (x >= _channels(xp, low, x, axis)) & (x <= _channels(xp, high, x, axis))
+    return [d * xp.astype(inside, d.dtype), xp.zeros_like(low), xp.zeros_like(high)]
 
 
 # ---- integers with a range -------------------------------------------------------------------------------------------
 
 
 @rule("Dequantize")
+@with_operators
 def dequantize(
-    xp: Backend, x: Array, low: Array, high: Array, *, mode: str = "MIN_COMBINED", narrow_range: bool = False,
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, mode: str = "MIN_COMBINED", narrow_range: bool = False,
     axis: int = -1, dtype: np.dtype = dtypes.float32,
-) -> Array:  # fmt: skip
-    source = xp.dtype_of(x)
+) -> Value:  # fmt: skip
+    source = x.dtype
     least, most = limits(source)
     low, high = _channels(xp, low, x, axis), _channels(xp, high, x, axis)
     if mode == "MIN_FIRST":
         out = numbers_narrow(xp, x, low, high, source)
     elif mode == "SCALED":
-        scale = xp.divide(high, float(most))
+        scale = high / float(most)
         if source.kind == "i":
-            scale = xp.maximum(xp.divide(low, float(least + int(narrow_range))), scale)
-        out = xp.multiply(single(xp, x), scale)
+            scale = xp.maximum(low / float(least + int(narrow_range)), scale)
+        out = single(xp, x) * scale
     else:
         half = 0.0 if source.kind == "u" else (most - least + 1) / 2.0
-        scale = xp.divide(xp.subtract(high, low), float(most - least))
-        out = xp.add(xp.multiply(xp.add(single(xp, x), half), scale), low)
+        scale = (high - low) / float(most - least)
+        out = (single(xp, x) + half) * scale + low
     return xp.astype(out, dtype)
 
 
 @rule("QuantizeV2")
+@with_operators
 def quantize_v2(
-    xp: Backend, x: Array, low: Array, high: Array, *, T: np.dtype, mode: str = "MIN_COMBINED",
+    xp: ValueBackend, x: Value, low: Value, high: Value, *, T: np.dtype, mode: str = "MIN_COMBINED",
     round_mode: str = "HALF_AWAY_FROM_ZERO", narrow_range: bool = False, axis: int = -1,
     ensure_minimum_range: float = 0.01,
-) -> list[Array]:  # fmt: skip
+) -> list[Value]:  # fmt: skip
     least, most = limits(T)
     low = xp.minimum(xp.zeros_like(low), low)
-    size = xp.maximum(xp.maximum(xp.abs(low), xp.abs(high)), xp.ones_like(low))
-    high = xp.maximum(high, xp.add(low, xp.multiply(size, ensure_minimum_range)))
+    size = xp.maximum(xp.maximum(abs(low), abs(high)), xp.ones_like(low))
+    high = xp.maximum(high, low + size * ensure_minimum_range)
     high = xp.maximum(high, xp.zeros_like(high))
     a, b = _channels(xp, low, x, axis), _channels(xp, high, x, axis)
     if (
@@ -209,34 +212,34 @@ def quantize_v2(
     if mode == "SCALED":
         low, high, scale = _scaled_range(xp, low, high, float(least + int(narrow_range)), float(most))
         a, b, scale = (_channels(xp, v, x, axis) for v in (low, high, scale))
-        out = xp.multiply(xp.maximum(xp.minimum(x, b), a), scale)
+        out = xp.maximum(xp.minimum(x, b), a) * scale
         out = away(xp, out) if round_mode == "HALF_AWAY_FROM_ZERO" else xp.round(out)
         return [xp.astype(wide(xp, out), T), low, high]  # 2**31 wraps
     if mode == "MIN_FIRST":
         return [codes_narrow(xp, x, a, b, T), low, high]
-    scale = xp.divide(float(most - least), xp.subtract(b, a))
-    out = xp.multiply(xp.subtract(xp.maximum(xp.minimum(x, b), a), a), scale)
+    scale = float(most - least) / (b - a)
+    out = (xp.maximum(xp.minimum(x, b), a) - a) * scale
     if T.kind == "u":
-        return [narrowed(xp, wide(xp, xp.add(out, 0.5)), T), low, high]
-    return [xp.astype(wide(xp, away(xp, xp.subtract(out, (most - least + 1) / 2.0))), T), low, high]
+        return [narrowed(xp, wide(xp, out + 0.5), T), low, high]
+    return [xp.astype(wide(xp, away(xp, out - (most - least + 1) / 2.0)), T), low, high]
 
 
-def _by_onednn(xp: Backend, x: Array, low: Array, high: Array, dtype: np.dtype, mode: str) -> list[Array]:
+def _by_onednn(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype, mode: str) -> list[Value]:
     """Quantise as oneDNN does, which TensorFlow uses where it can."""
     if mode == "MIN_FIRST":
-        out = xp.multiply(xp.subtract(x, low), xp.divide(255.0, xp.subtract(high, low)))
+        out = (x - low) * (255.0 / (high - low))
     else:
-        high = xp.maximum(xp.abs(low), xp.abs(high))
-        low = xp.zeros_like(high) if dtype.kind == "u" else xp.negative(high)
-        out = xp.multiply(x, xp.divide(255.0, high if dtype.kind == "u" else xp.add(high, high)))
+        high = xp.maximum(abs(low), abs(high))
+        low = xp.zeros_like(high) if dtype.kind == "u" else -high
+        out = x * (255.0 / (high if dtype.kind == "u" else high + high))
     return [narrowed(xp, wide(xp, xp.round(out)), dtype), low, high]
 
 
-def _scaled_range(xp: Backend, low: Array, high: Array, first: float, last: float) -> tuple[Array, Array, Array]:
+def _scaled_range(xp: ValueBackend, low: Value, high: Value, first: float, last: float) -> tuple[Value, Value, Value]:
     """(low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
     scale = xp.full_like(high, np.finfo(np.float32).max)
     for end, steps in ((low, first), (high, last)):
-        same = xp.greater(xp.multiply(end, steps), 0)
-        each = xp.divide(steps, xp.where(same, end, xp.ones_like(end)))
+        same = end * steps > 0
+        each = steps / xp.where(same, end, xp.ones_like(end))
         scale = xp.minimum(scale, xp.where(same, each, scale))
-    return xp.divide(first, scale), xp.divide(last, scale), scale
+    return first / scale, last / scale, scale

@@ -3,6 +3,8 @@ brought to another scale in fixed point, as in TFLite."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
@@ -11,17 +13,19 @@ from tensorgraft.frontends.tensorflow.rules.quantized.ranges import INT8, INT32,
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _along(xp: Backend, v: Array, rank: int, axis: int) -> Array:
+def _along(xp: Any, v: AnyArray, rank: int, axis: int) -> AnyArray:
     """Scales or zero points for an array of so many axes."""
     return v if xp.ndim(v) == 0 else xp.reshape(v, tuple(-1 if a == axis else 1 for a in range(rank)))
 
 
-def _codes(xp: Backend, x: Array, scale: Array, zero: Array, least: int, most: int, dtype: np.dtype) -> Array:
-    steps = xp.floor(xp.add(xp.multiply(x, xp.divide(1.0, scale)), 0.5))
+@with_operators
+def _codes(xp: ValueBackend, x: Value, scale: Value, zero: Value, least: int, most: int, dtype: np.dtype) -> Value:
+    steps = xp.floor(x * (1.0 / scale) + 0.5)
     held = wide(xp, xp.clip(double(xp, steps), *map(float, limits(INT32))))
-    return xp.astype(xp.clip(xp.add(held, wide(xp, zero)), least, most), dtype)
+    return xp.astype(xp.clip(held + wide(xp, zero), least, most), dtype)
 
 
 @rule("UniformQuantize")
@@ -42,31 +46,30 @@ def uniform_dequantize(xp: Backend, x: Array, scale: Array, zero: Array, *, quan
 # ---- in fixed point --------------------------------------------------------------------------------------------------
 
 
-def _multiplier(xp: Backend, factor: Array) -> tuple[Array, Array]:
+def _multiplier(xp: ValueBackend, factor: Value) -> tuple[Value, Value]:
     """(31 bits of a positive float64, the power of two), read off its bits."""
-    shape = xp.shape(factor)
+    shape = factor.shape
     bits = xp.reshape(xp.bitcast(xp.reshape(factor, (-1,)), dtypes.int64), shape)
-    shift = xp.subtract(xp.bitwise_right_shift(bits, xp.full((), 52, dtypes.int64)), 1022)
-    mantissa = xp.bitwise_or(
-        xp.bitwise_and(bits, xp.full((), (1 << 52) - 1, dtypes.int64)), xp.full((), 1 << 52, dtypes.int64)
-    )
-    fixed = xp.bitwise_right_shift(xp.add(mantissa, 1 << 21), xp.full((), 22, dtypes.int64))
-    full = xp.equal(fixed, 1 << 31)
+    shift = (bits >> xp.full((), 52, dtypes.int64)) - 1022
+    mantissa = (bits & xp.full((), (1 << 52) - 1, dtypes.int64)) | xp.full((), 1 << 52, dtypes.int64)
+    fixed = (mantissa + (1 << 21)) >> xp.full((), 22, dtypes.int64)
+    full = fixed == 1 << 31
     fixed = xp.where(full, xp.full_like(fixed, 1 << 30), fixed)
-    shift = xp.where(full, xp.add(shift, 1), shift)
-    small, large = xp.less(shift, -31), xp.greater(shift, 30)
+    shift = xp.where(full, shift + 1, shift)
+    small, large = shift < -31, shift > 30
     fixed = xp.where(small, xp.zeros_like(fixed), xp.where(large, xp.full_like(fixed, (1 << 31) - 1), fixed))
     return fixed, xp.where(small, xp.zeros_like(shift), xp.where(large, xp.full_like(shift, 30), shift))
 
 
-def _rescaled(xp: Backend, x: Array, factor: Array, zero: Array, least: int, most: int, dtype: np.dtype) -> Array:
+@with_operators
+def _rescaled(xp: ValueBackend, x: Value, factor: Value, zero: Value, least: int, most: int, dtype: np.dtype) -> Value:
     """Multiply int32 by a float64 factor, round once, and add a zero point."""
     fixed, shift = _multiplier(xp, factor)
-    total = xp.subtract(31, shift)
-    half = xp.bitwise_left_shift(xp.ones_like(total), xp.subtract(total, 1))
-    out = xp.bitwise_right_shift(xp.add(xp.multiply(wide(xp, x), fixed), half), total)
+    total = 31 - shift
+    half = xp.ones_like(total) << (total - 1)
+    out = (wide(xp, x) * fixed + half) >> total
     out = xp.astype(xp.clip(out, *limits(INT32)), INT32)
-    return xp.astype(xp.clip(xp.add(out, zero), least, most), dtype)
+    return xp.astype(xp.clip(out + zero, least, most), dtype)
 
 
 def _requantized(
@@ -127,13 +130,14 @@ def uniform_clip(
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-def _centred(xp: Backend, x: Array, zero: Array, axis: int) -> Array:
+def _centred(xp: Any, x: AnyArray, zero: AnyArray, axis: int) -> AnyArray:
     return xp.subtract(xp.astype(x, INT32), _along(xp, zero, xp.ndim(x), axis))
 
 
-def _product_scale(xp: Backend, scale_a: Array, scale_b: Array, scale: Array) -> Array:
+@with_operators
+def _product_scale(xp: ValueBackend, scale_a: Value, scale_b: Value, scale: Value) -> Value:
     """Return the factor (float64) that a product in int32 is multiplied by."""
-    return xp.divide(xp.multiply(double(xp, scale_a), double(xp, scale_b)), double(xp, scale))
+    return double(xp, scale_a) * double(xp, scale_b) / double(xp, scale)
 
 
 @rule("UniformQuantizedDot")
@@ -146,18 +150,18 @@ def uniform_dot(
     return _rescaled(xp, total, factor, zero, output_quantization_min_val, output_quantization_max_val, Tout)
 
 
-def _rows_in_codes(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
+def _rows_in_codes(xp: ValueBackend, x: Value) -> tuple[Value, Value, Value]:
     """(int8, scales, zero points) of each element of the first axis, by the range of its numbers and zero."""
-    over = tuple(range(1, xp.ndim(x)))
+    over = tuple(range(1, x.ndim))
     least, most = map(float, limits(INT8))
     low, high = (double(xp, f(x, axis=over, keepdims=True)) for f in (xp.min, xp.max))
     low, high = xp.minimum(low, xp.zeros_like(low)), xp.maximum(high, xp.zeros_like(high))
-    nothing = xp.equal(low, high)
-    exact = xp.divide(xp.subtract(high, low), most - least)
+    nothing = low == high
+    exact = (high - low) / (most - least)
     exact = xp.where(nothing, xp.ones_like(exact), exact)
-    by_low, by_high = xp.divide(low, exact), xp.divide(high, exact)
-    nearer = xp.less(xp.add(xp.abs(by_low), abs(least)), xp.add(xp.abs(by_high), abs(most)))
-    zero = xp.where(nearer, xp.subtract(least, by_low), xp.subtract(most, by_high))
+    by_low, by_high = low / exact, high / exact
+    nearer = abs(by_low) + abs(least) < abs(by_high) + abs(most)
+    zero = xp.where(nearer, least - by_low, most - by_high)
     zero = away(xp, xp.clip(zero, least, most))
     zero = xp.astype(wide(xp, xp.where(nothing, xp.zeros_like(zero), zero)), INT32)
     scale = single(xp, exact)
@@ -165,10 +169,11 @@ def _rows_in_codes(xp: Backend, x: Array) -> tuple[Array, Array, Array]:
 
 
 @rule("UniformQuantizedDotHybrid")
-def uniform_dot_hybrid(xp: Backend, a: Array, b: Array, scale_b: Array, zero_b: Array) -> Array:
+@with_operators
+def uniform_dot_hybrid(xp: ValueBackend, a: Value, b: Value, scale_b: Value, zero_b: Value) -> Value:
     codes, scale, zero = _rows_in_codes(xp, a)
-    total = xp.dot_general(xp.subtract(xp.astype(codes, INT32), zero), _centred(xp, b, zero_b, 1), ((1,), (0,)))
-    return xp.multiply(xp.multiply(single(xp, total), scale), scale_b)
+    total = xp.dot_general(xp.astype(codes, INT32) - zero, _centred(xp, b, zero_b, 1), ((1,), (0,)))
+    return single(xp, total) * scale * scale_b
 
 
 class _Layout:
@@ -207,13 +212,13 @@ class _Layout:
             *said[f"{rest}_dimensions"],
         )
 
-    def apply(self, xp: Backend, a: Array, b: Array) -> Array:
+    def apply(self, xp: Any, a: AnyArray, b: AnyArray) -> AnyArray:
         """Return the product, int32 (batch, channels, space), of integers whose zero point is 0."""
         a, b = (xp.permute_dims(double(xp, x), axes) for x, axes in ((a, self.input), (b, self.kernel)))
         out = xp.convolution(a, b, self.strides, self.pads, self.spread, self.dilations, self.groups, self.batch_groups)
         return xp.astype(wide(xp, out), INT32)
 
-    def finish(self, xp: Backend, out: Array) -> Array:
+    def finish(self, xp: Any, out: AnyArray) -> AnyArray:
         return xp.permute_dims(out, tuple(int(i) for i in np.argsort(self.output)))
 
 
@@ -256,27 +261,26 @@ def uniform_convolution(
 
 
 @rule("UniformQuantizedConvolutionHybrid")
+@with_operators
 def uniform_convolution_hybrid(
-    xp: Backend, a: Array, b: Array, scale_b: Array, zero_b: Array, *, padding: str, window_strides: Ints = (),
+    xp: ValueBackend, a: Value, b: Value, scale_b: Value, zero_b: Value, *, padding: str, window_strides: Ints = (),
     explicit_padding: Ints = (), lhs_dilation: Ints = (), rhs_dilation: Ints = (), batch_group_count: int = 1,
     feature_group_count: int = 1, dimension_numbers: str | bytes = "", rhs_quantization_axis: int = -1,
-) -> Array:  # fmt: skip
+) -> Value:  # fmt: skip
     layout = _Layout(
-        xp.shape(a), xp.shape(b), window_strides, padding, explicit_padding, lhs_dilation, rhs_dilation,
-        feature_group_count, batch_group_count, dimension_numbers,
+        a.shape, b.shape, window_strides, padding, explicit_padding, lhs_dilation, rhs_dilation,
+        feature_group_count, batch_group_count, dimension_numbers
     )  # fmt: skip
     rows = xp.permute_dims(a, layout.input)
     codes, scale, zero = _rows_in_codes(xp, rows)
-    centred = xp.permute_dims(
-        xp.subtract(xp.astype(codes, INT32), zero), tuple(int(i) for i in np.argsort(layout.input))
-    )
+    centred = xp.permute_dims(xp.astype(codes, INT32) - zero, tuple(int(i) for i in np.argsort(layout.input)))
     total = layout.apply(xp, centred, _centred(xp, b, zero_b, rhs_quantization_axis))
     if batch_group_count > 1:  # which group of the batch a channel is of
-        lead, channels = xp.shape(total)[:2]
+        lead, channels = total.shape[:2]
         per = xp.reshape(scale, (batch_group_count, lead))
         per = xp.broadcast_to(
             xp.expand_dims(xp.permute_dims(per, (1, 0)), 2), (lead, batch_group_count, channels // batch_group_count)
         )
-        scale = xp.reshape(per, (lead, channels, *[1] * (xp.ndim(total) - 2)))
-    out = xp.multiply(xp.multiply(single(xp, total), scale), _along(xp, scale_b, xp.ndim(total), 1))
+        scale = xp.reshape(per, (lead, channels, *[1] * (total.ndim - 2)))
+    out = single(xp, total) * scale * _along(xp, scale_b, total.ndim, 1)
     return layout.finish(xp, out)

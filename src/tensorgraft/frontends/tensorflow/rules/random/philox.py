@@ -7,12 +7,14 @@ A key is 64 bits and a counter 128, as uint64 arrays (1,) and (2,); each number 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 Shape = tuple[int, ...]
 
@@ -21,36 +23,29 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LEAST = 1e-7  # below which Box and Muller's logarithm is not taken
 
 
-def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
+def _halves(xp: Any, x: AnyArray) -> tuple[AnyArray, AnyArray]:
     """The low and the high word of uint64."""
     low = xp.bitwise_and(x, xp.full((), 0xFFFFFFFF, dtypes.uint64))
     high = xp.bitwise_right_shift(x, xp.full((), 32, dtypes.uint64))
     return xp.astype(low, dtypes.uint32), xp.astype(high, dtypes.uint32)
 
 
-def joined(xp: Backend, low: Array, high: Array) -> Array:
+@with_operators
+def joined(xp: ValueBackend, low: Value, high: Value) -> Value:
     low, high = xp.astype(low, dtypes.uint64), xp.astype(high, dtypes.uint64)
-    return xp.bitwise_or(xp.bitwise_left_shift(high, xp.full((), 32, dtypes.uint64)), low)
+    return (high << xp.full((), 32, dtypes.uint64)) | low
 
 
-def cipher(xp: Backend, key: tuple[Array, Array], counter: tuple[Array, ...]) -> tuple[Array, ...]:
+@with_operators
+def cipher(xp: ValueBackend, key: tuple[Value, Value], counter: tuple[Value, ...]) -> tuple[Value, ...]:
     """Four words of uint32 for each counter of four words."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        low0, high0 = _halves(
-            xp, xp.multiply(xp.astype(c0, dtypes.uint64), xp.full((), _MULTIPLIERS[0], dtypes.uint64))
-        )
-        low1, high1 = _halves(
-            xp, xp.multiply(xp.astype(c2, dtypes.uint64), xp.full((), _MULTIPLIERS[1], dtypes.uint64))
-        )
-        c0, c1, c2, c3 = (
-            xp.bitwise_xor(xp.bitwise_xor(high1, c1), k0),
-            low1,
-            xp.bitwise_xor(xp.bitwise_xor(high0, c3), k1),
-            low0,
-        )
-        k0, k1 = (xp.add(k, xp.full((), w, dtypes.uint32)) for k, w in zip((k0, k1), _WEYL, strict=True))
+        low0, high0 = _halves(xp, xp.astype(c0, dtypes.uint64) * xp.full((), _MULTIPLIERS[0], dtypes.uint64))
+        low1, high1 = _halves(xp, xp.astype(c2, dtypes.uint64) * xp.full((), _MULTIPLIERS[1], dtypes.uint64))
+        c0, c1, c2, c3 = (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0)
+        k0, k1 = (k + xp.full((), w, dtypes.uint32) for k, w in zip((k0, k1), _WEYL, strict=True))
     return c0, c1, c2, c3
 
 
@@ -62,7 +57,7 @@ def skipped(xp: Backend, counter: Array, by: Array) -> tuple[Array, Array]:
     return after, xp.add(high, carry)
 
 
-def words(xp: Backend, key: Array, counter: Array, groups: int, stride: int = 1, each: int = 1) -> Array:
+def words(xp: Any, key: AnyArray, counter: AnyArray, groups: int, stride: int = 1, each: int = 1) -> AnyArray:
     """uint32 (groups, 4 * each): `each` numbers of the counter in a row, from every `stride`th on."""
     first = xp.multiply(xp.iota(groups, dtypes.uint64), xp.full((), stride, dtypes.uint64))
     at = xp.add(xp.expand_dims(first, 1), xp.iota(each, dtypes.uint64))
@@ -96,24 +91,23 @@ _FORMS = {
 }
 
 
-def unit(xp: Backend, bits: Array, dtype: np.dtype) -> Array:
+@with_operators
+def unit(xp: ValueBackend, bits: Value, dtype: np.dtype) -> Value:
     """Numbers of [1, 2) with these mantissas, less 1."""
     kind, digits, one = _FORMS[dtype]
     wide = xp.astype(bits, dtypes.uint64)
-    wide = xp.bitwise_or(
-        xp.bitwise_and(wide, xp.full((), (1 << digits) - 1, dtypes.uint64)), xp.full((), one, dtypes.uint64)
-    )
-    shape = xp.shape(wide)
+    wide = (wide & xp.full((), (1 << digits) - 1, dtypes.uint64)) | xp.full((), one, dtypes.uint64)
+    shape = wide.shape
     values = xp.bitcast(xp.reshape(xp.astype(wide, kind), (math.prod(shape),)), dtype)
-    return xp.subtract(xp.reshape(values, shape), 1)
+    return xp.reshape(values, shape) - 1
 
 
-def doubled(xp: Backend, w: Array) -> Array:
+def doubled(xp: Any, w: AnyArray) -> AnyArray:
     """Pairs of words as the bits of doubles: the high ones first."""
     return joined(xp, *(xp.take_slice(w, 1, i, xp.shape(w)[1], 2) for i in (1, 0)))
 
 
-def _cut(xp: Backend, rows: Array, shape: Shape) -> Array:
+def _cut(xp: Any, rows: AnyArray, shape: Shape) -> AnyArray:
     flat = xp.reshape(rows, (xp.size(rows),))
     return xp.reshape(xp.take_slice(flat, 0, 0, math.prod(shape)), shape)
 
@@ -140,7 +134,7 @@ def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dt
     return xp.astype(_cut(xp, bits, shape), dtype)
 
 
-def box_muller(xp: Backend, w: Array, dtype: np.dtype) -> Array:
+def box_muller(xp: Any, w: AnyArray, dtype: np.dtype) -> AnyArray:
     """Words or doubles (n, 2 m), in pairs, to as many normal numbers."""
     units = unit(xp, w, dtype)
     n, m = xp.shape(units)
@@ -160,17 +154,18 @@ def normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtyp
     return xp.astype(_cut(xp, rows, shape), dtype)
 
 
-def truncated_normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
+@with_operators
+def truncated_normal(xp: ValueBackend, key: Value, counter: Value, shape: Shape, dtype: np.dtype) -> Value:
     """Between -2 and 2: of each group's candidates the first that lie there. TensorFlow reserves 256 words for each
     number; of 32 candidates, of which one in 22 falls out, fewer than four are left once in 1e35 times."""
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
     each = 2 if dtype == dtypes.float64 else 4
     w = words(xp, key, counter, _groups(shape, each), stride=64 * each, each=8 if each == 4 else 16)
     candidates = box_muller(xp, doubled(xp, w) if each == 2 else w, wide)
-    good = xp.less(xp.abs(candidates), 2.0)
+    good = abs(candidates) < 2.0
     rank = xp.cumsum(xp.astype(good, dtypes.int32), axis=1)
     chosen = []
     for k in range(1, each + 1):
-        at = xp.argmax(xp.astype(xp.logical_and(good, xp.equal(rank, k)), dtypes.int32), axis=1)
+        at = xp.argmax(xp.astype(good & (rank == k), dtypes.int32), axis=1)
         chosen.append(xp.take_along_axis(candidates, xp.expand_dims(at, 1), 1))
     return xp.astype(_cut(xp, xp.concat(chosen, axis=1), shape), dtype)

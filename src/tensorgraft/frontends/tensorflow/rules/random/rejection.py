@@ -22,43 +22,44 @@ from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 Shape = tuple[int, ...]
-Draw = Callable[[Array], Array]
+Draw = Callable[[Any], Any]
 
 
 class Buffer(NamedTuple):
     """The current block of each number, and how many of its values are left."""
 
-    values: Array  # (n, m)
-    left: Array  # (n,) int32
+    values: Any  # (n, m)
+    left: Any  # (n,) int32
 
 
 class Streams:
     """A stretch of a counter for each of n numbers: `first` (n,) says where it begins."""
 
-    def __init__(self, xp: Backend, key: Array, counter: Array, first: Array, dtype: np.dtype) -> None:
+    def __init__(self, xp: Any, key: Any, counter: Any, first: Any, dtype: np.dtype) -> None:
         self.xp, self.key, self.counter, self.first, self.dtype = xp, key, counter, first, dtype
         self.each = 2 if dtype == dtypes.float64 else 4
 
-    def _words(self, at: Array) -> Array:
+    def _words(self, at: Any) -> Any:
         w = philox.words_at(self.xp, self.key, self.counter, self.xp.add(self.first, at))
         return philox.doubled(self.xp, w) if self.each == 2 else w
 
-    def uniform(self, at: Array) -> Array:
+    def uniform(self, at: Any) -> Any:
         return philox.unit(self.xp, self._words(at), self.dtype)
 
-    def normal(self, at: Array) -> Array:
+    def normal(self, at: Any) -> Any:
         return philox.box_muller(self.xp, self._words(at), self.dtype)
 
-    def start(self) -> Array:
+    def start(self) -> Any:
         return self.xp.zeros(self.xp.shape(self.first), dtypes.uint64)
 
     def empty(self) -> Buffer:
         n = self.xp.shape(self.first)[0]
         return Buffer(self.xp.zeros((n, self.each), self.dtype), self.xp.zeros((n,), dtypes.int32))
 
-    def take(self, draw: Draw, at: Array, buffer: Buffer, asked: Array) -> tuple[Array, Array, Buffer]:
+    def take(self, draw: Draw, at: Any, buffer: Buffer, asked: Any) -> tuple[Any, Any, Buffer]:
         """Return (a number for each that asks, its position in the counter, the buffer after it)."""
         xp = self.xp
         fresh = xp.logical_and(asked, xp.equal(buffer.left, 0))
@@ -69,66 +70,67 @@ class Streams:
         return number, xp.add(at, xp.astype(fresh, dtypes.uint64)), Buffer(values, left)
 
 
-def _until_done(xp: Backend, step: Callable[[Any], Any], init: tuple[Any, ...]) -> Any:
+def _until_done(xp: Any, step: Callable[[Any], Any], init: tuple[Any, ...]) -> Any:
     """Run `step` until all of the state's first part, which says who is done, is true."""
     return xp.while_loop(lambda s: xp.logical_not(xp.all(s[0])), step, init)
 
 
-def _spread(xp: Backend, x: Array, each: int) -> Array:
+def _spread(xp: Any, x: AnyArray, each: int) -> AnyArray:
     """A parameter for each number: `each` numbers in a row have the same."""
     n = xp.size(x)
     return xp.reshape(xp.broadcast_to(xp.reshape(x, (n, 1)), (n, each)), (n * each,))
 
 
-def _arranged(xp: Backend, drawn: Array, count: int, shape: Shape) -> Array:
+def _arranged(xp: Any, drawn: AnyArray, count: int, shape: Shape) -> AnyArray:
     """Numbers, drawn parameter by parameter, with parameters last."""
     rows = xp.reshape(drawn, (count, xp.size(drawn) // count))
     return xp.reshape(xp.permute_dims(rows, (1, 0)), shape)
 
 
-def _firsts(xp: Backend, n: int, apart: int = RESERVED) -> Array:
+def _firsts(xp: Any, n: int, apart: int = RESERVED) -> Any:
     return xp.multiply(xp.iota(n, dtypes.uint64), xp.full((), apart, dtypes.uint64))
 
 
-def _accepts(xp: Backend, done: Array, now: Array, old: Array, new: Array) -> tuple[Array, Array]:
+def _accepts(xp: Any, done: AnyArray, now: AnyArray, old: AnyArray, new: AnyArray) -> tuple[AnyArray, AnyArray]:
     return xp.logical_or(done, now), xp.where(now, new, old)
 
 
 # ---- gamma -----------------------------------------------------------------------------------------------------------
 
 
-def gamma(xp: Backend, key: Array, counter: Array, shape: Shape, alpha: Array) -> Array:
-    count, dtype = xp.size(alpha), xp.dtype_of(alpha)
+@with_operators
+def gamma(xp: ValueBackend, key: Value, counter: Value, shape: Shape, alpha: Value) -> Value:
+    count, dtype = xp.size(alpha), alpha.dtype
     n = math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
     a = _spread(xp, xp.astype(alpha, dtypes.float64), n // count)
     s = Streams(xp, key, counter, _firsts(xp, n), dtypes.float64)
-    small, one = xp.less(a, 1.0), xp.equal(a, 1.0)
-    d = xp.add(a, xp.where(small, xp.full_like(a, 2 / 3), xp.full_like(a, -1 / 3)))
-    c = xp.divide(xp.full_like(d, 1 / 3), xp.sqrt(d))
-    simple = xp.negative(xp.log1p(xp.negative(xp.squeeze(xp.take_slice(s.uniform(s.start()), 1, 1, 2), 1))))
+    small, one = a < 1.0, a == 1.0
+    d = a + xp.where(small, xp.full_like(a, 2 / 3), xp.full_like(a, -1 / 3))
+    c = xp.full_like(d, 1 / 3) / xp.sqrt(d)
+    simple = -xp.log1p(-xp.squeeze(xp.take_slice(s.uniform(s.start()), 1, 1, 2), 1))
 
     def step(state: Any) -> Any:
         done, result, at, normals, uniforms = state
         normals, uniforms = Buffer(*normals), Buffer(*uniforms)
-        asked = xp.logical_not(done)
+        asked = ~done
         x, at, normals = s.take(s.normal, at, normals, asked)
-        v = xp.add(xp.multiply(c, x), 1.0)
-        asked = xp.logical_and(asked, xp.greater(v, 0.0))
-        v = xp.multiply(xp.multiply(v, v), v)
+        v = c * x + 1.0
+        asked = asked & (v > 0.0)
+        v = v * v * v
         u, at, uniforms = s.take(s.uniform, at, uniforms, asked)
-        square = xp.multiply(x, x)
-        quick = xp.less(u, xp.subtract(1.0, xp.multiply(xp.multiply(square, 0.0331), square)))
+        square = x * x
+        quick = u < 1.0 - square * 0.0331 * square
         safe = xp.where(asked, v, xp.ones_like(v))
-        bound = xp.add(xp.multiply(square, 0.5), xp.multiply(d, xp.add(xp.subtract(1.0, safe), xp.log(safe))))
-        now = xp.logical_and(asked, xp.logical_or(quick, xp.less(xp.log(u), bound)))
-        b, at, uniforms = s.take(s.uniform, at, uniforms, xp.logical_and(now, small))
-        value = xp.multiply(d, v)
-        value = xp.where(small, xp.multiply(value, xp.pow(b, xp.divide(xp.ones_like(a), a))), value)
+        bound = square * 0.5 + d * (1.0 - safe + xp.log(safe))
+        now = asked & (quick | (xp.log(u) < bound))
+        b, at, uniforms = s.take(s.uniform, at, uniforms, now & small)
+        value = d * v
+        value = xp.where(small, value * b ** (xp.ones_like(a) / a), value)
         return *_accepts(xp, done, now, result, value), at, tuple(normals), tuple(uniforms)
 
-    init = (xp.logical_or(one, xp.isnan(a)), xp.where(one, simple, xp.full_like(a, math.nan)), s.start())
+    init = (one | xp.isnan(a), xp.where(one, simple, xp.full_like(a, math.nan)), s.start())
     result = _until_done(xp, step, (*init, tuple(s.empty()), tuple(s.empty())))[1]
     return _arranged(xp, xp.astype(result, dtype), count, shape)
 
@@ -155,50 +157,51 @@ def stateless_gamma_v3(
 # ---- Poisson ---------------------------------------------------------------------------------------------------------
 
 
-def poisson(xp: Backend, key: Array, counter: Array, shape: Shape, rate: Array, dtype: np.dtype) -> Array:
+@with_operators
+def poisson(xp: ValueBackend, key: Value, counter: Value, shape: Shape, rate: Value, dtype: np.dtype) -> Value:
     count, n = xp.size(rate), math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
     wide = dtypes.float64
     r = _spread(xp, xp.astype(rate, wide), n // count)
     s = Streams(xp, key, counter, _firsts(xp, n), wide)
-    good = xp.logical_and(xp.isfinite(r), xp.greater_equal(r, 0.0))
+    good = xp.isfinite(r) & (r >= 0.0)
     r = xp.where(good, r, xp.ones_like(r))
-    small = xp.less(r, 10.0)
-    least = xp.exp(xp.negative(r))
+    small = r < 10.0
+    least = xp.exp(-r)
     large = xp.where(small, xp.full_like(r, 10.0), r)
     log_rate = xp.log(large)
-    b = xp.add(xp.multiply(xp.sqrt(large), 2.53), 0.931)
-    a = xp.add(xp.multiply(b, 0.02483), -0.059)
-    inverse = xp.add(xp.divide(xp.full_like(b, 1.1328), xp.subtract(b, 3.4)), 1.1239)
-    box = xp.subtract(0.9277, xp.divide(xp.full_like(b, 3.6224), xp.subtract(b, 2.0)))
+    b = xp.sqrt(large) * 2.53 + 0.931
+    a = b * 0.02483 + -0.059
+    inverse = xp.full_like(b, 1.1328) / (b - 3.4) + 1.1239
+    box = 0.9277 - xp.full_like(b, 3.6224) / (b - 2.0)
 
     def step(state: Any) -> Any:
         done, result, product, found, at, buffer = state
-        asked = xp.logical_not(done)
+        asked = ~done
         u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
-        product = xp.where(xp.logical_and(asked, small), xp.multiply(product, u), product)
-        ends = xp.logical_and(small, xp.less_equal(product, least))
-        asked = xp.logical_and(asked, xp.logical_not(small))
+        product = xp.where(asked & small, product * u, product)
+        ends = small & (product <= least)
+        asked = asked & ~small
         v, at, buffer = s.take(s.uniform, at, buffer, asked)
-        u = xp.subtract(u, 0.5)
-        shifted = xp.subtract(0.5, xp.abs(u))
-        k = xp.multiply(xp.add(xp.divide(xp.multiply(a, 2.0), shifted), b), u)
-        k = xp.floor(xp.add(xp.add(k, large), 0.43))
-        quick = xp.logical_and(xp.greater_equal(shifted, 0.07), xp.less_equal(v, box))
-        never = xp.logical_and(xp.less(shifted, 0.013), xp.greater(v, shifted))
-        never = xp.logical_or(xp.less(k, 0.0), never)
-        ratio = xp.add(xp.divide(a, xp.multiply(shifted, shifted)), b)
-        left = xp.log(xp.divide(xp.multiply(v, inverse), ratio))
-        k1 = xp.add(xp.maximum(k, xp.zeros_like(k)), 1.0)
-        right = xp.subtract(xp.add(xp.negative(large), xp.multiply(k, log_rate)), xp.lgamma(k1))
-        accepted = xp.logical_or(quick, xp.logical_and(xp.logical_not(never), xp.less_equal(left, right)))
+        u = u - 0.5
+        shifted = 0.5 - abs(u)
+        k = (a * 2.0 / shifted + b) * u
+        k = xp.floor(k + large + 0.43)
+        quick = (shifted >= 0.07) & (v <= box)
+        never = (shifted < 0.013) & (v > shifted)
+        never = (k < 0.0) | never
+        ratio = a / (shifted * shifted) + b
+        left = xp.log(v * inverse / ratio)
+        k1 = xp.maximum(k, xp.zeros_like(k)) + 1.0
+        right = -large + k * log_rate - xp.lgamma(k1)
+        accepted = quick | (~never & (left <= right))
         value = xp.where(small, found, k)
-        now = xp.logical_and(xp.logical_not(done), xp.where(small, ends, accepted))
-        found = xp.add(found, 1.0)
+        now = ~done & xp.where(small, ends, accepted)
+        found = found + 1.0
         return *_accepts(xp, done, now, result, value), product, found, at, tuple(buffer)
 
-    done, nan = xp.logical_not(good), xp.full_like(r, math.nan)
+    done, nan = ~good, xp.full_like(r, math.nan)
     init = (done, nan, xp.ones_like(r), xp.zeros_like(r), s.start(), tuple(s.empty()))
     return _arranged(xp, xp.astype(_until_done(xp, step, init)[1], dtype), count, shape)
 
@@ -225,81 +228,93 @@ _TAILS = (
 )  # fmt: skip
 
 
-def _tail(xp: Backend, k: Array) -> Array:
-    square = xp.square(xp.add(k, 1.0))
-    series = xp.divide(xp.subtract(1 / 360, xp.divide(xp.full_like(k, 1 / 1260), square)), square)
-    far = xp.divide(xp.subtract(1 / 12, series), xp.add(k, 1.0))
+def _tail(xp: ValueBackend, k: Value) -> Value:
+    square = xp.square(k + 1.0)
+    series = (1 / 360 - xp.full_like(k, 1 / 1260) / square) / square
+    far = (1 / 12 - series) / (k + 1.0)
     near = xp.take(xp.asarray(np.asarray(_TAILS)), xp.astype(xp.clip(k, 0.0, 9.0), dtypes.int64), 0)
-    return xp.where(xp.less_equal(k, 9.0), near, far)
+    return xp.where(k <= 9.0, near, far)
 
 
+def _transformed_rejection(xp: ValueBackend, m: Value, q: Value) -> Callable[[Value, Value], tuple[Value, Value]]:
+    """Return a function of two uniform numbers that gives (a number of successes among `m`, whether it is accepted), by
+    transformed rejection with squeeze (Hoermann 1993), for `m * q` of 10 and more."""
+    r = q / (1.0 - q)
+    deviation = xp.sqrt(m * q * (1.0 - q))
+    b = deviation * 2.53 + 1.15
+    a = b * 0.0248 + -0.0873 + q * 0.01
+    c = m * q + 0.5
+    box = 0.92 - xp.full_like(b, 4.2) / b
+    alpha = (xp.full_like(b, 5.1) / b + 2.83) * deviation
+    mode = xp.floor((m + 1.0) * q)
+
+    def accept(u: Value, v: Value) -> tuple[Value, Value]:
+        u = u - 0.5
+        shifted = 0.5 - abs(u)
+        k = xp.floor((a * 2.0 / shifted + b) * u + c)
+        quick = (shifted >= 0.07) & (v <= box)
+        inside = (k >= 0.0) & (k <= m)
+        k = xp.where(inside, k, xp.zeros_like(k))
+        ratio = a / (shifted * shifted) + b
+        left = xp.log(v * alpha / ratio)
+        up, rest = m - mode + 1.0, m - k + 1.0
+        terms = [
+            (mode + 0.5) * xp.log((mode + 1.0) / (r * up)),
+            (m + 1.0) * xp.log(up / rest),
+            (k + 0.5) * xp.log(r * rest / (k + 1.0)),
+            _tail(xp, mode),
+            _tail(xp, m - mode),
+            -_tail(xp, k),
+            -_tail(xp, m - k),
+        ]
+        right = terms[0]
+        for term in terms[1:]:
+            right = right + term
+        return k, quick | (inside & (left <= right))
+
+    return accept
+
+
+@with_operators
 def binomial(
-    xp: Backend, key: Array, counter: Array, shape: Shape, counts: Array, odds: Array, dtype: np.dtype
-) -> Array:
-    lead = np.broadcast_shapes(xp.shape(counts), xp.shape(odds))
+    xp: ValueBackend, key: Value, counter: Value, shape: Shape, counts: Value, odds: Value, dtype: np.dtype
+) -> Value:
+    lead = np.broadcast_shapes(counts.shape, odds.shape)
     count, n = math.prod(lead), math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
     counts, odds = (_spread(xp, xp.broadcast_to(x, lead), n // count) for x in (counts, odds))
-    flipped = xp.greater(odds, 0.5)
-    p = xp.where(flipped, xp.subtract(1.0, odds), odds)
-    many = xp.greater_equal(xp.multiply(counts, p), 10.0)  # in the dtype that is given
+    flipped = odds > 0.5
+    p = xp.where(flipped, 1.0 - odds, odds)
+    many = counts * p >= 10.0  # in the dtype that is given
     m, p, wide = xp.astype(counts, dtypes.float64), xp.astype(p, dtypes.float64), xp.astype(odds, dtypes.float64)
-    never = xp.logical_or(xp.less_equal(m, 0.0), xp.less_equal(wide, 0.0))
-    always = xp.logical_and(xp.logical_not(never), xp.greater_equal(wide, 1.0))
-    fixed = xp.logical_or(xp.logical_or(never, always), xp.isnan(wide))
+    never = (m <= 0.0) | (wide <= 0.0)
+    always = ~never & (wide >= 1.0)
+    fixed = never | always | xp.isnan(wide)
     number = xp.iota(n, dtypes.uint64)
     apart = xp.where(many, xp.full_like(number, RESERVED), xp.full_like(number, 42))
-    s = Streams(xp, key, counter, xp.multiply(number, apart), dtypes.float64)
+    s = Streams(xp, key, counter, number * apart, dtypes.float64)
     q = xp.where(fixed, xp.full_like(p, 0.5), p)
-    step_of = xp.log1p(xp.negative(q))
-    r = xp.divide(q, xp.subtract(1.0, q))
-    deviation = xp.sqrt(xp.multiply(xp.multiply(m, q), xp.subtract(1.0, q)))
-    b = xp.add(xp.multiply(deviation, 2.53), 1.15)
-    a = xp.add(xp.add(xp.multiply(b, 0.0248), -0.0873), xp.multiply(q, 0.01))
-    c = xp.add(xp.multiply(m, q), 0.5)
-    box = xp.subtract(0.92, xp.divide(xp.full_like(b, 4.2), b))
-    alpha = xp.multiply(xp.add(xp.divide(xp.full_like(b, 5.1), b), 2.83), deviation)
-    mode = xp.floor(xp.multiply(xp.add(m, 1.0), q))
+    step_of = xp.log1p(-q)
+    accept = _transformed_rejection(xp, m, q)
 
     def step(state: Any) -> Any:
         done, result, total, found, at, buffer = state
-        asked = xp.logical_not(done)
+        asked = ~done
         u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
-        total = xp.add(total, xp.ceil(xp.divide(xp.log(u), step_of)))
-        ends = xp.greater(total, m)
-        v, at, buffer = s.take(s.uniform, at, buffer, xp.logical_and(asked, many))
-        u = xp.subtract(u, 0.5)
-        shifted = xp.subtract(0.5, xp.abs(u))
-        k = xp.floor(xp.add(xp.multiply(xp.add(xp.divide(xp.multiply(a, 2.0), shifted), b), u), c))
-        quick = xp.logical_and(xp.greater_equal(shifted, 0.07), xp.less_equal(v, box))
-        inside = xp.logical_and(xp.greater_equal(k, 0.0), xp.less_equal(k, m))
-        k = xp.where(inside, k, xp.zeros_like(k))
-        ratio = xp.add(xp.divide(a, xp.multiply(shifted, shifted)), b)
-        left = xp.log(xp.divide(xp.multiply(v, alpha), ratio))
-        up, rest = xp.add(xp.subtract(m, mode), 1.0), xp.add(xp.subtract(m, k), 1.0)
-        terms = [
-            xp.multiply(xp.add(mode, 0.5), xp.log(xp.divide(xp.add(mode, 1.0), xp.multiply(r, up)))),
-            xp.multiply(xp.add(m, 1.0), xp.log(xp.divide(up, rest))),
-            xp.multiply(xp.add(k, 0.5), xp.log(xp.divide(xp.multiply(r, rest), xp.add(k, 1.0)))),
-            _tail(xp, mode),
-            _tail(xp, xp.subtract(m, mode)),
-            xp.negative(_tail(xp, k)),
-            xp.negative(_tail(xp, xp.subtract(m, k))),
-        ]
-        right = terms[0]
-        for term in terms[1:]:
-            right = xp.add(right, term)
-        accepted = xp.logical_or(quick, xp.logical_and(inside, xp.less_equal(left, right)))
-        now = xp.logical_and(xp.logical_not(done), xp.where(many, accepted, ends))
+        total = total + xp.ceil(xp.log(u) / step_of)
+        ends = total > m
+        v, at, buffer = s.take(s.uniform, at, buffer, asked & many)
+        k, accepted = accept(u, v)
+        now = ~done & xp.where(many, accepted, ends)
         value = xp.where(many, k, found)
-        found = xp.add(found, 1.0)
+        found = found + 1.0
         return *_accepts(xp, done, now, result, value), total, found, at, tuple(buffer)
 
     zeros = xp.zeros_like(m)
     init = (fixed, zeros, zeros, zeros, s.start(), tuple(s.empty()))
     drawn = _until_done(xp, step, init)[1]
-    drawn = xp.where(flipped, xp.subtract(m, drawn), drawn)
+    drawn = xp.where(flipped, m - drawn, drawn)
     drawn = xp.where(never, zeros, xp.where(always, m, drawn))
     drawn = xp.where(xp.isnan(wide), xp.full_like(m, math.nan), drawn)
     return _arranged(xp, xp.astype(drawn, dtype), count, shape)

@@ -16,164 +16,182 @@ from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 Update = Callable[..., Sequence[Array]]
 
 
-def _toward(xp: Backend, x: Array, to: Array, rate: Array) -> Array:
-    return xp.add(x, xp.multiply(xp.subtract(to, x), rate))
+def _toward(xp: ValueBackend, x: Value, to: Value, rate: Value) -> Value:
+    return x + (to - x) * rate
 
 
-def _rest(xp: Backend, x: Array) -> Array:
+def _rest(xp: Any, x: AnyArray) -> AnyArray:
     return xp.subtract(1, x)
 
 
-def gradient_descent(xp: Any, v: Array, rate: Array, d: Array) -> Any:
-    return (xp.subtract(v, xp.multiply(d, rate)),)
+@with_operators
+def gradient_descent(xp: Any, v: Value, rate: Value, d: Value) -> Any:
+    return (v - d * rate,)
 
 
-def momentum(xp: Any, v: Array, m: Array, rate: Array, d: Array, beta: Array, *, use_nesterov: bool = False) -> Any:
-    m = xp.add(xp.multiply(m, beta), d)
-    step = xp.multiply(m, rate)
+@with_operators
+def momentum(xp: Any, v: Value, m: Value, rate: Value, d: Value, beta: Value, *, use_nesterov: bool = False) -> Any:
+    m = m * beta + d
+    step = m * rate
     if use_nesterov:
-        step = xp.add(xp.multiply(d, rate), xp.multiply(xp.multiply(m, beta), rate))
-    return xp.subtract(v, step), m
+        step = d * rate + m * beta * rate
+    return v - step, m
 
 
+@with_operators
 def keras_momentum(
-    xp: Any, v: Array, m: Array, rate: Array, d: Array, beta: Array, *, use_nesterov: bool = False
+    xp: Any, v: Value, m: Value, rate: Value, d: Value, beta: Value, *, use_nesterov: bool = False
 ) -> Any:
-    m = xp.subtract(xp.multiply(m, beta), xp.multiply(d, rate))
-    step = xp.subtract(xp.multiply(m, beta), xp.multiply(d, rate)) if use_nesterov else m
-    return xp.add(v, step), m
+    m = m * beta - d * rate
+    step = m * beta - d * rate if use_nesterov else m
+    return v + step, m
 
 
+@with_operators
 def rms_prop(
-    xp: Any, v: Array, s: Array, m: Array, rate: Array, rho: Array, beta: Array, epsilon: Array, d: Array
+    xp: Any, v: Value, s: Value, m: Value, rate: Value, rho: Value, beta: Value, epsilon: Value, d: Value
 ) -> Any:
     s = _toward(xp, s, xp.square(d), _rest(xp, rho))
-    m = xp.add(xp.multiply(m, beta), xp.divide(xp.multiply(d, rate), xp.sqrt(xp.add(s, epsilon))))
-    return xp.subtract(v, m), s, m
+    m = m * beta + d * rate / xp.sqrt(s + epsilon)
+    return v - m, s, m
 
 
+@with_operators
 def centred_rms_prop(
-    xp: Any, v: Array, g: Array, s: Array, m: Array, rate: Array, rho: Array, beta: Array, epsilon: Array, d: Array
+    xp: Any, v: Value, g: Value, s: Value, m: Value, rate: Value, rho: Value, beta: Value, epsilon: Value, d: Value
 ) -> Any:
     s = _toward(xp, s, xp.square(d), _rest(xp, rho))
     g = _toward(xp, g, d, _rest(xp, rho))
-    spread = xp.add(xp.subtract(s, xp.square(g)), epsilon)
-    m = xp.add(xp.multiply(m, beta), xp.divide(xp.multiply(d, rate), xp.sqrt(spread)))
-    return xp.subtract(v, m), g, s, m
+    spread = s - xp.square(g) + epsilon
+    m = m * beta + d * rate / xp.sqrt(spread)
+    return v - m, g, s, m
 
 
+@with_operators
 def ada_max(
-    xp: Any, v: Array, m: Array, s: Array, power: Array, rate: Array, beta1: Array, beta2: Array, epsilon: Array,
-    d: Array,
+    xp: Any, v: Value, m: Value, s: Value, power: Value, rate: Value, beta1: Value, beta2: Value, epsilon: Value,
+    d: Value,
 ) -> Any:  # fmt: skip
     m = _toward(xp, m, d, _rest(xp, beta1))
-    s = xp.maximum(xp.multiply(s, beta2), xp.abs(d))
-    step = xp.multiply(xp.divide(rate, _rest(xp, power)), xp.divide(m, xp.add(s, epsilon)))
-    return xp.subtract(v, step), m, s
+    s = xp.maximum(s * beta2, abs(d))
+    step = rate / _rest(xp, power) * (m / (s + epsilon))
+    return v - step, m, s
 
 
+@with_operators
 def adam(
-    xp: Any, v: Array, m: Array, s: Array, power1: Array, power2: Array, rate: Array, beta1: Array, beta2: Array,
-    epsilon: Array, d: Array, *, use_nesterov: bool = False,
+    xp: Any, v: Value, m: Value, s: Value, power1: Value, power2: Value, rate: Value, beta1: Value, beta2: Value,
+    epsilon: Value, d: Value, *, use_nesterov: bool = False,
 ) -> Any:  # fmt: skip
-    scale = xp.divide(xp.multiply(rate, xp.sqrt(_rest(xp, power2))), _rest(xp, power1))
+    scale = rate * xp.sqrt(_rest(xp, power2)) / _rest(xp, power1)
     m = _toward(xp, m, d, _rest(xp, beta1))
     s = _toward(xp, s, xp.square(d), _rest(xp, beta2))
-    moment = xp.add(xp.multiply(m, beta1), xp.multiply(d, _rest(xp, beta1))) if use_nesterov else m
-    return xp.subtract(v, xp.divide(xp.multiply(moment, scale), xp.add(xp.sqrt(s), epsilon))), m, s
+    moment = m * beta1 + d * _rest(xp, beta1) if use_nesterov else m
+    return v - moment * scale / (xp.sqrt(s) + epsilon), m, s
 
 
+@with_operators
 def adam_amsgrad(
-    xp: Any, v: Array, m: Array, s: Array, most: Array, power1: Array, power2: Array, rate: Array, beta1: Array,
-    beta2: Array, epsilon: Array, d: Array,
+    xp: Any, v: Value, m: Value, s: Value, most: Value, power1: Value, power2: Value, rate: Value, beta1: Value,
+    beta2: Value, epsilon: Value, d: Value,
 ) -> Any:  # fmt: skip
-    scale = xp.divide(xp.multiply(rate, xp.sqrt(_rest(xp, power2))), _rest(xp, power1))
+    scale = rate * xp.sqrt(_rest(xp, power2)) / _rest(xp, power1)
     m = _toward(xp, m, d, _rest(xp, beta1))
     s = _toward(xp, s, xp.square(d), _rest(xp, beta2))
     most = xp.maximum(most, s)
-    return xp.subtract(v, xp.divide(xp.multiply(m, scale), xp.add(xp.sqrt(most), epsilon))), m, s, most
+    return v - m * scale / (xp.sqrt(most) + epsilon), m, s, most
 
 
-def adadelta(xp: Any, v: Array, s: Array, u: Array, rate: Array, rho: Array, epsilon: Array, d: Array) -> Any:
-    s = xp.add(xp.multiply(s, rho), xp.multiply(xp.square(d), _rest(xp, rho)))
-    step = xp.multiply(xp.multiply(xp.sqrt(xp.add(u, epsilon)), xp.rsqrt(xp.add(s, epsilon))), d)
-    u = xp.add(xp.multiply(u, rho), xp.multiply(xp.square(step), _rest(xp, rho)))
-    return xp.subtract(v, xp.multiply(step, rate)), s, u
+@with_operators
+def adadelta(xp: Any, v: Value, s: Value, u: Value, rate: Value, rho: Value, epsilon: Value, d: Value) -> Any:
+    s = s * rho + xp.square(d) * _rest(xp, rho)
+    step = xp.sqrt(u + epsilon) * xp.rsqrt(s + epsilon) * d
+    u = u * rho + xp.square(step) * _rest(xp, rho)
+    return v - step * rate, s, u
 
 
-def adagrad(xp: Any, v: Array, s: Array, rate: Array, d: Array, *, update_slots: bool = True) -> Any:
-    s = xp.add(s, xp.square(d)) if update_slots else s
-    return xp.subtract(v, xp.multiply(xp.multiply(d, rate), xp.rsqrt(s))), s
+@with_operators
+def adagrad(xp: Any, v: Value, s: Value, rate: Value, d: Value, *, update_slots: bool = True) -> Any:
+    s = s + xp.square(d) if update_slots else s
+    return v - d * rate * xp.rsqrt(s), s
 
 
-def adagrad_v2(xp: Any, v: Array, s: Array, rate: Array, epsilon: Array, d: Array, *, update_slots: bool = True) -> Any:
-    s = xp.add(s, xp.square(d)) if update_slots else s
-    return xp.subtract(v, xp.divide(xp.multiply(d, rate), xp.add(xp.sqrt(s), epsilon))), s
+@with_operators
+def adagrad_v2(xp: Any, v: Value, s: Value, rate: Value, epsilon: Value, d: Value, *, update_slots: bool = True) -> Any:
+    s = s + xp.square(d) if update_slots else s
+    return v - d * rate / (xp.sqrt(s) + epsilon), s
 
 
-def adagrad_da(xp: Any, v: Array, g: Array, s: Array, d: Array, rate: Array, l1: Array, l2: Array, step: Array) -> Any:
-    step = xp.astype(step, xp.dtype_of(d))
-    g, s = xp.add(g, d), xp.add(s, xp.square(d))
-    shrunk = xp.subtract(xp.abs(g), xp.multiply(l1, step))
-    size = xp.where(xp.greater(l1, 0), xp.maximum(shrunk, xp.zeros_like(shrunk)), xp.abs(g))
-    below = xp.add(xp.multiply(xp.multiply(l2, step), rate), xp.sqrt(s))
-    return xp.negative(xp.divide(xp.multiply(xp.multiply(xp.sign(g), size), rate), below)), g, s
+@with_operators
+def adagrad_da(xp: Any, v: Value, g: Value, s: Value, d: Value, rate: Value, l1: Value, l2: Value, step: Value) -> Any:
+    step = xp.astype(step, d.dtype)
+    g, s = g + d, s + xp.square(d)
+    shrunk = abs(g) - l1 * step
+    size = xp.where(l1 > 0, xp.maximum(shrunk, xp.zeros_like(shrunk)), abs(g))
+    below = l2 * step * rate + xp.sqrt(s)
+    return -(xp.sign(g) * size * rate / below), g, s
 
 
-def add_sign(xp: Any, v: Array, m: Array, rate: Array, alpha: Array, decay: Array, beta: Array, d: Array) -> Any:
-    m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
-    factor = xp.add(alpha, xp.multiply(decay, xp.multiply(xp.sign(d), xp.sign(m))))
-    return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m
+@with_operators
+def add_sign(xp: Any, v: Value, m: Value, rate: Value, alpha: Value, decay: Value, beta: Value, d: Value) -> Any:
+    m = m * beta + d * _rest(xp, beta)
+    factor = alpha + decay * (xp.sign(d) * xp.sign(m))
+    return v - factor * d * rate, m
 
 
-def power_sign(xp: Any, v: Array, m: Array, rate: Array, logbase: Array, decay: Array, beta: Array, d: Array) -> Any:
-    m = xp.add(xp.multiply(m, beta), xp.multiply(d, _rest(xp, beta)))
-    factor = xp.exp(xp.multiply(xp.multiply(logbase, decay), xp.multiply(xp.sign(d), xp.sign(m))))
-    return xp.subtract(v, xp.multiply(xp.multiply(factor, d), rate)), m
+@with_operators
+def power_sign(xp: Any, v: Value, m: Value, rate: Value, logbase: Value, decay: Value, beta: Value, d: Value) -> Any:
+    m = m * beta + d * _rest(xp, beta)
+    factor = xp.exp(logbase * decay * (xp.sign(d) * xp.sign(m)))
+    return v - factor * d * rate, m
 
 
-def _shrunk(xp: Any, x: Array, by: Array, l1: Array, below: Array) -> Array:
-    less = xp.subtract(xp.abs(x), by)
-    soft = xp.multiply(xp.sign(x), xp.maximum(less, xp.zeros_like(less)))
-    return xp.divide(xp.where(xp.greater(l1, 0), soft, x), below)
+def _shrunk(xp: Any, x: Value, by: Value, l1: Value, below: Value) -> Value:
+    less = abs(x) - by
+    soft = xp.sign(x) * xp.maximum(less, xp.zeros_like(less))
+    return xp.where(l1 > 0, soft, x) / below
 
 
-def proximal_adagrad(xp: Any, v: Array, s: Array, rate: Array, l1: Array, l2: Array, d: Array) -> Any:
-    s = xp.add(s, xp.square(d))
-    own = xp.multiply(rate, xp.rsqrt(s))
-    moved = xp.subtract(v, xp.multiply(d, own))
-    return _shrunk(xp, moved, xp.multiply(own, l1), l1, xp.add(1, xp.multiply(l2, own))), s
+@with_operators
+def proximal_adagrad(xp: Any, v: Value, s: Value, rate: Value, l1: Value, l2: Value, d: Value) -> Any:
+    s = s + xp.square(d)
+    own = rate * xp.rsqrt(s)
+    moved = v - d * own
+    return _shrunk(xp, moved, own * l1, l1, 1 + l2 * own), s
 
 
-def proximal_descent(xp: Any, v: Array, rate: Array, l1: Array, l2: Array, d: Array) -> Any:
-    moved = xp.subtract(v, xp.multiply(d, rate))
-    return (_shrunk(xp, moved, xp.multiply(rate, l1), l1, xp.add(1, xp.multiply(rate, l2))),)
+@with_operators
+def proximal_descent(xp: Any, v: Value, rate: Value, l1: Value, l2: Value, d: Value) -> Any:
+    moved = v - d * rate
+    return (_shrunk(xp, moved, rate * l1, l1, 1 + rate * l2),)
 
 
+@with_operators
 def ftrl_v2(
-    xp: Any, v: Array, s: Array, line: Array, d: Array, rate: Array, l1: Array, l2: Array, shrinkage: Any,
-    power: Array, *, multiply_linear_by_lr: bool = False,
+    xp: Any, v: Value, s: Value, line: Value, d: Value, rate: Value, l1: Value, l2: Value, shrinkage: Any,
+    power: Value, *, multiply_linear_by_lr: bool = False,
 ) -> Any:  # fmt: skip
-    more = xp.add(s, xp.square(d))
+    more = s + xp.square(d)
     if shrinkage is not None:
-        d = xp.add(d, xp.multiply(xp.multiply(v, shrinkage), 2))
+        d = d + v * shrinkage * 2
 
-    def root(x: Array) -> Array:
-        return xp.pow(x, xp.broadcast_to(xp.negative(power), xp.shape(x)))
+    def root(x: Value) -> Value:
+        return x ** xp.broadcast_to(-power, x.shape)
 
-    moved = xp.multiply(xp.subtract(root(more), root(s)), v)
+    moved = (root(more) - root(s)) * v
     if multiply_linear_by_lr:
-        line = xp.add(line, xp.subtract(xp.multiply(d, rate), moved))
-        l1, below = xp.multiply(l1, rate), xp.add(root(more), xp.multiply(xp.multiply(l2, rate), 2))
+        line = line + (d * rate - moved)
+        l1, below = l1 * rate, root(more) + l2 * rate * 2
     else:
-        line = xp.add(line, xp.subtract(d, xp.divide(moved, rate)))
-        below = xp.add(xp.divide(root(more), rate), xp.multiply(l2, 2))
-    held = xp.minimum(xp.maximum(line, xp.negative(l1)), l1)
-    return xp.divide(xp.subtract(held, line), below), more, line
+        line = line + (d - moved / rate)
+        below = root(more) / rate + l2 * 2
+    held = xp.minimum(xp.maximum(line, -l1), l1)
+    return (held - line) / below, more, line
 
 
 def ftrl(

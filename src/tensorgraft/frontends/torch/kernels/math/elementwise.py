@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddex
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE, PREDICATES
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 DEFAULT, FLOAT, BOOL, COMPLEX_FLOAT = (
     PROMOTION.DEFAULT,
@@ -121,7 +122,7 @@ def _scaled(method: str) -> Callable[..., Any]:
     return fn
 
 
-def like(xp: Any, value: Any, x: Array) -> Array:
+def like(xp: Any, value: Any, x: AnyArray) -> AnyArray:
     """A number (possibly a traced one) in the dtype of an array."""
     return number(xp, value, xp.dtype_of(x))
 
@@ -256,15 +257,16 @@ kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncom
 
 
 @kernel("logit")
-def _logit(xp: Any, x: Array, eps: float | None = None) -> Array:
+@with_operators
+def _logit(xp: Any, x: Value, eps: float | None = None) -> Value:
     """Compute in the dtype of `x` throughout, as the CPU: in bfloat16 1 - 1e-5 is 1, whose logit is infinite."""
     x = x if _inexact(xp, x) else xp.astype(x, dtypes.float32)
     one = xp.full_like(x, 1)
     if eps is not None and eps >= 0:
         low = xp.full_like(x, eps)
-        high = xp.subtract(one, low)
-        x = xp.where(xp.less(x, low), low, xp.where(xp.greater(x, high), high, x))
-    return xp.log(xp.divide(x, xp.subtract(one, x)))
+        high = one - low
+        x = xp.where(x < low, low, xp.where(x > high, high, x))
+    return xp.log(x / (one - x))
 
 
 @kernel("nan_to_num")
@@ -289,21 +291,24 @@ def _lerp_scalar(xp: Any, x: Array, y: Array, weight: Any) -> Array:
 
 
 @kernel("lerp.Tensor", promotion=DEFAULT)
-def _lerp(xp: Any, x: Array, y: Array, weight: Array) -> Array:
-    size = xp.abs(weight)
-    near = xp.add(x, xp.multiply(weight, xp.subtract(y, x)))
-    far = xp.subtract(y, xp.multiply(xp.subtract(y, x), xp.subtract(1, weight)))
-    return xp.where(xp.less(size, 0.5), near, far)
+@with_operators
+def _lerp(xp: Any, x: Value, y: Value, weight: Value) -> Value:
+    size = abs(weight)
+    near = x + weight * (y - x)
+    far = y - (y - x) * (1 - weight)
+    return xp.where(size < 0.5, near, far)
 
 
 @kernel("addcmul", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
-def _addcmul(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
-    return xp.add(x, xp.multiply(xp.multiply(like(xp, value, x), a), b))
+@with_operators
+def _addcmul(xp: Any, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
+    return x + like(xp, value, x) * a * b
 
 
 @kernel("addcdiv", dynamic=("value",), promotion=DEFAULT, promote=("self", "tensor1", "tensor2"))
-def _addcdiv(xp: Any, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
-    return xp.add(x, xp.multiply(like(xp, value, x), xp.divide(a, b)))
+@with_operators
+def _addcdiv(xp: Any, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
+    return x + like(xp, value, x) * (a / b)
 
 
 @kernel("where.self", promotion=DEFAULT, promote=("self", "other"))
@@ -356,18 +361,19 @@ def _polygamma(xp: Any, n: int, x: Array) -> Array:
 
 
 @kernel("special_zeta", promotion=FLOAT, dynamic=("self", "other"), promote=("self", "other"))
-def _zeta(xp: Any, s: Array, q: Array) -> Array:
+@with_operators
+def _zeta(xp: Any, s: Value, q: Value) -> Value:
     """PyTorch adds terms until they no longer count, of which there is no last one where `s` or `q` is infinite."""
-    endless = xp.equal(s, math.inf)
+    endless = s == math.inf
     edges = (
-        (xp.logical_or(xp.equal(q, math.inf), xp.logical_or(xp.isnan(s), xp.isnan(q))), math.nan),
-        (xp.logical_and(endless, xp.greater(q, 1)), math.nan),
-        (xp.logical_and(endless, xp.equal(q, 1)), 1.0),
-        (xp.logical_and(endless, xp.less(q, 1)), math.inf),
-        (xp.logical_and(xp.less_equal(q, 0), xp.not_equal(s, xp.floor(s))), math.nan),
-        (xp.logical_and(xp.less_equal(q, 0), xp.equal(q, xp.floor(q))), math.inf),
-        (xp.less(s, 1), math.nan),
-        (xp.equal(s, 1), math.inf),
+        ((q == math.inf) | (xp.isnan(s) | xp.isnan(q)), math.nan),
+        (endless & (q > 1), math.nan),
+        (endless & (q == 1), 1.0),
+        (endless & (q < 1), math.inf),
+        ((q <= 0) & (s != xp.floor(s)), math.nan),
+        ((q <= 0) & (q == xp.floor(q)), math.inf),
+        (s < 1, math.nan),
+        (s == 1, math.inf),
     )
     y = xp.zeta(s, q)
     for where, value in edges:

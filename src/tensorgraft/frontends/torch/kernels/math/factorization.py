@@ -12,9 +12,10 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import check
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
-def adjoint(xp: Any, x: Array) -> Array:
+def adjoint(xp: Any, x: AnyArray) -> AnyArray:
     x = xp.matrix_transpose(x)
     return xp.conj(x) if dtypes.is_complex(xp.dtype_of(x)) else x
 
@@ -62,28 +63,29 @@ def _not_converged(xp: Any, x: Array, name: str) -> None:
 # ---- Cholesky --------------------------------------------------------------------------------------------------------
 
 
-def _failed_minor(xp: Any, x: Array) -> Array:
+@with_operators
+def _failed_minor(xp: Any, x: Value) -> Value:
     """int32: the order of the first leading minor that is not positive; 0 where all are."""
-    n, dtype = xp.shape(x)[-1], xp.dtype_of(x)
-    batch = xp.shape(x)[:-2]
+    n, dtype = x.shape[-1], x.dtype
+    batch = x.shape[:-2]
 
-    def step(carry: tuple[Array, Array], k: Array) -> tuple[tuple[Array, Array], Array]:
+    def step(carry: tuple[Value, Value], k: Value) -> tuple[tuple[Value, Value], Value]:
         rest, info = carry
-        at = xp.astype(xp.equal(xp.iota(n, dtypes.int64), k), dtype)
-        column = xp.matmul(rest, at)
-        pivot = xp.sum(xp.multiply(column, at), axis=-1)
+        at = xp.astype(xp.iota(n, dtypes.int64) == k, dtype)
+        column = rest @ at
+        pivot = xp.sum(column * at, axis=-1)
         real = xp.real(pivot) if dtypes.is_complex(dtype) else pivot
-        fails = xp.logical_and(xp.logical_not(xp.greater(real, 0)), xp.equal(info, 0))
-        info = xp.where(fails, xp.astype(xp.add(k, 1), dtypes.int32), info)
-        safe = xp.where(xp.greater(real, 0), pivot, xp.ones_like(pivot))
+        fails = ~(real > 0) & (info == 0)
+        info = xp.where(fails, xp.astype(k + 1, dtypes.int32), info)
+        safe = xp.where(real > 0, pivot, xp.ones_like(pivot))
         row = xp.conj(column) if dtypes.is_complex(dtype) else column
-        outer = xp.multiply(xp.expand_dims(column, -1), xp.expand_dims(row, -2))
-        rest = xp.subtract(rest, xp.divide(outer, xp.expand_dims(xp.expand_dims(safe, -1), -1)))
+        outer = xp.expand_dims(column, -1) * xp.expand_dims(row, -2)
+        rest = rest - outer / xp.expand_dims(xp.expand_dims(safe, -1), -1)
         return (rest, info), info
 
     lower = xp.tril(x)
     strict = xp.tril(x, -1)
-    whole = xp.add(lower, adjoint(xp, strict))
+    whole = lower + adjoint(xp, strict)
     start = (whole, xp.zeros(batch, dtypes.int32))
     return xp.scan(step, start, xp.iota(n, dtypes.int64), length=n)[0][1]
 
@@ -145,42 +147,43 @@ def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @kernel("geqrf", meta=_geqrf_meta)
-def _geqrf(xp: Any, x: Array) -> tuple[Array, Array]:
+@with_operators
+def _geqrf(xp: Any, x: Value) -> tuple[Value, Value]:
     """(R above the diagonal and the reflectors below it, their factors), in the conventions of LAPACK's geqrf."""
     refuse_narrow(xp, x)
-    *batch, m, n = xp.shape(x)
-    k, dtype = min(m, n), xp.dtype_of(x)
+    *batch, m, n = x.shape
+    k, dtype = min(m, n), x.dtype
     if not xp.size(x):
         return x, xp.zeros((*batch, k), dtype)
     rows = xp.iota(m, dtypes.int64)
 
-    def step(a: Array, j: Array) -> tuple[Array, Array]:
-        here = xp.astype(xp.equal(rows, j), dtype)
-        column = xp.matmul(a, xp.astype(xp.equal(xp.iota(n, dtypes.int64), j), dtype))
-        below = xp.multiply(column, xp.astype(xp.greater(rows, j), dtype))
-        alpha = xp.sum(xp.multiply(column, here), axis=-1)
-        tail = xp.sum(xp.square(xp.abs(below)), axis=-1)
-        size = xp.sqrt(xp.add(xp.square(xp.abs(alpha)), tail))
+    def step(a: Value, j: Value) -> tuple[Value, Value]:
+        here = xp.astype(rows == j, dtype)
+        column = a @ xp.astype(xp.iota(n, dtypes.int64) == j, dtype)
+        below = column * xp.astype(rows > j, dtype)
+        alpha = xp.sum(column * here, axis=-1)
+        tail = xp.sum(xp.square(abs(below)), axis=-1)
+        size = xp.sqrt(xp.square(abs(alpha)) + tail)
         real = xp.real(alpha) if dtypes.is_complex(dtype) else alpha
-        beta = xp.where(xp.less(real, 0), size, xp.negative(size))
-        done = xp.equal(tail, 0)
+        beta = xp.where(real < 0, size, -size)
+        done = tail == 0
         if dtypes.is_complex(dtype):
-            done = xp.logical_and(done, xp.equal(xp.imag(alpha), 0))
+            done = done & (xp.imag(alpha) == 0)
         beta = xp.astype(beta, dtype)
-        safe = xp.where(xp.equal(beta, 0), xp.ones_like(beta), beta)
-        tau = xp.where(done, xp.zeros_like(alpha), xp.divide(xp.subtract(beta, alpha), safe))
-        scale = xp.where(done, xp.ones_like(alpha), xp.subtract(alpha, beta))
-        v = xp.divide(below, xp.expand_dims(scale, -1))
+        safe = xp.where(beta == 0, xp.ones_like(beta), beta)
+        tau = xp.where(done, xp.zeros_like(alpha), (beta - alpha) / safe)
+        scale = xp.where(done, xp.ones_like(alpha), alpha - beta)
+        v = below / xp.expand_dims(scale, -1)
         v = xp.where(xp.expand_dims(done, -1), xp.zeros_like(v), v)
-        v = xp.add(v, here)
-        row = xp.matmul(xp.expand_dims(xp.conj(v) if dtypes.is_complex(dtype) else v, -2), a)
+        v = v + here
+        row = xp.expand_dims(xp.conj(v) if dtypes.is_complex(dtype) else v, -2) @ a
         factor = xp.conj(tau) if dtypes.is_complex(dtype) else tau
-        update = xp.multiply(xp.multiply(xp.expand_dims(xp.expand_dims(factor, -1), -1), xp.expand_dims(v, -1)), row)
+        update = xp.expand_dims(xp.expand_dims(factor, -1), -1) * xp.expand_dims(v, -1) * row
         columns = xp.iota(n, dtypes.int64)
-        after = xp.subtract(a, xp.where(xp.greater(columns, j), update, xp.zeros_like(update)))
+        after = a - xp.where(columns > j, update, xp.zeros_like(update))
         head = xp.where(done, alpha, beta)
-        own = xp.where(xp.greater(rows, j), v, xp.where(xp.equal(rows, j), xp.expand_dims(head, -1), column))
-        return xp.where(xp.equal(columns, j), xp.expand_dims(own, -1), after), tau
+        own = xp.where(rows > j, v, xp.where(rows == j, xp.expand_dims(head, -1), column))
+        return xp.where(columns == j, xp.expand_dims(own, -1), after), tau
 
     a, taus = xp.scan(step, x, xp.iota(k, dtypes.int64), length=k)
     return a, xp.moveaxis(taus, 0, -1)

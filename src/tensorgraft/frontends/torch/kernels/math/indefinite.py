@@ -14,6 +14,7 @@ from tensorgraft.frontends.torch.kernels.math.factorization import adjoint, refu
 from tensorgraft.frontends.torch.kernels.math.factorization import check_errors as refuse_failed
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 _ALPHA = (1 + math.sqrt(17)) / 8
 
@@ -32,140 +33,143 @@ def _each(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]
     return back if isinstance(outputs, tuple) else back[0]
 
 
-def _column(xp: Any, a: Array, k: Array) -> Array:
+def _column(xp: Any, a: AnyArray, k: AnyArray) -> AnyArray:
     return xp.squeeze(xp.take(a, xp.reshape(k, (1,)), 1), 1)
 
 
-def _entry(xp: Any, v: Array, k: Array) -> Array:
+def _entry(xp: Any, v: AnyArray, k: AnyArray) -> AnyArray:
     return xp.gather(v, (k,))
 
 
-def _factor(xp: Any, a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
+def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
     """(L below D, pivots from 1, info) of a matrix (n, n) that equals its transpose (conjugate transpose)."""
-    n, dtype = xp.shape(a)[-1], xp.dtype_of(a)
+    n, dtype = a.shape[-1], a.dtype
     at = xp.iota(n, dtypes.int64)
     rows, columns = xp.expand_dims(at, 1), xp.expand_dims(at, 0)
     conj = xp.conj if hermitian else lambda v: v
 
-    def size(v: Array) -> Array:  # LAPACK compares complex numbers by the sum of their parts' moduli
-        return xp.add(xp.abs(xp.real(v)), xp.abs(xp.imag(v))) if dtypes.is_complex(dtype) else xp.abs(v)
+    def size(v: Value) -> Value:  # LAPACK compares complex numbers by the sum of their parts' moduli
+        return abs(xp.real(v)) + abs(xp.imag(v)) if dtypes.is_complex(dtype) else abs(v)
 
-    def greatest(v: Array, where: Array) -> tuple[Array, Array]:
+    def greatest(v: Value, where: Value) -> tuple[Value, Value]:
         sizes = xp.where(where, size(v), xp.full((), -1.0, dtypes.real_dtype(dtype)))
         return xp.argmax(sizes, axis=0), xp.maximum(xp.max(sizes), 0)
 
-    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(state: tuple[Value, ...]) -> tuple[Value, ...]:
         k, a, pivots, info = state
         column = _column(xp, a, k)
         here = size(_entry(xp, column, k))
-        best, column_max = greatest(column, xp.greater(at, k))
+        best, column_max = greatest(column, at > k)
         other = _column(xp, a, best)
-        _, row_max = greatest(other, xp.logical_and(xp.greater_equal(at, k), xp.not_equal(at, best)))
-        zero = xp.logical_or(xp.equal(xp.maximum(here, column_max), 0), xp.isnan(here))
-        ratio = xp.divide(column_max, xp.where(xp.equal(row_max, 0), xp.ones_like(row_max), row_max))
-        large = xp.greater_equal(here, xp.multiply(xp.multiply(column_max, _ALPHA), xp.minimum(ratio, 1)))
-        stays = xp.logical_or(zero, large)
-        single = xp.greater_equal(size(_entry(xp, other, best)), xp.multiply(row_max, _ALPHA))
-        pair = xp.logical_not(xp.logical_or(stays, single))
+        _, row_max = greatest(other, (at >= k) & (at != best))
+        zero = (xp.maximum(here, column_max) == 0) | xp.isnan(here)
+        ratio = column_max / xp.where(row_max == 0, xp.ones_like(row_max), row_max)
+        large = here >= column_max * _ALPHA * xp.minimum(ratio, 1)
+        stays = zero | large
+        single = size(_entry(xp, other, best)) >= row_max * _ALPHA
+        pair = ~(stays | single)
         pivot = xp.where(stays, k, best)
-        next_ = xp.minimum(xp.add(k, 1), n - 1)
+        next_ = xp.minimum(k + 1, n - 1)
         last = xp.where(pair, next_, k)
 
         # rows and columns `last` and `pivot` of what is left change places
-        order = xp.where(xp.equal(at, last), pivot, xp.where(xp.equal(at, pivot), last, at))
-        left = xp.logical_and(xp.greater_equal(rows, k), xp.greater_equal(columns, k))
+        order = xp.where(at == last, pivot, xp.where(at == pivot, last, at))
+        left = (rows >= k) & (columns >= k)
         a = xp.where(left, xp.take(xp.take(a, order, 0), order, 1), a)
 
-        below = xp.greater(at, last)
+        below = at > last
         x, y = (xp.where(below, _column(xp, a, i), xp.zeros((), dtype)) for i in (k, next_))
         d, e = (_entry(xp, _column(xp, a, k), i) for i in (k, next_))
         f = _entry(xp, _column(xp, a, next_), next_)
         one = xp.ones((), dtype)
         e, divisor = xp.where(pair, e, one), xp.where(zero, one, d)
-        low, high = xp.divide(d, conj(e)), xp.divide(f, e)
-        scale = xp.where(pair, xp.subtract(xp.multiply(low, high), 1), one)
+        low, high = d / conj(e), f / e
+        scale = xp.where(pair, low * high - 1, one)
         # of a pair (x y) times the inverse of ((d, e'), (e, f))
-        v = xp.divide(xp.subtract(xp.multiply(x, high), y), xp.multiply(conj(e), scale))
-        w = xp.divide(xp.subtract(xp.multiply(y, low), x), xp.multiply(e, scale))
-        v = xp.where(pair, v, xp.divide(x, divisor))
+        v = (x * high - y) / (conj(e) * scale)
+        w = (y * low - x) / (e * scale)
+        v = xp.where(pair, v, x / divisor)
         w = xp.where(pair, w, xp.zeros((), dtype))
-        outer = xp.multiply(xp.expand_dims(v, 1), xp.expand_dims(conj(x), 0))
-        outer = xp.add(outer, xp.multiply(xp.expand_dims(w, 1), xp.expand_dims(conj(y), 0)))
-        a = xp.where(zero, a, xp.subtract(a, outer))
+        outer = xp.expand_dims(v, 1) * xp.expand_dims(conj(x), 0)
+        outer = outer + xp.expand_dims(w, 1) * xp.expand_dims(conj(y), 0)
+        a = xp.where(zero, a, a - outer)
         below = xp.expand_dims(below, 1)
-        a = xp.where(xp.logical_and(below, xp.equal(columns, k)), xp.expand_dims(v, 1), a)
-        second = xp.logical_and(pair, xp.equal(columns, next_))
-        a = xp.where(xp.logical_and(below, second), xp.expand_dims(w, 1), a)
+        a = xp.where(below & (columns == k), xp.expand_dims(v, 1), a)
+        second = pair & (columns == next_)
+        a = xp.where(below & second, xp.expand_dims(w, 1), a)
 
-        number = xp.astype(xp.add(pivot, 1), dtypes.int32)
-        number = xp.where(pair, xp.negative(number), number)
-        pivots = xp.where(xp.logical_or(xp.equal(at, k), xp.equal(at, last)), number, pivots)
-        failed = xp.logical_and(zero, xp.equal(info, 0))
-        info = xp.where(failed, xp.astype(xp.add(k, 1), dtypes.int32), info)
-        return xp.add(last, 1), a, pivots, info
+        number = xp.astype(pivot + 1, dtypes.int32)
+        number = xp.where(pair, -number, number)
+        pivots = xp.where((at == k) | (at == last), number, pivots)
+        failed = zero & (info == 0)
+        info = xp.where(failed, xp.astype(k + 1, dtypes.int32), info)
+        return last + 1, a, pivots, info
 
     start = (xp.zeros((), dtypes.int64), a, xp.zeros((n,), dtypes.int32), xp.zeros((), dtypes.int32))
-    _, a, pivots, info = xp.while_loop(lambda state: xp.less(state[0], n), step, start)
+    _, a, pivots, info = xp.while_loop(lambda state: state[0] < n, step, start)
     return xp.tril(a), pivots, info
 
 
 @kernel("linalg_ldl_factor_ex")
+@with_operators
 def _ldl_factor(
-    xp: Any, x: Array, *, hermitian: bool = False, check_errors: bool = False
-) -> tuple[Array, Array, Array]:
+    xp: Any, x: Value, *, hermitian: bool = False, check_errors: bool = False
+) -> tuple[Value, Value, Value]:
     refuse_narrow(xp, x)
-    batch, dtype = xp.shape(x)[:-2], xp.dtype_of(x)
+    batch, dtype = x.shape[:-2], x.dtype
     hermitian = hermitian and dtypes.is_complex(dtype)
     if not xp.size(x):
-        return x, xp.zeros(xp.shape(x)[:-1], dtypes.int32), xp.zeros(batch, dtypes.int32)
+        return x, xp.zeros(x.shape[:-1], dtypes.int32), xp.zeros(batch, dtypes.int32)
     strict = xp.tril(x, -1)
     upper = adjoint(xp, strict) if hermitian else xp.matrix_transpose(strict)
-    diagonal = xp.subtract(xp.tril(x), strict)
+    diagonal = xp.tril(x) - strict
     diagonal = xp.astype(xp.real(diagonal), dtype) if hermitian else diagonal
-    whole = xp.add(xp.add(strict, diagonal), upper)
+    whole = strict + diagonal + upper
     packed, pivots, info = _each(xp, lambda a: _factor(xp, a, hermitian), whole, axes=(2,))
     if check_errors:
         refuse_failed(xp, info, "torch.linalg.ldl_factor_ex", is_matrix=not batch)
     return packed, pivots, info
 
 
-def _forward(xp: Any, packed: Array, pivots: Array) -> Array:
+@with_operators
+def _forward(xp: Any, packed: Value, pivots: Value) -> Value:
     """M (n, n) with M A M^T = D: interchanges and columns of L, undone one after the other."""
-    n, dtype = xp.shape(packed)[-1], xp.dtype_of(packed)
+    n, dtype = packed.shape[-1], packed.dtype
     at = xp.iota(n, dtypes.int64)
 
-    def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(state: tuple[Value, Value]) -> tuple[Value, Value]:
         k, m = state
         number = xp.astype(_entry(xp, pivots, k), dtypes.int64)
-        pair = xp.less(number, 0)
-        next_ = xp.minimum(xp.add(k, 1), n - 1)
-        last, pivot = xp.where(pair, next_, k), xp.subtract(xp.abs(number), 1)
-        m = xp.take(m, xp.where(xp.equal(at, last), pivot, xp.where(xp.equal(at, pivot), last, at)), 0)
-        below = xp.greater(at, last)
-        for i, there in ((k, below), (next_, xp.logical_and(below, pair))):
+        pair = number < 0
+        next_ = xp.minimum(k + 1, n - 1)
+        last, pivot = xp.where(pair, next_, k), abs(number) - 1
+        m = xp.take(m, xp.where(at == last, pivot, xp.where(at == pivot, last, at)), 0)
+        below = at > last
+        for i, there in ((k, below), (next_, below & pair)):
             column = xp.where(there, _column(xp, packed, i), xp.zeros((), dtype))
             row = xp.take(m, xp.reshape(i, (1,)), 0)
-            m = xp.subtract(m, xp.multiply(xp.expand_dims(column, 1), row))
-        return xp.add(last, 1), m
+            m = m - xp.expand_dims(column, 1) * row
+        return last + 1, m
 
     start = (xp.zeros((), dtypes.int64), xp.eye(n, n, dtype))
-    return xp.while_loop(lambda state: xp.less(state[0], n), step, start)[1]
+    return xp.while_loop(lambda state: state[0] < n, step, start)[1]
 
 
-def _block_diagonal(xp: Any, packed: Array, pivots: Array, hermitian: bool) -> Array:
+@with_operators
+def _block_diagonal(xp: Any, packed: Value, pivots: Value, hermitian: bool) -> Value:
     """D: where a pair of pivots begins, the entry below the diagonal is D's own, not L's."""
-    n, dtype = xp.shape(packed)[-1], xp.dtype_of(packed)
+    n, dtype = packed.shape[-1], packed.dtype
 
-    def begins(second: Array, number: Array) -> tuple[Array, Array]:
-        first = xp.logical_and(xp.less(number, 0), xp.logical_not(second))
+    def begins(second: Value, number: Value) -> tuple[Value, Value]:
+        first = (number < 0) & ~second
         return first, first
 
     # the first of a pair is the first negative pivot, the third, ...
     firsts = xp.scan(begins, xp.zeros((), dtypes.bool_), pivots, length=n)[1]
-    diagonal = xp.multiply(packed, xp.eye(n, n, dtype))
-    below = xp.multiply(xp.multiply(packed, xp.eye(n, n, dtype, k=-1)), xp.astype(firsts, dtype))
+    diagonal = packed * xp.eye(n, n, dtype)
+    below = packed * xp.eye(n, n, dtype, k=-1) * xp.astype(firsts, dtype)
     above = adjoint(xp, below) if hermitian else xp.matrix_transpose(below)
-    return xp.add(xp.add(diagonal, below), above)
+    return diagonal + below + above
 
 
 @kernel("linalg_ldl_solve")

@@ -10,6 +10,7 @@ from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 @kernel("gcd", promotion=PROMOTION.DEFAULT)
@@ -38,23 +39,24 @@ _LAYOUT = {dtypes.float32: (dtypes.int32, 23, 8, 32), dtypes.float64: (dtypes.in
 
 
 @kernel("frexp.Tensor")
-def _frexp(xp: Any, x: Array) -> tuple[Array, Array]:
+@with_operators
+def _frexp(xp: Any, x: Value) -> tuple[Value, Value]:
     """(mantissa in [0.5, 1), int32 exponent) with x = mantissa * 2 ** exponent."""
-    shape, dtype = xp.shape(x), xp.dtype_of(x)
+    shape, dtype = x.shape, x.dtype
     if not dtypes.is_floating(dtype):
         raise NotImplementedError("frexp of what is no float")
     x = xp.astype(xp.reshape(x, (xp.size(x),)), dtypes.accumulator(dtype))
-    integer, mantissa_bits, exponent_bits, lift = _LAYOUT[xp.dtype_of(x)]
-    tiny = xp.less(xp.abs(x), float(dtypes.finfo(xp.dtype_of(x)).tiny))
-    normal = xp.where(tiny, xp.multiply(x, 2.0**lift), x)
+    integer, mantissa_bits, exponent_bits, lift = _LAYOUT[x.dtype]
+    tiny = abs(x) < float(dtypes.finfo(x.dtype).tiny)
+    normal = xp.where(tiny, x * 2.0**lift, x)
     bits = xp.bitcast(normal, integer)
     mask = xp.full((), ((1 << exponent_bits) - 1) << mantissa_bits, integer)
     bias = (1 << (exponent_bits - 1)) - 2
-    exponent = xp.bitwise_right_shift(xp.bitwise_and(bits, mask), xp.full((), mantissa_bits, integer))
-    exponent = xp.subtract(xp.subtract(exponent, bias), xp.where(tiny, *(xp.full((), n, integer) for n in (lift, 0))))
+    exponent = (bits & mask) >> xp.full((), mantissa_bits, integer)
+    exponent = exponent - bias - xp.where(tiny, *(xp.full((), n, integer) for n in (lift, 0)))
     half = xp.full((), bias << mantissa_bits, integer)
-    mantissa = xp.bitcast(xp.bitwise_or(xp.bitwise_and(bits, xp.bitwise_invert(mask)), half), xp.dtype_of(x))
-    plain = xp.logical_or(xp.equal(x, 0), xp.logical_not(xp.isfinite(x)))
+    mantissa = xp.bitcast((bits & ~mask) | half, x.dtype)
+    plain = (x == 0) | ~xp.isfinite(x)
     mantissa = xp.where(plain, x, mantissa)
     exponent = xp.where(plain, xp.zeros_like(exponent), exponent)
     return xp.reshape(mantissa, shape), xp.astype(xp.reshape(exponent, shape), dtypes.int32)

@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch.kernels.math.factorization import (
 )
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _together(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:
@@ -90,9 +91,10 @@ def _inv_ex(xp: Any, a: Array, check_errors: bool = False) -> tuple[Array, Array
     return _lu_solve(xp, packed, order, xp.eye(n, n, xp.dtype_of(a)), False), info
 
 
-def _sign_of(xp: Any, pivots: Array, dtype: np.dtype) -> Array:
-    odd = xp.fmod(xp.parity(xp.subtract(pivots, 1)), 2)
-    return xp.astype(xp.subtract(1, xp.multiply(odd, 2)), dtype)
+@with_operators
+def _sign_of(xp: Any, pivots: Value, dtype: np.dtype) -> Value:
+    odd = xp.fmod(xp.parity(pivots - 1), 2)
+    return xp.astype(1 - odd * 2, dtype)
 
 
 def _det_factors(xp: Any, a: Array, contiguous: bool) -> tuple[Array, Array]:
@@ -164,32 +166,33 @@ def _cholesky_inverse(xp: Any, factor: Array, upper: bool = False) -> Array:
 
 
 @kernel("linalg_lstsq", concrete=True, meta=False)
+@with_operators
 def _lstsq(
-    xp: Any, a: Array, b: Array, rcond: float | None = None, driver: str | None = None
-) -> tuple[Array, Array, Array, Array]:
+    xp: Any, a: Value, b: Value, rcond: float | None = None, driver: str | None = None
+) -> tuple[Value, Value, Value, Value]:
     """Solve by singular value decomposition with any driver, on which what is returned beside the solution depends."""
     refuse_narrow(xp, a, b)
     driver = driver or "gelsy"
-    known = driver in ("gelsy", "gels", "gelsd", "gelss") and xp.dtype_of(a) == xp.dtype_of(b)
-    if not known or xp.ndim(a) < 2 or not xp.ndim(b) or not xp.size(a):
+    known = driver in ("gelsy", "gels", "gelsd", "gelss") and a.dtype == b.dtype
+    if not known or a.ndim < 2 or not b.ndim or not xp.size(a):
         raise NotImplementedError("the CPU says what is wrong, or knows what to do with nothing")
-    m, n = xp.shape(a)[-2:]
-    vector = xp.ndim(b) == 1 or (xp.ndim(b) == xp.ndim(a) - 1 and xp.shape(b) == xp.shape(a)[:-1])
+    m, n = a.shape[-2:]
+    vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     right = xp.expand_dims(b, -1) if vector else b
-    if xp.shape(right)[-2] != m:
+    if right.shape[-2] != m:
         raise NotImplementedError("the CPU says what is wrong")
-    eps = float(dtypes.finfo(xp.dtype_of(a)).eps)
+    eps = float(dtypes.finfo(a.dtype).eps)
     u, s, vh = xp.svd(a)
-    least = xp.multiply(xp.max(s, axis=-1, keepdims=True), rcond if rcond is not None else eps * max(m, n))
-    kept = xp.greater(s, least)
-    inverse = xp.where(kept, xp.divide(1, xp.where(kept, s, xp.ones_like(s))), xp.zeros_like(s))
-    inverse = xp.expand_dims(xp.astype(inverse, xp.dtype_of(a)), -1)
-    x = xp.matmul(adjoint(xp, vh), xp.multiply(inverse, xp.matmul(adjoint(xp, u), right)))
+    least = xp.max(s, axis=-1, keepdims=True) * (rcond if rcond is not None else eps * max(m, n))
+    kept = s > least
+    inverse = xp.where(kept, 1 / xp.where(kept, s, xp.ones_like(s)), xp.zeros_like(s))
+    inverse = xp.expand_dims(xp.astype(inverse, a.dtype), -1)
+    x = adjoint(xp, vh) @ (inverse * (adjoint(xp, u) @ right))
     rank = xp.sum(xp.astype(kept, dtypes.int64), axis=-1)
-    none = xp.zeros((0,), dtypes.real_dtype(xp.dtype_of(a)))
+    none = xp.zeros((0,), dtypes.real_dtype(a.dtype))
     residuals = none
-    if m > n and driver != "gelsy" and (driver == "gels" or bool(xp.to_numpy(xp.all(xp.equal(rank, n))))):
-        residuals = xp.sum(xp.square(xp.abs(xp.subtract(right, xp.matmul(a, x)))), axis=-2)
+    if m > n and driver != "gelsy" and (driver == "gels" or bool(xp.to_numpy(xp.all(rank == n)))):
+        residuals = xp.sum(xp.square(abs(right - a @ x)), axis=-2)
     return (
         xp.squeeze(x, -1) if vector else x,
         residuals,
@@ -206,42 +209,43 @@ _PADE = {dtypes.float32: (7, 3.925724783138660), dtypes.float64: (13, 5.37192035
 
 
 @kernel("linalg_matrix_exp")
-def _matrix_exp(xp: Any, a: Array) -> Array:
+@with_operators
+def _matrix_exp(xp: Any, a: Value) -> Value:
     a = wide(xp, a)
-    if not dtypes.is_inexact(xp.dtype_of(a)):
-        raise NotImplementedError(f"matrix_exp of {xp.dtype_of(a)}")
+    if not dtypes.is_inexact(a.dtype):
+        raise NotImplementedError(f"matrix_exp of {a.dtype}")
     if not xp.size(a):
         return a
-    dtype, n = xp.dtype_of(a), xp.shape(a)[-1]
+    dtype, n = a.dtype, a.shape[-1]
     degree, radius = _PADE[dtypes.real_dtype(dtype)]
-    norm = xp.max(xp.sum(xp.abs(a), axis=-2), axis=-1)
-    squarings = xp.maximum(xp.ceil(xp.log2(xp.divide(norm, radius))), 0)
+    norm = xp.max(xp.sum(abs(a), axis=-2), axis=-1)
+    squarings = xp.maximum(xp.ceil(xp.log2(norm / radius)), 0)
     squarings = xp.where(xp.isfinite(squarings), squarings, xp.zeros_like(squarings))
-    scale = xp.expand_dims(xp.expand_dims(xp.pow(2.0, xp.negative(squarings)), -1), -1)
-    a = xp.multiply(a, xp.astype(scale, dtype))
+    scale = xp.expand_dims(xp.expand_dims(2.0**-squarings, -1), -1)
+    a = a * xp.astype(scale, dtype)
     coefficients = [
         math.factorial(2 * degree - k)
         * math.factorial(degree)
         / (math.factorial(2 * degree) * math.factorial(k) * math.factorial(degree - k))
         for k in range(degree + 1)
     ]
-    square = xp.matmul(a, a)
-    power = xp.broadcast_to(xp.eye(n, n, dtype), xp.shape(a))
-    even, odd = xp.multiply(power, coefficients[0]), xp.multiply(power, coefficients[1])
+    square = a @ a
+    power = xp.broadcast_to(xp.eye(n, n, dtype), a.shape)
+    even, odd = power * coefficients[0], power * coefficients[1]
     for k in range(2, degree + 1, 2):
-        power = xp.matmul(power, square)
-        even = xp.add(even, xp.multiply(power, coefficients[k]))
+        power = power @ square
+        even = even + power * coefficients[k]
         if k < degree:
-            odd = xp.add(odd, xp.multiply(power, coefficients[k + 1]))
-    odd = xp.matmul(a, odd)
-    start = xp.solve(xp.subtract(even, odd), xp.add(even, odd))
+            odd = odd + power * coefficients[k + 1]
+    odd = a @ odd
+    start = xp.solve(even - odd, even + odd)
 
-    def more(state: tuple[Array, Array]) -> Array:
-        return xp.greater(xp.max(state[1]), 0)
+    def more(state: tuple[Value, Value]) -> Value:
+        return xp.max(state[1]) > 0
 
-    def squared(state: tuple[Array, Array]) -> tuple[Array, Array]:
+    def squared(state: tuple[Value, Value]) -> tuple[Value, Value]:
         x, left = state
-        go = xp.expand_dims(xp.expand_dims(xp.greater(left, 0), -1), -1)
-        return xp.where(go, xp.matmul(x, x), x), xp.subtract(left, 1)
+        go = xp.expand_dims(xp.expand_dims(left > 0, -1), -1)
+        return xp.where(go, x @ x, x), left - 1
 
     return xp.while_loop(more, squared, (start, squarings))[0]

@@ -6,29 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
-def complex_logaddexp(xp: Any, x: Array, y: Array) -> Array:
+@with_operators
+def complex_logaddexp(xp: Any, x: Value, y: Value) -> Value:
     """The greater real part, or the first of equal ones, before the logarithm. Of two infinite ones of one sign the
     second of the negative stays, as its angle means nothing, and the positive are added as vectors of infinite
     length."""
-    swap = xp.less(xp.real(x), xp.real(y))
+    swap = xp.real(x) < xp.real(y)
     high, low = xp.where(swap, y, x), xp.where(swap, x, y)
     real = xp.real(high)
-    same = xp.logical_and(xp.equal(real, xp.real(low)), xp.isinf(real))
-    gap = xp.subtract(low, xp.where(same, xp.zeros_like(high), high))
-    out = xp.add(high, xp.log1p(xp.exp(gap)))
-    infinite = xp.where(xp.less(real, 0), y, _sum_of_infinite(xp, high, low))
+    same = (real == xp.real(low)) & xp.isinf(real)
+    gap = low - xp.where(same, xp.zeros_like(high), high)
+    out = high + xp.log1p(xp.exp(gap))
+    infinite = xp.where(real < 0, y, _sum_of_infinite(xp, high, low))
     out = xp.where(same, infinite, out)
-    bad = xp.logical_or(xp.isnan(x), xp.isnan(y))
+    bad = xp.isnan(x) | xp.isnan(y)
     return xp.where(bad, xp.full_like(out, complex(np.nan, np.nan)), out)
 
 
-def _sum_of_infinite(xp: Any, x: Array, y: Array) -> Array:
+def _sum_of_infinite(xp: Any, x: AnyArray, y: AnyArray) -> AnyArray:
     """log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
 
-    def long(part: Array) -> Array:
+    def long(part: AnyArray) -> AnyArray:
         return xp.where(xp.equal(part, 0), part, xp.multiply(part, np.inf))
 
     real, imag = (xp.add(*(long(f(xp.imag(v))) for v in (x, y))) for f in (xp.cos, xp.sin))

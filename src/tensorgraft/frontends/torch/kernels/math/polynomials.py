@@ -13,6 +13,7 @@ from typing import Any
 from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 @dataclass(frozen=True)
@@ -57,41 +58,41 @@ TABLE = {
 }
 
 
-def _recur(xp: Any, x: Array, n: Array, rule: Recurrence) -> Array:
+def _recur(xp: Any, x: Value, n: Value, rule: Recurrence) -> Value:
     """P_n(x); n int64, as many steps as the greatest n asks for whose polynomial is a number still."""
-    dtype = xp.dtype_of(x)
+    dtype = x.dtype
 
-    def more(carry: tuple[Array, Array, Array]) -> Array:
-        return xp.any(xp.logical_and(xp.less(carry[0], n), xp.logical_not(xp.isnan(carry[2]))))
+    def more(carry: tuple[Value, Value, Value]) -> Value:
+        return xp.any((carry[0] < n) & ~xp.isnan(carry[2]))
 
-    def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(carry: tuple[Value, Value, Value]) -> tuple[Value, Value, Value]:
         at, before, last = carry
         k = xp.astype(at, dtype)
-        value = xp.subtract(xp.multiply(rule.alpha(xp, x, k), last), xp.multiply(rule.beta(xp, k), before))
+        value = rule.alpha(xp, x, k) * last - rule.beta(xp, k) * before
         if rule.gamma is not None:
-            value = xp.divide(value, rule.gamma(xp, k))
-        goes = xp.less(at, n)
-        return xp.add(at, 1), xp.where(goes, last, before), xp.where(goes, value, last)
+            value = value / rule.gamma(xp, k)
+        goes = at < n
+        return at + 1, xp.where(goes, last, before), xp.where(goes, value, last)
 
     start = (xp.full((), 1, dtypes.int64), xp.ones_like(x), rule.first(xp, x))
     last = xp.while_loop(more, step, start)[2]
-    return xp.where(xp.less(n, 0), xp.zeros_like(x), xp.where(xp.equal(n, 0), xp.ones_like(x), last))
+    return xp.where(n < 0, xp.zeros_like(x), xp.where(n == 0, xp.ones_like(x), last))
 
 
-def _by_angle(xp: Any, name: str, x: Array, n: Array) -> Array:
+def _by_angle(xp: Any, name: str, x: Value, n: Value) -> Value:
     """The Chebyshev polynomials inside (-1, 1) as functions of acos(x)."""
     angle = xp.acos(x)
-    n = xp.astype(n, xp.dtype_of(x))
-    half = xp.multiply(angle, 0.5)
-    middle = xp.multiply(xp.add(n, 0.5), angle)
+    n = xp.astype(n, x.dtype)
+    half = angle * 0.5
+    middle = (n + 0.5) * angle
     kind = name[-1]
     if kind == "t":
-        return xp.cos(xp.multiply(n, angle))
+        return xp.cos(n * angle)
     if kind == "u":
-        return xp.divide(xp.sin(xp.multiply(xp.add(n, 1.0), angle)), xp.sin(angle))
+        return xp.sin((n + 1.0) * angle) / xp.sin(angle)
     if kind == "v":
-        return xp.divide(xp.cos(middle), xp.cos(half))
-    return xp.divide(xp.sin(middle), xp.sin(half))
+        return xp.cos(middle) / xp.cos(half)
+    return xp.sin(middle) / xp.sin(half)
 
 
 # from which degree on PyTorch uses the angle
@@ -104,22 +105,23 @@ def _polynomial(name: str) -> Callable[..., Array]:
     rule = TABLE[name.removeprefix("shifted_")]
     chebyshev = "chebyshev" in name
 
-    def fn(xp: Any, x: Array, n: Array) -> Array:
-        dtype = xp.dtype_of(x)
-        shape = xp.shape(xp.add(x, n))
+    @with_operators
+    def fn(xp: Any, x: Value, n: Value) -> Value:
+        dtype = x.dtype
+        shape = (x + n).shape
         x, n = xp.broadcast_to(x, shape), xp.astype(xp.broadcast_to(n, shape), dtypes.int64)
         if name.startswith("shifted_"):
-            x = xp.subtract(xp.multiply(x, 2.0), 1.0)
+            x = x * 2.0 - 1.0
         if not math.prod(shape):
             return x
         if chebyshev:
-            inside = xp.logical_and(xp.greater(n, _ANGLE[name[-1]]), xp.less(xp.abs(x), 1))
+            inside = (n > _ANGLE[name[-1]]) & (abs(x) < 1)
             direct = _recur(xp, x, xp.where(inside, xp.zeros_like(n), n), rule)
             safe = xp.where(inside, x, xp.full_like(x, 0.5))
             return xp.where(inside, _by_angle(xp, name, safe, n), direct)
         if name.startswith("hermite"):
             limit = _HERMITE.get(dtype, 128)
-            beyond = xp.greater(n, limit)
+            beyond = n > limit
             out = _recur(xp, x, xp.minimum(n, limit), rule)
             return xp.where(beyond, xp.full_like(x, math.nan), out)
         return _recur(xp, x, n, rule)

@@ -9,17 +9,20 @@ from tensorgraft.frontends.torch.kernels.common import check_fits
 from tensorgraft.frontends.torch.kernels.math.elementwise import DEFAULT, like
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 @kernel("silu", promotion=DEFAULT)
-def _silu(xp: Any, x: Array) -> Array:
-    return xp.divide(x, xp.add(xp.exp(xp.negative(x)), 1))
+@with_operators
+def _silu(xp: Any, x: Value) -> Value:
+    return x / (xp.exp(-x) + 1)
 
 
 @kernel("silu_backward", promotion=DEFAULT)
-def _silu_backward(xp: Any, grad: Array, x: Array) -> Array:
+@with_operators
+def _silu_backward(xp: Any, grad: Value, x: Value) -> Value:
     s = xp.sigmoid(x)
-    return xp.multiply(xp.multiply(grad, s), xp.add(xp.multiply(x, xp.subtract(1, s)), 1))
+    return grad * s * (x * (1 - s) + 1)
 
 
 @kernel("threshold", promotion=DEFAULT)
@@ -36,15 +39,17 @@ def _threshold_backward(xp: Any, grad: Array, x: Array, threshold: float) -> Arr
 
 
 @kernel("tanh_backward", promotion=DEFAULT)
-def _tanh_backward(xp: Any, grad: Array, out: Array) -> Array:
-    out = xp.conj(out) if dtypes.is_complex(xp.dtype_of(out)) else out
-    return xp.multiply(grad, xp.subtract(1, xp.multiply(out, out)))
+@with_operators
+def _tanh_backward(xp: Any, grad: Value, out: Value) -> Value:
+    out = xp.conj(out) if dtypes.is_complex(out.dtype) else out
+    return grad * (1 - out * out)
 
 
 @kernel("sigmoid_backward", promotion=DEFAULT)
-def _sigmoid_backward(xp: Any, grad: Array, out: Array) -> Array:
-    out = xp.conj(out) if dtypes.is_complex(xp.dtype_of(out)) else out
-    return xp.multiply(grad, xp.multiply(xp.subtract(1, out), out))
+@with_operators
+def _sigmoid_backward(xp: Any, grad: Value, out: Value) -> Value:
+    out = xp.conj(out) if dtypes.is_complex(out.dtype) else out
+    return grad * ((1 - out) * out)
 
 
 @kernel("leaky_relu", dynamic=("negative_slope",), promotion=DEFAULT)
@@ -52,8 +57,9 @@ def _leaky_relu(xp: Any, x: Array, negative_slope: Any = 0.01) -> Array:
     return xp.where(xp.greater(x, 0), x, xp.multiply(x, like(xp, negative_slope, x)))
 
 
-def _shrink_backward(xp: Any, grad: Array, x: Array, lambd: float) -> Array:
-    inside = xp.logical_and(xp.greater_equal(x, -lambd), xp.less_equal(x, lambd))
+@with_operators
+def _shrink_backward(xp: Any, grad: Value, x: Value, lambd: float) -> Value:
+    inside = (x >= -lambd) & (x <= lambd)
     return xp.where(inside, xp.zeros_like(grad), grad)
 
 

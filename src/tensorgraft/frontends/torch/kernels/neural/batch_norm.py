@@ -12,12 +12,13 @@ from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.array import Array, OptionalArray
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 Axes = tuple[int, ...]
 
 
-def of_channels(xp: Any, v: OptionalArray, x: Array) -> OptionalArray:
+def of_channels(xp: Any, v: Any, x: Array) -> Any:
     """A vector with an entry a channel, in the shape that broadcasts against `x`."""
     if v is None:
         return None
@@ -28,44 +29,45 @@ def axes_but_channel(xp: Any, x: Array) -> Axes:
     return (0, *range(2, xp.ndim(x)))
 
 
-def flat(xp: Any, v: Array) -> Array:
+def flat(xp: Any, v: AnyArray) -> AnyArray:
     return xp.reshape(v, (xp.size(v),))
 
 
+@with_operators
 def _batch_norm(
     xp: Any,
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[list[Array | None], list[Array]]:
+) -> tuple[list[Value | None], list[Value]]:
     """(the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
     wide, axes = widened(xp, x), axes_but_channel(xp, x)
-    running: list[Array | None] = [v for v in (running_mean, running_var) if v is not None]
+    running: list[Value | None] = [v for v in (running_mean, running_var) if v is not None]
     mean: Any
     if training:
         mean, var = moments(xp, wide, axes)
         n = xp.count(x, axes)
-        news = (flat(xp, mean), xp.multiply(flat(xp, var), n / (n - 1) if n > 1 else math.nan))
+        news = (flat(xp, mean), flat(xp, var) * (n / (n - 1) if n > 1 else math.nan))
         old_new = zip((running_mean, running_var), news, strict=True)
         mixed = []
         for old, new in old_new:
             if old is not None:
                 old = widened(xp, old)
-                new = xp.astype(new, xp.dtype_of(old))
-                mixed.append(xp.add(xp.multiply(old, 1 - momentum), xp.multiply(new, momentum)))
-        running, rstd = mixed, xp.rsqrt(xp.add(var, eps))
+                new = xp.astype(new, old.dtype)
+                mixed.append(old * (1 - momentum) + new * momentum)
+        running, rstd = mixed, xp.rsqrt(var + eps)
         saved = [flat(xp, mean), flat(xp, rstd)]
     else:
         running = [None] * len(running)
         mean = of_channels(xp, running_mean, x)
-        rstd = xp.rsqrt(xp.add(of_channels(xp, running_var, x), eps))
+        rstd = xp.rsqrt(of_channels(xp, running_var, x) + eps)
         saved = [flat(xp, mean), flat(xp, rstd)]
-    normal = xp.multiply(xp.subtract(wide, mean), rstd)
+    normal = (wide - mean) * rstd
     return running, [affine(xp, normal, of_channels(xp, weight, x), of_channels(xp, bias, x)), *saved]
 
 
@@ -135,38 +137,39 @@ def _gradients_meta(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor | 
     return torch.empty_like(x), of_channels, torch.empty_like(of_channels)
 
 
+@with_operators
 def _batch_norm_gradients(
     xp: Any,
-    grad: Array,
-    x: Array,
-    weight: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    saved_mean: Array | None,
-    saved_rstd: Array | None,
+    grad: Value,
+    x: Value,
+    weight: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    saved_mean: Value | None,
+    saved_rstd: Value | None,
     training: bool,
     eps: float,
     mask: Sequence[bool],
-) -> tuple[Array | None, ...]:
+) -> tuple[Value | None, ...]:
     axes = axes_but_channel(xp, x)
     if training:
         mean, rstd = of_channels(xp, saved_mean, x), of_channels(xp, saved_rstd, x)
     else:
-        mean, rstd = of_channels(xp, running_mean, x), xp.rsqrt(xp.add(of_channels(xp, running_var, x), eps))
+        mean, rstd = of_channels(xp, running_mean, x), xp.rsqrt(of_channels(xp, running_var, x) + eps)
     grad = widened(xp, grad, x)
-    normal = xp.multiply(xp.subtract(widened(xp, x), mean), rstd)
+    normal = (widened(xp, x) - mean) * rstd
     grad_x = grad_weight = grad_bias = None
     through_statistics = mask[0] and training
     if mask[1] or through_statistics:
-        grad_weight = xp.sum(xp.multiply(grad, normal), axis=axes)
+        grad_weight = xp.sum(grad * normal, axis=axes)
     if mask[2] or through_statistics:
         grad_bias = xp.sum(grad, axis=axes)
     if mask[0]:
-        scale = rstd if weight is None else xp.multiply(rstd, of_channels(xp, weight, x))
+        scale = rstd if weight is None else rstd * of_channels(xp, weight, x)
         if training:
-            means = (xp.divide(of_channels(xp, v, x), max(xp.count(x, axes), 1)) for v in (grad_weight, grad_bias))
-            grad = xp.subtract(xp.subtract(grad, xp.multiply(normal, next(means))), next(means))
-        grad_x = xp.multiply(grad, scale)
+            means = (of_channels(xp, v, x) / max(xp.count(x, axes), 1) for v in (grad_weight, grad_bias))
+            grad = grad - normal * next(means) - next(means)
+        grad_x = grad * scale
     return grad_x, grad_weight if mask[1] else None, grad_bias if mask[2] else None
 
 

@@ -14,6 +14,7 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 Lengths = Sequence[Any] | Array
 
@@ -21,51 +22,52 @@ Lengths = Sequence[Any] | Array
 class Lattice(NamedTuple):
     """N samples, T steps, L = 2 S + 1 states: blank, label, blank, label, ..., blank."""
 
-    states: Array  # int64 (N, L): the class of each state
-    emitted: Array  # (T, N, L): log probabilities of these
-    skips: Array  # bool (N, L): a state may follow the one two before it
-    steps: Array  # int64 (N, 1): how long each input is
-    labels: Array  # int64 (N, 1): how long each target is
+    states: Any  # int64 (N, L): the class of each state
+    emitted: Any  # (T, N, L): log probabilities of these
+    skips: Any  # bool (N, L): a state may follow the one two before it
+    steps: Any  # int64 (N, 1): how long each input is
+    labels: Any  # int64 (N, 1): how long each target is
 
 
-def _vector(xp: Any, numbers: Any) -> Array:
+def _vector(xp: Any, numbers: Any) -> Any:
     if xp.is_array(numbers):
         return xp.reshape(xp.astype(numbers, dtypes.int64), (xp.size(numbers), 1))
     each = [xp.full((1, 1), n, dtypes.int64) for n in numbers]
     return xp.concat(each, axis=0) if each else xp.zeros((0, 1), dtypes.int64)
 
 
+@with_operators
 def _lattice(
-    xp: Any, log_probs: Array, targets: Array, input_lengths: Lengths, target_lengths: Lengths, blank: int
+    xp: Any, log_probs: Value, targets: Value, input_lengths: Lengths, target_lengths: Lengths, blank: int
 ) -> Lattice:
     steps, labels = _vector(xp, input_lengths), _vector(xp, target_lengths)
-    targets, n = xp.astype(targets, dtypes.int64), xp.shape(log_probs)[1]
-    s = xp.shape(targets)[-1]
-    if xp.ndim(targets) == 1:  # one after the other: each row gets the targets from its own first on
-        first = xp.subtract(xp.cumsum(labels, 0), labels)
-        at = xp.clip(xp.add(first, xp.iota(s, dtypes.int64)), 0, max(s - 1, 0))
+    targets, n = xp.astype(targets, dtypes.int64), log_probs.shape[1]
+    s = targets.shape[-1]
+    if targets.ndim == 1:  # one after the other: each row gets the targets from its own first on
+        first = xp.cumsum(labels, 0) - labels
+        at = xp.clip(first + xp.iota(s, dtypes.int64), 0, max(s - 1, 0))
         targets = xp.gather(targets, (at,)) if s else xp.zeros((n, 0), dtypes.int64)
-    inside = xp.less(xp.iota(s, dtypes.int64), labels)
+    inside = xp.iota(s, dtypes.int64) < labels
     targets = xp.where(inside, targets, xp.full((n, s), blank, dtypes.int64))
     blanks = xp.full((n, s), blank, dtypes.int64)
     states = xp.reshape(xp.stack([blanks, targets], axis=2), (n, 2 * s))
     states = xp.concat([states, xp.full((n, 1), blank, dtypes.int64)], axis=1)
-    emitted = xp.take_along_axis(log_probs, xp.broadcast_to(states, (xp.shape(log_probs)[0], *xp.shape(states))), 2)
-    skips = xp.logical_and(xp.not_equal(states, blank), xp.not_equal(states, _shifted(xp, states, 2, blank)))
+    emitted = xp.take_along_axis(log_probs, xp.broadcast_to(states, (log_probs.shape[0], *states.shape)), 2)
+    skips = (states != blank) & (states != _shifted(xp, states, 2, blank))
     return Lattice(states, emitted, skips, steps, labels)
 
 
-def _shifted(xp: Any, x: Array, by: int, fill: float) -> Array:
+def _shifted(xp: Any, x: AnyArray, by: int, fill: float) -> AnyArray:
     """The last axis moved by `by` states, to the left where negative."""
     config = [(0, 0, 0)] * (xp.ndim(x) - 1) + [(by, -by, 0)]
     return xp.pad(x, xp.full((), fill, xp.dtype_of(x)), config)
 
 
-def _where_minus(xp: Any, condition: Array, x: Array) -> Array:
+def _where_minus(xp: Any, condition: AnyArray, x: AnyArray) -> AnyArray:
     return xp.where(condition, x, xp.full_like(x, -math.inf))
 
 
-def _times(xp: Any, t: int) -> Array:
+def _times(xp: Any, t: int) -> Any:
     return xp.iota(t, dtypes.int64)
 
 
@@ -86,25 +88,25 @@ def _alphas(xp: Any, of: Lattice) -> Array:
     return xp.scan(step, start, (_times(xp, t), of.emitted), length=t)[1]
 
 
-def _betas(xp: Any, of: Lattice) -> Array:
+def _betas(xp: Any, of: Lattice) -> Value:
     """(T, N, L): the same of all endings; minus infinity after the end."""
-    t, n, length = xp.shape(of.emitted)
+    t, n, length = of.emitted.shape
     at = xp.iota(length, dtypes.int64)
-    end = xp.multiply(of.labels, 2)
-    last = xp.logical_or(xp.equal(at, end), xp.equal(at, xp.subtract(end, 1)))
-    start = _where_minus(xp, last, xp.zeros((n, length), xp.dtype_of(of.emitted)))
+    end = of.labels * 2
+    last = (at == end) | (at == end - 1)
+    start = _where_minus(xp, last, xp.zeros((n, length), of.emitted.dtype))
     skips = xp.astype(_shifted(xp, xp.astype(of.skips, dtypes.int32), -2, 0), dtypes.bool_)
 
-    def step(after: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(after: Value, x: tuple[Value, Value]) -> tuple[Value, Value]:
         time, emitted = x
         stay = xp.logaddexp(after, _shifted(xp, after, -1, -math.inf))
         moved = xp.logaddexp(stay, _where_minus(xp, skips, _shifted(xp, after, -2, -math.inf)))
-        left = xp.subtract(of.steps, 1)
-        before = xp.add(xp.where(xp.equal(time, left), start, moved), emitted)
-        before = _where_minus(xp, xp.less_equal(time, left), before)
+        left = of.steps - 1
+        before = xp.where(time == left, start, moved) + emitted
+        before = _where_minus(xp, time <= left, before)
         return before, before
 
-    none = xp.full((n, length), -math.inf, xp.dtype_of(of.emitted))
+    none = xp.full((n, length), -math.inf, of.emitted.dtype)
     return xp.scan(step, none, (_times(xp, t), of.emitted), length=t, reverse=True)[1]
 
 
@@ -154,30 +156,31 @@ def _gradient_meta(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any) -> t
 
 @kernel("_ctc_loss_backward.Tensor", host=LENGTHS, meta=_gradient_meta)
 @kernel("_ctc_loss_backward", dynamic=LENGTHS, meta=_gradient_meta)
+@with_operators
 def _ctc_loss_backward(
     xp: Any,
-    grad: Array,
-    log_probs: Array,
-    targets: Array,
+    grad: Value,
+    log_probs: Value,
+    targets: Value,
     input_lengths: Lengths,
     target_lengths: Lengths,
-    loss: Array,
-    log_alpha: Array,
+    loss: Value,
+    log_alpha: Value,
     blank: int,
     zero_infinity: bool = False,
-) -> Array:
+) -> Value:
     """Return p - (the share of each class at each time): for log probabilities of a log softmax, as PyTorch's."""
     of = _lattice(xp, log_probs, targets, input_lengths, target_lengths, blank)
     alphas, betas = xp.permute_dims(log_alpha, (1, 0, 2)), _betas(xp, of)
-    t, n, _ = xp.shape(alphas)
+    t, n, _ = alphas.shape
     nll = xp.reshape(loss, (n, 1))
-    both = xp.logical_and(xp.greater(alphas, -math.inf), xp.greater(betas, -math.inf))
-    share = xp.exp(xp.add(xp.subtract(xp.add(alphas, betas), of.emitted), nll))
+    both = (alphas > -math.inf) & (betas > -math.inf)
+    share = xp.exp(alphas + betas - of.emitted + nll)
     share = xp.where(both, share, xp.zeros_like(share))
-    places = xp.broadcast_to(of.states, xp.shape(share))
+    places = xp.broadcast_to(of.states, share.shape)
     of_classes = xp.put_along_axis(xp.zeros_like(log_probs), places, share, 2, mode="add")
-    slope = xp.multiply(xp.subtract(xp.exp(log_probs), of_classes), xp.reshape(grad, (n, 1)))
-    inside = xp.less(xp.reshape(_times(xp, t), (t, 1, 1)), of.steps)
+    slope = (xp.exp(log_probs) - of_classes) * xp.reshape(grad, (n, 1))
+    inside = xp.reshape(_times(xp, t), (t, 1, 1)) < of.steps
     if zero_infinity:
-        inside = xp.logical_and(inside, xp.less(nll, math.inf))
+        inside = inside & (nll < math.inf)
     return xp.where(inside, slope, xp.zeros_like(slope))

@@ -10,6 +10,7 @@ import numpy as np
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _differences(xp: Any, x: Array, y: Array) -> Array:
@@ -25,23 +26,24 @@ def _cdist(xp: Any, x: Array, y: Array, p: float, compute_mode: int | None = Non
     return vector_norm(xp, gap, p, (xp.ndim(gap) - 1,), False)
 
 
-def _slope(xp: Any, gap: Array, p: float, distance: Array) -> Array:
+@with_operators
+def _slope(xp: Any, gap: Value, p: float, distance: Value) -> Value:
     """The derivative of the p-norm by each difference; 0 where PyTorch says so."""
     zero = xp.zeros_like(gap)
     if p == 0:
         return zero
     if p == 1:
         return xp.sign(gap)
-    size = xp.abs(gap)
-    flat = xp.equal(distance, 0)
+    size = abs(gap)
+    flat = distance == 0
     if p == math.inf:
-        return xp.where(xp.equal(size, distance), xp.sign(gap), zero)
+        return xp.where(size == distance, xp.sign(gap), zero)
     safe = xp.where(flat, xp.ones_like(distance), distance)
     if p == 2:
-        return xp.where(flat, zero, xp.divide(gap, safe))
-    powers = xp.pow(xp.where(xp.equal(size, 0), xp.ones_like(size), size), p - 1)
-    slope = xp.multiply(xp.multiply(xp.sign(gap), powers), xp.pow(safe, 1 - p))
-    return xp.where(xp.logical_or(flat, xp.equal(size, 0)), zero, slope)
+        return xp.where(flat, zero, gap / safe)
+    powers = xp.where(size == 0, xp.ones_like(size), size) ** (p - 1)
+    slope = xp.sign(gap) * powers * safe ** (1 - p)
+    return xp.where(flat | (size == 0), zero, slope)
 
 
 @kernel("_cdist_backward")

@@ -7,6 +7,7 @@ from typing import Any
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _inner(xp: Any, x: Array) -> Any:
@@ -25,21 +26,23 @@ def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tup
 
 
 @kernel("native_dropout_backward", dynamic=("scale",))
-def _dropout_backward(xp: Any, grad: Array, mask: Array, scale: Any) -> Array:
-    wide = grad if dtypes.is_inexact(xp.dtype_of(grad)) else xp.astype(grad, dtypes.float64)
-    return xp.multiply(wide, xp.multiply(xp.astype(mask, xp.dtype_of(wide)), scale))
+@with_operators
+def _dropout_backward(xp: Any, grad: Value, mask: Value, scale: Any) -> Value:
+    wide = grad if dtypes.is_inexact(grad.dtype) else xp.astype(grad, dtypes.float64)
+    return wide * (xp.astype(mask, wide.dtype) * scale)
 
 
+@with_operators
 def _rrelu(
-    xp: Any, x: Array, noise: Array, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *, key: Array
-) -> tuple[Array | None, Array]:
+    xp: Any, x: Value, noise: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *, key: Value
+) -> tuple[Value | None, Value]:
     """(noise: the slope that each element got, the result)."""
     if not training:
-        return None, xp.where(xp.less_equal(x, 0), xp.multiply(x, (lower + upper) / 2), x)
-    u = xp.uniform(key, xp.shape(x), _inner(xp, x))
-    slope = xp.astype(xp.add(xp.multiply(u, upper - lower), lower), xp.dtype_of(x))
-    slope = xp.where(xp.less_equal(x, 0), slope, xp.ones_like(x))
-    return slope, xp.multiply(x, slope)
+        return None, xp.where(x <= 0, x * ((lower + upper) / 2), x)
+    u = xp.uniform(key, x.shape, _inner(xp, x))
+    slope = xp.astype(u * (upper - lower) + lower, x.dtype)
+    slope = xp.where(x <= 0, slope, xp.ones_like(x))
+    return slope, x * slope
 
 
 kernel("rrelu_with_noise", random=True)(_rrelu)

@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.kernels.common import wide
 from tensorgraft.frontends.torch.kernels.reduction import vector_norm
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 SUM, MEAN, MAX = 0, 1, 2
 
@@ -34,7 +35,7 @@ def _embedding(
     return xp.take(weight, within(xp, indices, n, lambda bad: IndexError("index out of range in self")), 0)
 
 
-def _counts(xp: Any, indices: Array, n: int) -> Array:
+def _counts(xp: Any, indices: AnyArray, n: int) -> AnyArray:
     """int64 (n,): how often each row is looked up."""
     ones = xp.full(xp.shape(indices), 1, dtypes.int64)
     return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), ones, mode="add")
@@ -60,20 +61,21 @@ def _embedding_backward(
 
 
 @kernel("embedding_renorm_", host=("indices",))
-def _embedding_renorm(xp: Any, weight: Array, indices: Array, max_norm: float, norm_type: float) -> list[Array]:
-    n = xp.shape(weight)[0]
+@with_operators
+def _embedding_renorm(xp: Any, weight: Value, indices: Value, max_norm: float, norm_type: float) -> list[Value]:
+    n = weight.shape[0]
     indices = within(xp, xp.reshape(indices, (xp.size(indices),)), n, lambda bad: IndexError(
-        f"select(): index {bad} out of range for tensor of size {list(xp.shape(weight))} at dimension 0"
+        f"select(): index {bad} out of range for tensor of size {list(weight.shape)} at dimension 0"
     ))  # fmt: skip
     if not xp.size(indices):
         return [weight]
     norm = vector_norm(xp, weight, norm_type, (1,), True)
-    scale = xp.divide(max_norm, xp.add(norm, 1e-7))
-    used = xp.expand_dims(xp.greater(_counts(xp, indices, n), 0), 1)
-    renorm = xp.logical_and(used, xp.greater(norm, max_norm))
+    scale = max_norm / (norm + 1e-7)
+    used = xp.expand_dims(_counts(xp, indices, n) > 0, 1)
+    renorm = used & (norm > max_norm)
     x = wide(xp, weight)
-    scaled = xp.multiply(x, xp.astype(scale, xp.dtype_of(x)))
-    return [xp.where(renorm, xp.astype(scaled, xp.dtype_of(weight)), weight)]
+    scaled = x * xp.astype(scale, x.dtype)
+    return [xp.where(renorm, xp.astype(scaled, weight.dtype), weight)]
 
 
 # ---- bags ----------------------------------------------------------------------------------------------------------
@@ -94,22 +96,23 @@ def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
         check(xp, xp.gather(offsets, (xp.asarray(np.array([0, rows - 1])),)), judge)
 
 
+@with_operators
 def _bag(
     xp: Any,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
     scale_grad_by_freq: bool = False,
     mode: int = SUM,
     sparse: bool = False,
-    per_sample_weights: Array | None = None,
+    per_sample_weights: Value | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Value, Value, Value, Value]:
     """(the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is from)."""
-    n, (rows, width) = xp.size(indices), xp.shape(weight)
-    bags = xp.shape(offsets)[0] - include_last_offset
-    dtype = xp.dtype_of(weight)
+    n, (rows, width) = xp.size(indices), weight.shape
+    bags = offsets.shape[0] - include_last_offset
+    dtype = weight.dtype
     indices = within(xp, indices, rows, lambda bad: RuntimeError(
         f"Index 0 of input takes value {bad} which is not in the valid range [0, {rows})"
     ))  # fmt: skip
@@ -124,36 +127,36 @@ def _bag(
             empty,
             xp.zeros((bags, width), index_dtype) if mode == MAX else empty,
         )
-    bag_of = xp.subtract(xp.searchsorted(starts, xp.iota(n, dtypes.int64), right=True), 1)
-    real = xp.not_equal(indices, padding_idx) if padding_idx >= 0 else xp.full((n,), True, dtypes.bool_)
+    bag_of = xp.searchsorted(starts, xp.iota(n, dtypes.int64), right=True) - 1
+    real = indices != padding_idx if padding_idx >= 0 else xp.full((n,), True, dtypes.bool_)
     size = xp.scatter(xp.zeros((bags,), index_dtype), (bag_of,), xp.astype(real, index_dtype), mode="add")
     chosen = wide(xp, xp.take(weight, indices, 0))
     if per_sample_weights is not None:
-        chosen = xp.multiply(chosen, xp.expand_dims(xp.astype(per_sample_weights, xp.dtype_of(chosen)), 1))
+        chosen = chosen * xp.expand_dims(xp.astype(per_sample_weights, chosen.dtype), 1)
     column = xp.expand_dims(real, 1)
     if mode != MAX:
         chosen = xp.where(column, chosen, xp.zeros_like(chosen))
-        out = xp.scatter(xp.zeros((bags, width), xp.dtype_of(chosen)), (bag_of,), chosen, mode="add")
+        out = xp.scatter(xp.zeros((bags, width), chosen.dtype), (bag_of,), chosen, mode="add")
         if mode == MEAN:
-            out = xp.divide(out, xp.expand_dims(xp.astype(xp.maximum(size, 1), xp.dtype_of(out)), 1))
+            out = out / xp.expand_dims(xp.astype(xp.maximum(size, 1), out.dtype), 1)
         return out, bag_of, size, size
     # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
     at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
-    begins = xp.equal(at, xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0))
+    begins = at == xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0)
     lost = xp.isnan(chosen)
-    begun = xp.logical_and(xp.logical_and(lost, xp.expand_dims(begins, 1)), column)
-    infinite = xp.full((), np.inf, xp.dtype_of(chosen))
-    least = xp.negative(infinite)
-    chosen = xp.where(xp.logical_and(column, xp.logical_not(lost)), chosen, least)
+    begun = lost & xp.expand_dims(begins, 1) & column
+    infinite = xp.full((), np.inf, chosen.dtype)
+    least = -infinite
+    chosen = xp.where(column & ~lost, chosen, least)
     high = xp.scatter(xp.broadcast_to(least, (bags, width)), (bag_of,), chosen, mode="max")
     zero = xp.zeros((bags, width), dtypes.int64)
-    spoilt = xp.greater(xp.scatter(zero, (bag_of,), xp.astype(begun, dtypes.int64), mode="add"), 0)
-    high = xp.where(spoilt, xp.full((), np.nan, xp.dtype_of(chosen)), high)
-    largest = xp.logical_and(xp.equal(chosen, xp.take(high, bag_of, 0)), xp.logical_not(lost))
-    here = xp.logical_or(begun, xp.logical_and(largest, column))
+    spoilt = xp.scatter(zero, (bag_of,), xp.astype(begun, dtypes.int64), mode="add") > 0
+    high = xp.where(spoilt, xp.full((), np.nan, chosen.dtype), high)
+    largest = (chosen == xp.take(high, bag_of, 0)) & ~lost
+    here = begun | (largest & column)
     position = xp.where(here, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
     first = xp.scatter(xp.full((bags, width), n, dtypes.int64), (bag_of,), position, mode="min")
-    present = xp.less(first, n)
+    present = first < n
     source = xp.take(indices, xp.where(present, first, xp.zeros_like(first)), 0)
     return (
         xp.where(present, high, xp.zeros_like(high)),

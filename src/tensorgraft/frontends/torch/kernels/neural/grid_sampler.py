@@ -17,24 +17,26 @@ from tensorgraft.frontends.torch.kernels.common import gradients, wide
 from tensorgraft.frontends.torch.kernels.neural.masks import masked
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
 class Tap(NamedTuple):
-    place: Array  # int64, inside the image
-    weight: Array
-    inside: Array  # elsewhere nothing is read
+    place: Value  # int64, inside the image
+    weight: Value
+    inside: Value  # elsewhere nothing is read
 
 
-def _clipped(xp: Any, x: Array, n: int) -> Array:
+@with_operators
+def _clipped(xp: Any, x: Value, n: int) -> Value:
     """`x` within the image, with no derivative at its edges."""
-    edge = xp.where(xp.greater(x, 0), xp.full_like(x, n - 1), xp.zeros_like(x))
-    return xp.where(xp.logical_and(xp.greater(x, 0), xp.less(x, n - 1)), x, edge)
+    edge = xp.where(x > 0, xp.full_like(x, n - 1), xp.zeros_like(x))
+    return xp.where((x > 0) & (x < n - 1), x, edge)
 
 
-def _reflected(xp: Any, x: Array, n: int, align_corners: bool) -> Array:
+def _reflected(xp: Any, x: AnyArray, n: int, align_corners: bool) -> AnyArray:
     """`x` reflected at the edges until it is inside."""
     low, span = (0.0, float(n - 1)) if align_corners else (-0.5, float(n))
     if span <= 0:
@@ -46,68 +48,69 @@ def _reflected(xp: Any, x: Array, n: int, align_corners: bool) -> Array:
     return xp.add(xp.where(odd, xp.subtract(span, extra), extra), low)
 
 
-def _padded(xp: Any, x: Array, n: int, padding: int, align_corners: bool) -> Array:
+def _padded(xp: Any, x: AnyArray, n: int, padding: int, align_corners: bool) -> AnyArray:
     if padding == REFLECTION:
         x = _reflected(xp, x, n, align_corners)
     return x if padding == ZEROS else _clipped(xp, x, n)
 
 
-def _tap(xp: Any, at: Array, weight: Array, n: int) -> Tap:
+def _tap(xp: Any, at: Value, weight: Value, n: int) -> Tap:
     """A pixel at an integral place; outside of the image there is none."""
-    inside = xp.logical_and(xp.greater_equal(at, 0), xp.less_equal(at, n - 1))
+    inside = (at >= 0) & (at <= n - 1)
     place = xp.astype(xp.where(inside, at, xp.zeros_like(at)), dtypes.int64)
     return Tap(place, weight, inside)
 
 
-def _cubic(xp: Any, t: Array, offset: int) -> Array:
+def _cubic(xp: Any, t: Value, offset: int) -> Value:
     """The weight of the pixel `offset` away (Keys 1981, a = -0.75)."""
-    a, d = -0.75, xp.abs(xp.subtract(t, offset))
+    a, d = -0.75, abs(t - offset)
     if offset in (0, 1):
-        return xp.add(xp.multiply(xp.multiply(xp.subtract(xp.multiply(d, a + 2), a + 3), d), d), 1)
-    inner = xp.add(xp.multiply(xp.subtract(d, 5), d), 8)
-    return xp.multiply(xp.subtract(xp.multiply(inner, d), 4), a)
+        return (d * (a + 2) - (a + 3)) * d * d + 1
+    inner = (d - 5) * d + 8
+    return (inner * d - 4) * a
 
 
 _NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, outside of every image
 _MOST = 2.0**31 - 2
 
 
-def _found(xp: Any, x: Array, n: int, padding: int, align_corners: bool, lost: float) -> Array:
+def _found(xp: Any, x: Value, n: int, padding: int, align_corners: bool, lost: float) -> Value:
     """Places in a volume: NaN is `lost`, and so what is far away where nothing is padded."""
     padded = _padded(xp, x, n, padding, align_corners)
     if padding == ZEROS:
-        return xp.where(xp.less_equal(xp.abs(x), _MOST), padded, xp.full_like(x, _NOWHERE))
-    unplaced = xp.isnan(x) if padding == BORDER else xp.logical_not(xp.isfinite(x))
+        return xp.where(abs(x) <= _MOST, padded, xp.full_like(x, _NOWHERE))
+    unplaced = xp.isnan(x) if padding == BORDER else ~xp.isfinite(x)
     return xp.where(unplaced, xp.full_like(x, lost), padded)
 
 
 def _taps(
-    xp: Any, g: Array, n: int, mode: int, padding: int, align_corners: bool, lost: float | None = None
+    xp: Any, g: Value, n: int, mode: int, padding: int, align_corners: bool, lost: float | None = None
 ) -> list[Tap]:
     """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `lost`: NaN's place in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
-    x = xp.multiply(xp.add(g, 1), by) if align_corners else xp.subtract(xp.multiply(xp.add(g, 1), by), 0.5)
+    x = (g + 1) * by if align_corners else (g + 1) * by - 0.5
     if mode == CUBIC:
         floor = xp.floor(x)
-        t = xp.subtract(x, floor)
-        places = {k: xp.round(_padded(xp, xp.add(floor, k), n, padding, align_corners)) for k in range(-1, 3)}
+        t = x - floor
+        places = {k: xp.round(_padded(xp, floor + k, n, padding, align_corners)) for k in range(-1, 3)}
         return [_tap(xp, at, _cubic(xp, t, k), n) for k, at in places.items()]
     x = _padded(xp, x, n, padding, align_corners) if lost is None else _found(xp, x, n, padding, align_corners, lost)
     if mode == NEAREST:
         return [_tap(xp, xp.round(x), xp.ones_like(x), n)]
     floor = xp.floor(x)
-    t = xp.subtract(x, floor)
-    return [_tap(xp, floor, xp.subtract(1, t), n), _tap(xp, xp.add(floor, 1), t, n)]
+    t = x - floor
+    return [_tap(xp, floor, 1 - t, n), _tap(xp, floor + 1, t, n)]
 
 
 @kernel("grid_sampler_2d", "grid_sampler_3d")
+@with_operators
 def _grid_sampler(
-    xp: Any, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, backward: bool = False
-) -> Array:
+    xp: Any, x: Value, grid: Value, mode: int, padding: int, align_corners: bool, backward: bool = False
+) -> Value:
     """NaN and infinity are read as CPU PyTorch's kernels read them: of images a weight is NaN, whose pixels are zeros
     outside; in volumes they are places (another one in the backward pass)."""
-    n, c, *spatial = xp.shape(x)
-    d, out = len(spatial), xp.shape(grid)[1:-1]
+    n, c, *spatial = x.shape
+    d, out = len(spatial), grid.shape[1:-1]
     places = xp.reshape(wide(xp, grid), (n, math.prod(out), d))
     axes = []
     for k, extent in enumerate(spatial):  # the last coordinate is the first axis
@@ -119,12 +122,12 @@ def _grid_sampler(
     for taps in itertools.product(*axes):
         place, weight, inside = taps[0]
         for extent, tap in zip(spatial[1:], taps[1:], strict=True):
-            place, weight = xp.add(xp.multiply(place, extent), tap.place), xp.multiply(weight, tap.weight)
-            inside = xp.logical_and(inside, tap.inside)
+            place, weight = place * extent + tap.place, weight * tap.weight
+            inside = inside & tap.inside
         part = xp.gather(pixels, (rows, place))
         part = xp.where(xp.expand_dims(inside, 2), part, xp.zeros_like(part))
-        part = xp.multiply(part, xp.expand_dims(weight, 2))
-        total = part if total is None else xp.add(total, part)
+        part = part * xp.expand_dims(weight, 2)
+        total = part if total is None else total + part
     return xp.reshape(xp.permute_dims(total, (0, 2, 1)), (n, c, *out))
 
 

@@ -11,15 +11,16 @@ from tensorgraft.frontends.torch.dispatch.checks import check, require
 from tensorgraft.frontends.torch.kernels.common import scalar_name
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 NONE, MEAN, SUM = 0, 1, 2  # at::Reduction
 
 
-def widened(xp: Any, x: Array) -> Array:
+def widened(xp: Any, x: AnyArray) -> AnyArray:
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
 
 
-def reduced(xp: Any, x: Array, reduction: int) -> Array:
+def reduced(xp: Any, x: AnyArray, reduction: int) -> AnyArray:
     if reduction == NONE:
         return x
     return (xp.mean if reduction == MEAN else xp.sum)(widened(xp, x))
@@ -36,16 +37,17 @@ def _alike(xp: Any, *arrays: Array | None) -> list[Any]:
     return [None if a is None else xp.astype(a, dtype) for a in arrays]
 
 
-def _weighted(xp: Any, x: Array, weight: Array | None) -> Array:
+def _weighted(xp: Any, x: AnyArray, weight: AnyArray | None) -> AnyArray:
     return x if weight is None else xp.multiply(x, weight)
 
 
-def _unit(xp: Any, x: Array) -> Array:
-    return xp.logical_and(xp.greater_equal(x, 0), xp.less_equal(x, 1))
+def _unit(xp: Any, x: Value) -> Value:
+    return (x >= 0) & (x <= 1)
 
 
 @kernel("binary_cross_entropy")
-def _bce(xp: Any, x: Array, y: Array, weight: Array | None = None, reduction: int = MEAN) -> Array:
+@with_operators
+def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN) -> Value:
     require(
         xp,
         (_unit(xp, x), "all elements of input should be between 0 and 1"),
@@ -53,30 +55,29 @@ def _bce(xp: Any, x: Array, y: Array, weight: Array | None = None, reduction: in
     )
     x, y, weight = _alike(xp, x, y, weight)
     low = -100.0  # as PyTorch, so that log(0) times 0 is 0
-    yes = xp.multiply(y, xp.maximum(xp.log(x), low))
-    no = xp.multiply(xp.subtract(1, y), xp.maximum(xp.log1p(xp.negative(x)), low))
-    return reduced(xp, _weighted(xp, xp.negative(xp.add(yes, no)), weight), reduction)
+    yes = y * xp.maximum(xp.log(x), low)
+    no = (1 - y) * xp.maximum(xp.log1p(-x), low)
+    return reduced(xp, _weighted(xp, -(yes + no), weight), reduction)
 
 
 @kernel("binary_cross_entropy_with_logits")
+@with_operators
 def _bce_with_logits(
     xp: Any,
-    x: Array,
-    y: Array,
-    weight: Array | None = None,
-    pos_weight: Array | None = None,
+    x: Value,
+    y: Value,
+    weight: Value | None = None,
+    pos_weight: Value | None = None,
     reduction: int = MEAN,
-) -> Array:
+) -> Value:
     x, more = widened(xp, x), None
     if pos_weight is not None:  # in its own dtype, where unsigned integers wrap
-        more = xp.subtract(
-            xp.astype(pos_weight, dtypes.int64) if dtypes.is_bool(xp.dtype_of(pos_weight)) else pos_weight, 1
-        )
-    softplus = xp.add(xp.log1p(xp.exp(xp.negative(xp.abs(x)))), xp.maximum(xp.negative(x), 0))
+        more = (xp.astype(pos_weight, dtypes.int64) if dtypes.is_bool(pos_weight.dtype) else pos_weight) - 1
+    softplus = xp.log1p(xp.exp(-abs(x))) + xp.maximum(-x, 0)
     x, y, weight, more, softplus = _alike(xp, x, y, weight, more, softplus)
     if more is not None:
-        softplus = xp.multiply(softplus, xp.add(xp.multiply(more, y), 1))
-    loss = xp.add(xp.multiply(xp.subtract(1, y), x), softplus)
+        softplus = softplus * (more * y + 1)
+    loss = (1 - y) * x + softplus
     return reduced(xp, _weighted(xp, loss, weight), reduction)
 
 
@@ -84,8 +85,8 @@ def _bce_with_logits(
 
 
 def _class_weights(
-    xp: Any, x: Array, target: Array, weight: Array | None, ignore_index: int, axis: int
-) -> tuple[Array, Array]:
+    xp: Any, x: AnyArray, target: AnyArray, weight: AnyArray | None, ignore_index: int, axis: int
+) -> tuple[AnyArray, AnyArray]:
     """(positions safe to look up, the weight of each target: 0 where ignored)."""
     dtype = dtypes.accumulator(xp.dtype_of(x))
     target = xp.astype(target, dtypes.int64)
@@ -117,17 +118,18 @@ def _check_class_weights(x: Any, target: Any, weight: Any = None, *_: Any, **__:
 
 
 @kernel("nll_loss_forward", "nll_loss2d_forward", check=_check_class_weights)
+@with_operators
 def _nll(
-    xp: Any, x: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
-) -> tuple[Array, Array]:
-    axis = 0 if xp.ndim(x) == 1 else 1
+    xp: Any, x: Value, target: Value, weight: Value | None, reduction: int, ignore_index: int
+) -> tuple[Value, Value]:
+    axis = 0 if x.ndim == 1 else 1
     target = xp.reshape(target, ()) if axis == 0 else target
-    _check_targets(xp, target, ignore_index, xp.shape(x)[axis])
+    _check_targets(xp, target, ignore_index, x.shape[axis])
     safe, w = _class_weights(xp, x, target, weight, ignore_index, axis)
     picked = xp.squeeze(xp.take_along_axis(x, xp.expand_dims(safe, axis), axis), axis)
     zero = xp.zeros_like(w)  # 0 * inf, where a target is ignored, is 0
-    losses = xp.where(xp.equal(w, 0), zero, xp.negative(xp.multiply(widened(xp, picked), w)))
+    losses = xp.where(w == 0, zero, -(widened(xp, picked) * w))
     if reduction == NONE and axis == 1:
-        return losses, xp.zeros((), xp.dtype_of(w))
+        return losses, xp.zeros((), w.dtype)
     total, weights = xp.sum(losses), xp.sum(w)
-    return (xp.divide(total, weights) if reduction == MEAN else total), weights
+    return (total / weights if reduction == MEAN else total), weights

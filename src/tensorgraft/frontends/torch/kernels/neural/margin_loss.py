@@ -13,6 +13,7 @@ from tensorgraft.frontends.torch.kernels.bounds import within
 from tensorgraft.frontends.torch.kernels.neural.loss import MEAN, NONE, reduced, widened
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,15 +29,16 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
     return meta
 
 
-def _margins(xp: Any, x: Array, target: Array, margin: float, weight: Array | None) -> tuple[Array, ...]:
+@with_operators
+def _margins(xp: Any, x: Value, target: Value, margin: float, weight: Value | None) -> tuple[Value, ...]:
     """(margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each sample)."""
     x = widened(xp, x)
-    target = within(xp, target, xp.shape(x)[1], lambda bad: RuntimeError("target out of range"))
+    target = within(xp, target, x.shape[1], lambda bad: RuntimeError("target out of range"))
     at = xp.expand_dims(target, 1)
-    z = xp.add(xp.subtract(x, xp.take_along_axis(x, at, 1)), margin)
-    hot = xp.equal(at, xp.iota(xp.shape(x)[1], dtypes.int64))
-    w = xp.ones(xp.shape(target), xp.dtype_of(x)) if weight is None else widened(xp, xp.gather(weight, (target,)))
-    return z, xp.logical_and(xp.greater(z, 0), xp.logical_not(hot)), hot, xp.expand_dims(w, 1)
+    z = x - xp.take_along_axis(x, at, 1) + margin
+    hot = at == xp.iota(x.shape[1], dtypes.int64)
+    w = xp.ones(target.shape, x.dtype) if weight is None else widened(xp, xp.gather(weight, (target,)))
+    return z, (z > 0) & ~hot, hot, xp.expand_dims(w, 1)
 
 
 @kernel("multi_margin_loss", meta=_meta(torch.ops.aten.multi_margin_loss))
@@ -58,31 +60,32 @@ def _multi_margin(
 
 
 @kernel("multi_margin_loss_backward", meta=False)
+@with_operators
 def _multi_margin_backward(
     xp: Any,
-    grad: Array,
-    x: Array,
-    target: Array,
+    grad: Value,
+    x: Value,
+    target: Value,
     p: float,
     margin: float,
-    weight: Array | None = None,
+    weight: Value | None = None,
     reduction: int = MEAN,
-) -> Array:
+) -> Value:
     rows, targets = _rows(xp, x), xp.reshape(target, (xp.size(target),))
     z, counts, hot, w = _margins(xp, rows, targets, margin, weight)
-    slope = xp.multiply(z, 2) if int(p) == 2 else xp.ones_like(z)
-    slope = xp.divide(xp.multiply(slope, w), max(xp.shape(rows)[1], 1))
+    slope = z * 2 if int(p) == 2 else xp.ones_like(z)
+    slope = slope * w / max(rows.shape[1], 1)
     slope = xp.where(counts, slope, xp.zeros_like(slope))
-    slope = xp.where(hot, xp.negative(xp.sum(slope, axis=1, keepdims=True)), slope)
-    return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), xp.shape(x)), xp.dtype_of(x))
+    slope = xp.where(hot, -xp.sum(slope, axis=1, keepdims=True), slope)
+    return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), x.shape), x.dtype)
 
 
-def _rows(xp: Any, x: Array) -> Array:
+def _rows(xp: Any, x: AnyArray) -> AnyArray:
     """(N, C) of an input that may be one sample (C,)."""
     return x if xp.ndim(x) == 2 else xp.reshape(x, (1, xp.size(x)))
 
 
-def _of_rows(xp: Any, slope: Array, grad: Array, reduction: int) -> Array:
+def _of_rows(xp: Any, slope: AnyArray, grad: AnyArray, reduction: int) -> AnyArray:
     """The chain rule where each row of `slope` belongs to one loss."""
     grad = widened(xp, grad)
     if reduction == NONE:
@@ -90,24 +93,26 @@ def _of_rows(xp: Any, slope: Array, grad: Array, reduction: int) -> Array:
     return xp.multiply(xp.divide(slope, max(xp.shape(slope)[0], 1)) if reduction == MEAN else slope, grad)
 
 
-def _label_sets(xp: Any, target: Array) -> tuple[Array, Array]:
+@with_operators
+def _label_sets(xp: Any, target: Value) -> tuple[Value, Value]:
     """(which entries of (N, C) are labels: those before the first -1; which classes they name)."""
-    target, classes = xp.astype(target, dtypes.int64), xp.shape(target)[1]
-    inside = xp.logical_and(xp.greater_equal(target, -1), xp.less(target, classes))
+    target, classes = xp.astype(target, dtypes.int64), target.shape[1]
+    inside = (target >= -1) & (target < classes)
     require(xp, (inside, "argument #2 'target' is out of range"))
-    before = xp.cumsum(xp.astype(xp.less(target, 0), dtypes.int64), 1)
-    valid = xp.equal(before, 0)
-    hot = xp.equal(xp.expand_dims(target, 2), xp.iota(classes, dtypes.int64))
-    return valid, xp.any(xp.logical_and(hot, xp.expand_dims(valid, 2)), axis=1)
+    before = xp.cumsum(xp.astype(target < 0, dtypes.int64), 1)
+    valid = before == 0
+    hot = xp.expand_dims(target, 2) == xp.iota(classes, dtypes.int64)
+    return valid, xp.any(hot & xp.expand_dims(valid, 2), axis=1)
 
 
-def _multilabel_margins(xp: Any, x: Array, target: Array) -> tuple[Array, Array, Array]:
+@with_operators
+def _multilabel_margins(xp: Any, x: Value, target: Value) -> tuple[Value, Value, Value]:
     """(1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
     valid, named = _label_sets(xp, target)
-    safe = xp.where(valid, xp.astype(target, dtypes.int64), xp.zeros(xp.shape(target), dtypes.int64))
-    z = xp.add(xp.subtract(xp.expand_dims(x, 1), xp.expand_dims(xp.take_along_axis(x, safe, 1), 2)), 1)
-    counts = xp.logical_and(xp.expand_dims(valid, 2), xp.logical_not(xp.expand_dims(named, 1)))
-    return z, xp.logical_and(counts, xp.greater(z, 0)), safe
+    safe = xp.where(valid, xp.astype(target, dtypes.int64), xp.zeros(target.shape, dtypes.int64))
+    z = xp.expand_dims(x, 1) - xp.expand_dims(xp.take_along_axis(x, safe, 1), 2) + 1
+    counts = xp.expand_dims(valid, 2) & ~xp.expand_dims(named, 1)
+    return z, counts & (z > 0), safe
 
 
 @kernel("multilabel_margin_loss_forward", meta=_meta(torch.ops.aten.multilabel_margin_loss_forward))

@@ -11,6 +11,7 @@ from typing import Any
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 Arrays = list[Array]
 
@@ -26,25 +27,25 @@ def _like(xp: Any, number: Any, x: Array) -> Any:
 
 def _steps(
     xp: Any,
-    update: Callable[..., tuple[Array, ...]],
+    update: Callable[..., tuple[Any, ...]],
     params: Arrays,
     grads: Arrays,
     states: list[Arrays],
     steps: Arrays | None,
     maximize: bool,
-    grad_scale: Array | None,
-    found_inf: Array | None,
-) -> tuple[Arrays, list[Array | None], list[Arrays]]:
+    grad_scale: Any | None,
+    found_inf: Any | None,
+) -> tuple[Arrays, list[Any | None], list[Arrays]]:
     """`update(param, grad, step, *states) -> (param, *states)` for each parameter, all in at least float32.
 
     With `found_inf` nothing changes where it is 1; with `grad_scale` the gradients are divided by it, and written.
     """
     new_params: Arrays = []
-    new_grads: list[Array | None] = []
+    new_grads: list[Any | None] = []
     new_states: list[Arrays] = [[] for _ in states]
     skip = None if found_inf is None else xp.equal(xp.reshape(found_inf, ()), 1)
 
-    def chosen(new: Array, old: Array) -> Array:
+    def chosen(new: Any, old: Any) -> Any:
         new = xp.astype(new, xp.dtype_of(old))
         return new if skip is None else xp.where(skip, old, new)
 
@@ -67,6 +68,7 @@ def _steps(
 
 
 def _adam(decoupled: bool) -> Callable[..., Any]:
+    @with_operators
     def fused(
         xp: Any,
         params: Arrays,
@@ -83,25 +85,25 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
         eps: float,
         amsgrad: bool,
         maximize: bool,
-        grad_scale: Array | None = None,
-        found_inf: Array | None = None,
+        grad_scale: Value | None = None,
+        found_inf: Value | None = None,
     ) -> tuple[Any, ...]:
-        def update(p: Array, g: Array, step: Array, m: Array, v: Array, *top: Array) -> tuple[Array, ...]:
+        def update(p: Value, g: Value, step: Value, m: Value, v: Value, *top: Value) -> tuple[Value, ...]:
             rate = _like(xp, lr, p)
             if weight_decay and decoupled:
-                p = xp.subtract(p, xp.multiply(xp.multiply(p, weight_decay), rate))
+                p = p - p * weight_decay * rate
             elif weight_decay:
-                g = xp.add(g, xp.multiply(p, weight_decay))
-            m = xp.add(m, xp.multiply(xp.subtract(g, m), 1 - beta1))
-            v = xp.add(xp.multiply(v, beta2), xp.multiply(xp.multiply(g, g), 1 - beta2))
+                g = g + p * weight_decay
+            m = m + (g - m) * (1 - beta1)
+            v = v * beta2 + g * g * (1 - beta2)
             top = tuple(xp.maximum(t, v) for t in top)
             step = xp.astype(step, dtypes.float64)
-            first = xp.astype(xp.subtract(1, xp.pow(xp.full((), beta1, dtypes.float64), step)), xp.dtype_of(p))
-            second = xp.subtract(1, xp.pow(xp.full((), beta2, dtypes.float64), step))
-            root = xp.astype(xp.sqrt(second), xp.dtype_of(p))
-            denominator = xp.add(xp.divide(xp.sqrt(top[0] if top else v), root), eps)
-            ratio = xp.divide(xp.multiply(m, rate), first)
-            return xp.subtract(p, xp.divide(ratio, denominator)), m, v, *top
+            first = xp.astype(1 - xp.full((), beta1, dtypes.float64) ** step, p.dtype)
+            second = 1 - xp.full((), beta2, dtypes.float64) ** step
+            root = xp.astype(xp.sqrt(second), p.dtype)
+            denominator = xp.sqrt(top[0] if top else v) / root + eps
+            ratio = m * rate / first
+            return p - ratio / denominator, m, v, *top
 
         states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else [])]
         new, scaled, kept = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
@@ -115,6 +117,7 @@ kernel("_fused_adamw_", "_fused_adamw_.tensor_lr", dynamic=("lr",))(_adam(True))
 
 
 @kernel("_fused_sgd_", "_fused_sgd_.tensor_lr", dynamic=("lr",), meta=False)
+@with_operators
 def _sgd(
     xp: Any,
     params: Arrays,
@@ -128,18 +131,18 @@ def _sgd(
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-    grad_scale: Array | None = None,
-    found_inf: Array | None = None,
+    grad_scale: Value | None = None,
+    found_inf: Value | None = None,
 ) -> tuple[Any, ...]:
-    def update(p: Array, g: Array, step: Any, *buffers: Array) -> tuple[Array, ...]:
+    def update(p: Value, g: Value, step: Any, *buffers: Value) -> tuple[Value, ...]:
         if weight_decay:
-            g = xp.add(g, xp.multiply(p, weight_decay))
+            g = g + p * weight_decay
         if buffers:
             (buffer,) = buffers
-            buffer = g if is_first_step else xp.add(xp.multiply(buffer, momentum), xp.multiply(g, 1 - dampening))
+            buffer = g if is_first_step else buffer * momentum + g * (1 - dampening)
             buffers = (buffer,)
-            g = xp.add(g, xp.multiply(buffer, momentum)) if nesterov else buffer
-        return xp.subtract(p, xp.multiply(g, _like(xp, lr, p))), *buffers
+            g = g + buffer * momentum if nesterov else buffer
+        return p - g * _like(xp, lr, p), *buffers
 
     states = [momentum_buffers] if momentum_buffers else []
     new, scaled, kept = _steps(xp, update, params, grads, states, None, maximize, grad_scale, found_inf)
@@ -147,6 +150,7 @@ def _sgd(
 
 
 def _adagrad(writes_steps: bool) -> Callable[..., Any]:
+    @with_operators
     def fused(
         xp: Any,
         params: Arrays,
@@ -159,17 +163,17 @@ def _adagrad(writes_steps: bool) -> Callable[..., Any]:
         weight_decay: float,
         eps: float,
         maximize: bool,
-        grad_scale: Array | None = None,
-        found_inf: Array | None = None,
+        grad_scale: Value | None = None,
+        found_inf: Value | None = None,
     ) -> tuple[Any, ...]:
-        def update(p: Array, g: Array, step: Array, total: Array) -> tuple[Array, ...]:
+        def update(p: Value, g: Value, step: Value, total: Value) -> tuple[Value, ...]:
             if weight_decay:
-                g = xp.add(g, xp.multiply(p, weight_decay))
-            decay = xp.add(xp.multiply(xp.subtract(step, 1), lr_decay), 1)
-            rate = xp.divide(_like(xp, lr, decay) if not isinstance(lr, float | int) else lr, decay)
-            total = xp.add(total, xp.multiply(g, g))
-            step_of = xp.divide(g, xp.add(xp.sqrt(total), eps))
-            return xp.subtract(p, xp.multiply(step_of, xp.astype(rate, xp.dtype_of(p)))), total
+                g = g + p * weight_decay
+            decay = (step - 1) * lr_decay + 1
+            rate = (_like(xp, lr, decay) if not isinstance(lr, float | int) else lr) / decay
+            total = total + g * g
+            step_of = g / (xp.sqrt(total) + eps)
+            return p - step_of * xp.astype(rate, p.dtype), total
 
         new, scaled, (sums,) = _steps(
             xp, update, params, grads, [state_sums], state_steps, maximize, grad_scale, found_inf

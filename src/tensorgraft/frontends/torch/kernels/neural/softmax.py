@@ -10,9 +10,10 @@ import torch
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
-def _wide(xp: Any, x: Array) -> Array:
+def _wide(xp: Any, x: AnyArray) -> AnyArray:
     """`x` as it is accumulated, a number as a vector of one."""
     x = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
     return x if xp.ndim(x) else xp.reshape(x, (1,))
@@ -43,18 +44,20 @@ def _safe_softmax(xp: Any, x: Array, dim: int, dtype: np.dtype | None = None) ->
 
 
 @kernel("_softmax_backward_data")
-def _softmax_backward(xp: Any, grad: Array, out: Array, dim: int, input_dtype: np.dtype) -> Array:
-    shape, grad, out = xp.shape(out), _wide(xp, grad), _wide(xp, out)
-    product = xp.multiply(grad, out)
+@with_operators
+def _softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
+    shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
+    product = grad * out
     along = xp.sum(product, axis=dim, keepdims=True)
-    return xp.reshape(xp.subtract(product, xp.multiply(out, along)), shape)
+    return xp.reshape(product - out * along, shape)
 
 
 @kernel("_log_softmax_backward_data")
-def _log_softmax_backward(xp: Any, grad: Array, out: Array, dim: int, input_dtype: np.dtype) -> Array:
-    shape, grad, out = xp.shape(out), _wide(xp, grad), _wide(xp, out)
+@with_operators
+def _log_softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
+    shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
     along = xp.sum(grad, axis=dim, keepdims=True)
-    return xp.reshape(xp.subtract(grad, xp.multiply(xp.exp(out), along)), shape)
+    return xp.reshape(grad - xp.exp(out) * along, shape)
 
 
 def _masked_meta(

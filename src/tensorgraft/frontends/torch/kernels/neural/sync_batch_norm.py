@@ -15,6 +15,7 @@ from tensorgraft.frontends.torch.kernels.neural.batch_norm import axes_but_chann
 from tensorgraft.frontends.torch.kernels.neural.normalization import affine, moments, widened
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _statistics(x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,34 +31,35 @@ def _stats(xp: Any, x: Array, eps: float) -> tuple[Array, Array]:
 
 
 @kernel("batch_norm_gather_stats_with_counts", writes=("running_mean", "running_var"), meta=_statistics)
+@with_operators
 def _gathered_stats(
     xp: Any,
-    x: Array,
-    means: Array,
-    rstds: Array,
-    running_mean: Array | None,
-    running_var: Array | None,
+    x: Value,
+    means: Value,
+    rstds: Value,
+    running_mean: Value | None,
+    running_var: Value | None,
     momentum: float,
     eps: float,
-    counts: Array,
-) -> tuple[Array, ...]:
+    counts: Value,
+) -> tuple[Value, ...]:
     """(new running statistics, one for each that is given; mean and 1 / deviation over all processes); `means` and
     `rstds` (processes, channels) and `counts` (processes,) are what each has seen."""
-    wide = dtypes.accumulator(xp.dtype_of(x))
+    wide = dtypes.accumulator(x.dtype)
     means, rstds, counts = (xp.astype(v, wide) for v in (means, rstds, counts))
     counts = xp.reshape(counts, (xp.size(counts), 1))
     total = xp.sum(counts, axis=(0, 1))
-    mean = xp.divide(xp.sum(xp.multiply(means, counts), axis=(0,)), total)
-    apart = xp.subtract(means, mean)
-    var = xp.subtract(xp.divide(1.0, xp.multiply(rstds, rstds)), eps)
-    squares = xp.sum(xp.multiply(xp.add(var, xp.multiply(apart, apart)), counts), axis=(0,))
-    unbiased = xp.divide(squares, xp.subtract(total, 1.0))
+    mean = xp.sum(means * counts, axis=(0,)) / total
+    apart = means - mean
+    var = 1.0 / (rstds * rstds) - eps
+    squares = xp.sum((var + apart * apart) * counts, axis=(0,))
+    unbiased = squares / (total - 1.0)
     running = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):
         if old is not None:
-            mixed = xp.add(xp.multiply(xp.astype(old, wide), 1 - momentum), xp.multiply(new, momentum))
-            running.append(xp.astype(mixed, xp.dtype_of(old)))
-    return *running, mean, xp.rsqrt(xp.add(xp.divide(squares, total), eps))
+            mixed = xp.astype(old, wide) * (1 - momentum) + new * momentum
+            running.append(xp.astype(mixed, old.dtype))
+    return *running, mean, xp.rsqrt(squares / total + eps)
 
 
 @kernel("batch_norm_elemt", meta=lambda x, *rest: torch.empty_like(x))
@@ -107,21 +109,22 @@ def _gradient_sums(
 
 
 @kernel("batch_norm_backward_elemt", meta=lambda grad, x, *rest: torch.empty_like(x))
+@with_operators
 def _input_gradient(
     xp: Any,
-    grad: Array,
-    x: Array,
-    mean: Array,
-    rstd: Array,
-    weight: Array | None,
-    sum_dy: Array,
-    sum_dy_xmu: Array,
-    count: Array,
-) -> Array:
+    grad: Value,
+    x: Value,
+    mean: Value,
+    rstd: Value,
+    weight: Value | None,
+    sum_dy: Value,
+    sum_dy_xmu: Value,
+    count: Value,
+) -> Value:
     wide = widened(xp, x)
-    total = xp.sum(xp.astype(count, xp.dtype_of(wide)), axis=tuple(range(xp.ndim(count))))
+    total = xp.sum(xp.astype(count, wide.dtype), axis=tuple(range(count.ndim)))
     mean, rstd, first, second = (of_channels(xp, v, x) for v in (mean, rstd, sum_dy, sum_dy_xmu))
-    slope = xp.divide(xp.multiply(second, xp.multiply(rstd, rstd)), total)
-    grad = xp.subtract(widened(xp, grad, x), xp.divide(first, total))
-    grad = xp.subtract(grad, xp.multiply(xp.subtract(wide, mean), slope))
-    return affine(xp, xp.multiply(grad, rstd), of_channels(xp, weight, x), None)
+    slope = second * (rstd * rstd) / total
+    grad = widened(xp, grad, x) - first / total
+    grad = grad - (wide - mean) * slope
+    return affine(xp, grad * rstd, of_channels(xp, weight, x), None)

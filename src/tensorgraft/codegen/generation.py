@@ -1,0 +1,222 @@
+"""A program written down: the file, its weights, and how it was checked."""
+
+from __future__ import annotations
+
+import io
+import os
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tensorgraft import files
+from tensorgraft.codegen import checking, text
+from tensorgraft.codegen.checking import Checked, Row
+from tensorgraft.codegen.expanding import expand
+from tensorgraft.codegen.extracted_functions import functions_of
+from tensorgraft.codegen.frame_simplifying import simplify
+from tensorgraft.codegen.functions import SourceFunction
+from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
+from tensorgraft.codegen.size_merging import merge
+from tensorgraft.codegen.styles import Style
+from tensorgraft.codegen.styles.classes import TwoWaysError
+from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.tidying import tidy
+from tensorgraft.codegen.trace import SourceTrace, frames
+from tensorgraft.codegen.weights import write_weights
+from tensorgraft.codegen.writing import SizeError, UnsettledError
+
+
+@dataclass
+class SourceReport:
+    """A report on a generated file: the sizes that it takes, and how far its results are from those of the program.
+
+    `print(report)` shows a table.
+    """
+
+    program: str
+    onto: str
+    lines: int
+    functions: int
+    groups: list[SizeGroup]
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(row.ok for row in self.rows)
+
+    def __str__(self) -> str:
+        lines = [f"{self.program} in {self.onto}: {self.lines} lines, {self.functions} functions"]
+        for g in self.groups:
+            tried = ", ".join(map(str, g.tried))
+            said = f"others, too (traced at {tried})" if g.tried else f"{g.size} only ({g.reason})"
+            lines.append(f"  size {g.size} ({g.title}): {said}")
+        for row in self.rows:
+            verdict = "equal" if row.ok else f"DIFFERS: {row.detail}"
+            lines.append(
+                f"  {row.what:<10} {row.sizes:<28} {row.arrays:>4} arrays  {row.error:.1e} (limit {row.limit:.0e})"
+                f"  {verdict}"
+            )
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+@dataclass
+class GeneratedSource:
+    """A program, written down: `text` is the file, `weights` are its arrays by the names that they have in the source
+    program, `report` says how good it is."""
+
+    text: str
+    weights: dict[str, np.ndarray]
+    report: SourceReport
+    function: str
+    checked: Checked | None = None
+
+    def save(self, path: str | os.PathLike[str], check: bool = False) -> None:
+        """Write `path` (`model.py`), and beside it the weights (`model.safetensors`); with `check` a test, too
+        (`test_model.py`, `model_check.npz`). Raises ValueError where the source was not checked."""
+        path = os.fspath(path)
+        root, _ = os.path.splitext(path)
+        folder, title = os.path.split(root)
+        if check and self.checked is None:
+            raise ValueError("save(check=True) writes what the source was checked with: tg.source(..., check=True)")
+        if self.weights:
+            write_weights(self.weights, f"{root}.safetensors")
+        if check and self.checked is not None:
+            data = io.BytesIO()
+            np.savez(data, **self.checked.data)  # type: ignore[arg-type]
+            files.write(f"{root}_check.npz", data.getvalue())
+            test = text.formatted(self.checked.test(title))
+            files.write(os.path.join(folder, f"test_{title}.py"), test.encode())
+        files.write(path, self.text.encode())
+
+
+@dataclass
+class Formed:
+    """A program in the form of a style: what its file is written from."""
+
+    trace: SourceTrace
+    functions: list[SourceFunction]
+    style: Style
+    header: str
+    text: str
+    stateful: bool
+    random: bool
+
+
+class Generation:
+    """A program that is written for a target, in a style. `dynamic`: look for sizes that may be others."""
+
+    def __init__(
+        self,
+        program: SourceProgram,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        target: Target,
+        style: type[Style],
+        dynamic: bool,
+    ) -> None:
+        self._program, self._args, self._kwargs = program, args, kwargs
+        self._target, self._style = target, style
+        self._sized = trace_at_sizes(program, args, kwargs, dynamic, self._prepare)
+        self._apart: set[str] = set()  # methods whose functions are not merged
+        self._opened: frozenset[str] = frozenset()  # modules that are no class of their own
+        formed = None
+        while formed is None:
+            formed = self._attempt()
+        self._formed = formed
+
+    def _prepare(self, trace: SourceTrace) -> None:
+        expand(trace, self._target)
+        simplify(trace)
+
+    def _attempt(self) -> Formed | None:
+        """The program, written down; None: with fewer modules, functions or sizes it is to be tried again."""
+        trace, target, sized = merge(self._sized.traces), self._target, self._sized
+        tidy(trace)
+        for frame in frames(trace.root):
+            frame.is_module &= frame.path not in self._opened
+        stateful, random = bool(trace.written), trace.key is not None
+        self._style.prepare(trace)
+        names = text.names_of(target)
+        functions = functions_of(trace, len(sized.traces), self._style.modules(), names, self._apart)
+        try:
+            style = self._style(target, trace, functions)
+        except TwoWaysError as error:
+            if error.paths <= self._opened:
+                raise
+            self._opened |= error.paths
+            return None
+        header = f"{trace.name}: {self._program.origin}, written for {target.title} by tensorgraft."
+        try:
+            written = text.write(trace, functions, style, header)
+        except (UnsettledError, SizeError) as error:
+            if isinstance(error, UnsettledError) and error.method not in self._apart:
+                self._apart.add(error.method)
+            else:
+                self._fix_sizes(error)
+            return None
+        return Formed(trace, functions, style, header, written, stateful, random)
+
+    def _fix_sizes(self, error: Exception) -> None:
+        """Leave sizes as they are, lengths first, then batches, too: there is a number without an expression."""
+        groups = list(enumerate(self._sized.groups))
+        lengths = {g for g, group in groups if group.tried and group.title != "batch"}
+        fixed = lengths or {g for g, group in groups if group.tried}
+        if not fixed:
+            raise error
+        self._sized.without(fixed, str(error))
+
+    def result(self, onto: str) -> GeneratedSource:
+        """The file, its weights and a report, in which nothing is checked yet."""
+        formed = self._formed
+        classes = len(formed.style.written(formed.functions))
+        report = SourceReport(formed.trace.name, onto, formed.text.count("\n"), classes, self._sized.groups)
+        report.notes = list(dict.fromkeys(formed.trace.notes))
+        return GeneratedSource(formed.text, formed.trace.weights, report, formed.functions[-1].name)
+
+    def check(self, result: GeneratedSource) -> None:
+        """Run the file beside the program, and add to its report how far they differ."""
+        formed, target = self._formed, self._target
+        checked = checking.check(
+            result.text,
+            result.weights,
+            result.function,
+            target,
+            self._program,
+            self._examples(),
+            formed.stateful,
+            random=formed.random,
+            key=formed.trace.key is not None,
+            epsilon=checking.epsilon_of(formed.trace),
+            spelled={formed.style.spelled(path): path for path in formed.trace.parameters},
+        )
+        result.checked = checked
+        result.report.rows = checked.rows
+        result.report.notes += checked.notes
+        result.text = _with_check(formed.text, formed.header, checked.rows)
+        result.report.lines = result.text.count("\n")
+
+    def _examples(self) -> list[list[checking.Example]]:
+        """The arguments to compare at: those of the example, and for each group of sizes others, the first of which
+        that the program takes counts."""
+        examples: list[list[checking.Example]] = [[("as the example", self._args, self._kwargs)]]
+        for g, group in enumerate(self._sized.groups):
+            if group.tried:
+                sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
+                arguments = self._sized.arguments
+                examples.append([(f"{group.title} of {n}", *arguments({g: n})) for n in sizes if n > 0])
+        return examples
+
+
+def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
+    """The file's docstring says how it was checked, where it was and is equal."""
+    if not rows or not all(row.ok for row in rows):
+        return text_of
+    worst = {what: max(row.error for row in rows if row.what == what) for what in dict.fromkeys(r.what for r in rows)}
+    sizes = ", ".join(row.sizes for row in rows if row.what == "results")
+    said = ", ".join(f"{what} differ by {error:.0e} at most" for what, error in worst.items())
+    about = textwrap.fill(f"Checked against it ({sizes}): {said}, relative to the largest entry of an array.", 99)
+    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{about}\n"""', 1)

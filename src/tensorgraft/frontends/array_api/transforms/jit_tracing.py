@@ -1,0 +1,269 @@
+"""One run of a function of `Array`s on stand-ins, from which `tg.jit` makes a program, and what it showed."""
+
+from __future__ import annotations
+
+import gc
+import math
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+
+from tensorgraft.compiled.agreement import Record
+from tensorgraft.compiled.captured_objects import roots
+from tensorgraft.compiled.function import call_of, unflatten_call
+from tensorgraft.compiled.objects import Template, noting_new
+from tensorgraft.compiled.outside_calls import OutsideCalls
+from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
+from tensorgraft.compiled.side_effects import Change, Reachable
+from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.compiled.values import exact, is_plain
+from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.frontends.array_api.core.array import Array
+from tensorgraft.frontends.array_api.core.checks import stacked
+from tensorgraft.frontends.array_api.core.devices import Device, device_of
+from tensorgraft.frontends.array_api.core.traced_numbers import DTYPES, Number, Use, is_input, stand_for
+from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace
+from tensorgraft.hub.backend import Backend
+from tensorgraft.quantization import policy
+from tensorgraft.storage import Storage
+
+Lent = dict[int, tuple[Storage, tracing.Lent]]  # by the ids of storages that are still there
+_cell_of = operator.attrgetter("_cell")
+
+
+class ArrayTracing:
+    """A traced run of `fn`.
+
+    Arguments:
+        uses: is filled with what was done with each number among the arguments; None: all of them are constants.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        xp: Backend,
+        leaves: Sequence[Any],
+        structure: Any,
+        objects: list[Any],
+        uses: dict[int, Use] | None,
+    ) -> None:
+        self._fn, self._xp, self._leaves, self._structure = fn, xp, leaves, structure
+        self._objects, self._uses = objects, uses
+        arrays = [(i, x) for i, x in enumerate(leaves) if isinstance(x, Array)]
+        self._argument = {id(x._cell): i for i, x in reversed(arrays)}
+        self._identical = {id(x): i for i, x in reversed(arrays)}
+        self._numbers: dict[int, NumberInput] = {}  # by the storages of the inputs that they are
+        self._alive: list[tuple[Use, weakref.ref[Any]]] = []
+        # what the run shows
+        self._world: Reachable | None = None
+        self._said: OutsideCalls
+        self._changes: list[Change] = []
+        self._template: Template | None = None
+        self._results: list[ArrayResult] = []
+        self._structure_of_results: Any = None
+        self._sources: dict[int, Source | NumberInput] = {}  # of the stand-ins, by their ids
+        self._constants: dict[int, Any] = {}  # what arrays were outside
+        self._written: list[tuple[Any, Source]] = []
+        self._outside: list[weakref.ref[Storage]] = []
+        self._devices: list[Device | None] = []
+        self._checks: list[str] = []
+        self._surroundings = Surroundings("tensorgraft", xp)
+        for name, value in roots(fn):
+            self._surroundings.add(name, value)
+        for leaf in leaves:
+            if not (isinstance(leaf, Array) or is_plain(leaf)):
+                self._surroundings.add("an argument", leaf)
+
+    def trace(self, recorded: bool) -> ArrayTrace:
+        """Run the function, and return its program. `recorded`: another trace is to be compared with it."""
+        xp, surroundings = self._xp, self._surroundings
+        try:
+            with policy.noted() as notes:
+                program = xp.trace(self._run)
+        except Exception as error:
+            surroundings.undo()
+            if not self._changes:
+                raise
+            raise RunsUncompiled("keeps something of the body of a loop or branch outside of it") from error
+        finally:
+            if self._world is not None:
+                self._world.undo()
+        world, template = self._world, self._template
+        assert world is not None
+        _settle(self._alive)
+        surroundings.settle(world, self._changes, lambda value: None, world.methods)
+        positions = {id(a): k for k, a in enumerate(program.captured)}
+        # a check that fails leaves everything as it was
+        donated = [] if self._checks else [positions[id(a)] for a, _ in self._written if id(a) in positions]
+        known = {**self._constants, **self._sources}
+        sources = [known.get(id(a), a) for a in program.captured]
+        constants = [a for a in program.captured if id(a) not in known]
+        return ArrayTrace(
+            record=Record(xp, program, constants, self._rest()) if recorded else None,
+            backend=xp,
+            run=policy.counting(program.compile(donated), notes),
+            inputs=ProgramInputs(sources, [] if xp.mutable else donated, xp, _cell_of),
+            written=Storages([where for _, where in self._written], _cell_of),
+            results=self._results,
+            devices=self._devices,
+            structure=self._structure_of_results,
+            guards=self._guards(),
+            checks=self._checks,
+            held=self._objects,
+            template=template,
+            finds=[] if template is None else [world.finds.get(id(x)) for x in template.old],
+            changes=self._changes,
+            said=self._said,
+        )
+
+    def _guards(self) -> ArrayGuards:
+        uses = self._uses
+        looked_at = [i for i, x in enumerate(self._leaves) if is_input(x) and (uses is None or uses[i].looked_at)]
+        return ArrayGuards(
+            {i: exact(self._leaves[i]) for i in looked_at},
+            {i: use.bounds for i, use in (uses or {}).items() if use.bounds != (-math.inf, math.inf)},
+            self._outside,
+            self._surroundings if self._surroundings else None,
+        )
+
+    def _rest(self) -> list[str]:
+        """Put into words what becomes of what the program gives."""
+        lines = [f"result {k}: {x.new, x.argument, x.geometry}" for k, x in enumerate(self._results)]
+        changes = [c for c in self._changes if not c.counts]
+        return lines + [f"{c.table.name}: {c.keys} {[v for v in c.new if is_plain(v)]}" for c in changes]
+
+    # ---- the run ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> list[Any]:
+        """Return the arrays of the program: what is written, what is new, the flags of its checks."""
+        xp = self._xp
+        with tracing.capturing(xp, xp, True, "jit", self._fn) as capture, noting_new() as is_new:
+            capture.arguments = set(self._argument)
+            capture.inputs = {id(x._cell) for x in (*self._leaves, *self._objects) if isinstance(x, Array)}
+            returned = self._call(capture, is_new)
+            out = self._leaves_of(returned)
+            returned = None  # an array that nobody holds is not written, a number that nobody holds not looked at
+            for use in (self._uses or {}).items():
+                self._note_input(*use)
+            for x in out:  # a view of what was not read
+                if isinstance(x, Array) and id(x) not in self._identical:
+                    capture.take(x._cell)
+            x = None
+            lent: Lent = {id(cell): (cell, one) for one in capture.lent if (cell := one.cell()) is not None}
+            new = self._locate_results(out, lent, capture)
+            out = []
+            for cell in new:  # what the function itself made of host values: a new one for each call
+                lent.pop(id(cell), None)
+            written = self._locate_inputs(lent, capture)
+            self._devices = [None if c.backend is xp else device_of(c.backend) for c in new]
+            self._checks = [message for _, message in capture.checks]
+            return [cell.array for cell in written] + [c.array for c in new] + stacked(xp, capture.checks)
+
+    def _call(self, capture: tracing.ArrayCapture, is_new: Callable[[Any], bool]) -> Any:
+        """Call the function, with stand-ins for numbers, and note what it changes."""
+        inside: Any = list(self._leaves)
+        if self._uses is not None:
+            for i, value in enumerate(self._leaves):
+                if is_input(value):
+                    use = self._uses[i] = Use(value, self._xp, capture)
+                    inside[i] = stand_for(use)
+                    self._alive.append((use, weakref.ref(inside[i])))
+        # containers are the call's own, but where something stands for a number in them
+        args, kwargs = unflatten_call(self._structure, inside) if self._uses else call_of(self._leaves)
+        self._world = world = Reachable([("", self._fn)], (args, kwargs))
+        if world.once is not None:
+            raise RunsUncompiled(f"reads {world.once}, which may be something else each time")
+        self._surroundings.watch(world)
+        world.is_new = is_new
+        self._said = OutsideCalls()
+        with self._said.watched(world.outside):
+            returned = self._fn(*args, **kwargs)
+        self._said.settled()
+        self._changes = world.changes()
+        if world.drew():
+            raise RunsUncompiled("draws random numbers of Python or NumPy")
+        return returned
+
+    def _leaves_of(self, returned: Any) -> list[Any]:
+        """Flatten what the function returned; where objects are in it, or it has changed some, their arrays."""
+        world = self._world
+        assert world is not None
+
+        def is_old(x: Any) -> bool:
+            return isinstance(x, Number) or id(x) in world.seen or not world.is_new(x)
+
+        out, self._structure_of_results = optree.tree_flatten(returned)
+        if self._changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
+            self._template = Template((returned, [change.new for change in self._changes]), _is_array, is_old)
+            return list(self._template.arrays)
+        return out
+
+    def _note_input(self, i: int, use: Use) -> None:
+        if use.cell is not None:
+            self._numbers[id(use.cell)] = NumberInput(i, DTYPES[type(use.value)])
+
+    def _locate_results(self, out: Sequence[Any], lent: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
+        """Say for each result where a call takes it from. Return the storages that the function made."""
+        own = {id(use): i for i, use in (self._uses or {}).items()}
+        new: list[Storage] = []
+        for x in out:
+            if isinstance(x, Number):  # the call's own number is given back
+                result = ArrayResult(argument=own[id(x._use)])
+            elif not isinstance(x, Array):
+                result = ArrayResult(value=x)
+            elif not capture.holds(x._cell):
+                raise ValueError(
+                    f"a compiled function on {device_of(self._xp)} returns an array of a transform on {x.device}"
+                )
+            elif id(x) in self._identical:
+                result = ArrayResult(argument=self._identical[id(x)])
+            elif id(x._cell) in lent and x._cell not in capture.born:
+                result = ArrayResult(source=self._source(x._cell), geometry=x._geometry)
+            else:
+                result = ArrayResult(new=_number(new, x._cell), geometry=x._geometry)
+            self._results.append(result)
+        return new
+
+    def _locate_inputs(self, lent: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
+        """Say for each stand-in where a call takes it from. Return the storages that are written."""
+        self._sources = {id(one.inside): self._source(cell) for cell, one in lent.values()}
+        self._constants = {id(one.inside): one.array for one in capture.lent}
+        for one in capture.lent:
+            if (number := self._numbers.get(id(one.cell()))) is not None:
+                self._sources[id(one.inside)] = number
+        written = [(cell, one) for cell, one in lent.values() if cell.array is not one.inside]
+        self._written = [(one.inside, self._source(cell)) for cell, one in written]
+        self._outside = [weakref.ref(cell) for key, (cell, _) in lent.items()
+                         if key not in self._argument and key not in self._numbers]  # fmt: skip
+        return [cell for cell, _ in written]
+
+    def _source(self, cell: Storage) -> Source:
+        i = self._argument.get(id(cell))
+        return Source(cell if i is None else None, i)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Array)
+
+
+def _settle(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:
+    """Settle the numbers after a trace: one that something still holds (an object that was returned, a global) has its
+    value there, which is a look at it."""
+    for use, _ in alive:
+        use.capture = None
+    if any(not use.looked_at and ref() is not None for use, ref in alive):
+        gc.collect()
+        for use, ref in alive:
+            use.looked_at = use.looked_at or ref() is not None
+
+
+def _number(new: list[Storage], cell: Storage) -> int:
+    for k, known in enumerate(new):
+        if known is cell:
+            return k
+    new.append(cell)
+    return len(new) - 1

@@ -1,0 +1,181 @@
+"""Tensors of the host at a call of a compiled function: what they are then, and what a program takes for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.torch.core import pytrees, state
+from tensorgraft.frontends.torch.core.devices import TYPE
+
+Tensor = torch.Tensor
+# PyTorch's own way to `.grad`, which a trace replaces to see who reads it
+raw_gradient: Callable[[torch.Tensor], torch.Tensor | None] = torch.Tensor.grad.__get__  # type: ignore[union-attr]
+set_raw_gradient: Callable[[torch.Tensor, torch.Tensor | None], None] = torch.Tensor.grad.__set__  # type: ignore[union-attr]
+
+
+def on_host(x: Any) -> bool:
+    """Say whether `x` is a tensor that some device other than ours computes with."""
+    return isinstance(x, Tensor) and x.device.type not in (TYPE, "meta")
+
+
+# ---- what a tensor is at a call --------------------------------------------------------------------------------------
+
+
+class Live:
+    """A tensor of the host, and what it is at a call."""
+
+    of_argument: bool
+    tensor: Tensor | None = None  # the same one at every call
+
+    def __call__(self) -> Tensor:
+        raise NotImplementedError
+
+
+class Argument(Live):
+    of_argument = True
+
+    def __init__(self, i: int) -> None:
+        self._i = i
+
+    def __call__(self) -> Tensor:
+        leaf: Tensor = state.now.leaves[self._i]
+        return leaf
+
+
+class Outside(Live):
+    """One that the function reaches otherwise; held, so that it is the same one at every call."""
+
+    of_argument = False
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor: Tensor = tensor
+
+    def __call__(self) -> Tensor:
+        return self.tensor
+
+
+class GradientOfOutside(Live):
+    """The gradient that a tensor of the host has at a call."""
+
+    of_argument = False
+
+    def __init__(self, leaf: Tensor) -> None:
+        self._leaf = leaf
+
+    def __call__(self) -> Tensor:
+        gradient: Any = self._leaf.grad
+        return gradient
+
+
+class Gone(Live):
+    """An argument, in a backward pass that runs a function again when the call is over."""
+
+    of_argument = True
+
+    def __call__(self) -> Tensor:
+        raise TracedValueError(
+            "a checkpointed function, branch or loop body inside tg.jit uses a CPU tensor that is an argument, and runs"
+            " again in a backward pass outside, which has not got it: move the argument to the device"
+        )
+
+
+class Computed(Live):
+    """A result of a step."""
+
+    def __init__(self, step: HostStep, k: int) -> None:
+        self._step, self._k = step, k
+        self.of_argument = step.of_argument
+
+    def __call__(self) -> Tensor:
+        return self._step()[self._k]
+
+
+class HostStep:
+    """A call of an operator by the host, made again once for each call of the function."""
+
+    def __init__(self, func: Callable[..., Any], args: Any, kwargs: Any, of_argument: bool) -> None:
+        self._func, self._args, self._kwargs = func, args, kwargs
+        self.of_argument = of_argument
+
+    def __call__(self) -> list[Tensor]:
+        known = state.now.computed
+        if self not in known:
+            args, kwargs = pytrees.mapped(_now, (self._args, self._kwargs))
+            with torch.no_grad():
+                known[self] = list(filter(on_host, pytrees.leaves_of(self._func(*args, **kwargs))))
+        results: list[Tensor] = known[self]
+        return results
+
+
+def _now(x: Any) -> Any:
+    return x() if isinstance(x, Live) else x
+
+
+class ValueGuard:
+    """Values that Python has asked for are still the same."""
+
+    def __init__(self, live: Live, values: Tensor) -> None:
+        self._live, self._values = live, _bits(values)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        with calling(leaves):
+            return _bits(self._live()) == self._values
+
+    def broken(self, names: dict[int, str]) -> str:
+        name = names.get(id(self._live.tensor), "a CPU tensor")
+        return f"{name}, which is on the CPU and of which Python asks for the value, has another one"
+
+
+class LookGuard:
+    """A tensor from outside (or its gradient) still has the shape, strides and dtype that the program was made for."""
+
+    def __init__(self, tensor: Tensor, gradient: bool = False) -> None:
+        self._tensor, self._gradient = tensor, gradient
+        self._look = self._now()
+
+    def _now(self) -> Any:
+        t = self._tensor.grad if self._gradient else self._tensor
+        return None if t is None else _look(t)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return bool(self._now() == self._look)
+
+    def broken(self, names: dict[int, str]) -> str:
+        name = names.get(id(self._tensor), "a CPU tensor")
+        return f"{name}{'.grad' if self._gradient else ''} has another shape, dtype or strides"
+
+
+class calling:
+    """The time in which a compiled function is called with `leaves`."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self._leaves = leaves
+
+    def __enter__(self) -> None:
+        state.now.leaves = self._leaves
+
+    def __exit__(self, *_: object) -> None:
+        state.now.leaves = ()
+        if state.now.computed:
+            state.now.computed = {}
+
+
+def _look(t: Tensor) -> tuple[Any, ...]:
+    return t.dtype, t.shape, t.stride(), t.device, t.requires_grad
+
+
+def _bits(t: Tensor) -> tuple[Any, ...]:
+    """Equal for equal values alone: zeros have signs, and NaN is itself."""
+    t = t.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return t.dtype, t.shape, t.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class HostTensors(Protocol):
+    """The interface to what follows the tensors of the host through a traced function (`HostWatch`)."""
+
+    def inside_kernel(self, t: Tensor) -> Live | None: ...
+    def note_gradient(self, leaf: Tensor, gradient: Tensor) -> None: ...

@@ -1,0 +1,41 @@
+"""The interface of a capture to the kernels that run inside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import Storage
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.core.source_location import Place
+
+
+class ActiveCapture(Protocol):
+    """The run of a function that is being traced into a program: `compiled.capture.Capture`, where each of these is
+    explained."""
+
+    backend: Backend
+    casts: dict[Any, Any]
+    loops: Any
+    origins: dict[int, Place | None]
+    touched: list[Any]
+    values: Any
+    world: Any
+
+    def touch(self, cells: Sequence[Storage]) -> None: ...
+    def created(self, cell: Storage, place: Place | None = None) -> None: ...
+    def looks_elsewhere(self, t: torch.Tensor) -> None: ...
+    def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any: ...
+    def note_leaves(self, roots: Sequence[Any]) -> None: ...
+    def note_inputs(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None: ...
+    def draw(self, source: Any) -> Array: ...
+    def draw_from(self, generator: torch.Generator) -> Array: ...
+    def mark_draws(self, source: Any) -> int: ...
+    def rewind_draws(self, source: Any, token: int) -> None: ...
+    def reseeded(self, what: str) -> Exception: ...

@@ -1,0 +1,80 @@
+"""`tg.source`: a program as readable source of another framework."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tensorgraft.codegen.frameworks import framework_of
+from tensorgraft.codegen.generation import GeneratedSource, Generation
+from tensorgraft.codegen.program import SourceProgram
+from tensorgraft.codegen.styles.choosing import style_of
+from tensorgraft.codegen.targets import target as target_of
+from tensorgraft.importing import required
+
+
+def source(
+    program: Any,
+    *args: Any,
+    onto: str,
+    style: str | None = None,
+    dynamic: bool = True,
+    check: bool = True,
+    **kwargs: Any,
+) -> GeneratedSource:
+    """A program of one framework as readable source of another, which needs neither tensorgraft nor the first one.
+
+    Args:
+        program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of
+            Equinox, Flax (linen or nnx) or Haiku's `apply`; a function of TensorFlow, a `tf.Module`, a layer or model
+            of Keras; a function of arrays that have `__array_namespace__`.
+        *args, **kwargs: an example of what it is called with.
+        onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
+        style: how parameters are held; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
+            (nnx) modules for JAX; "modules" (`nn.Module`) for PyTorch; "modules" (`tf.Module`), "keras" and "functions"
+            for TensorFlow; "functions" for the others.
+        dynamic: look for sizes of the arguments that may be others (batches, lengths).
+        check: run the file, in a process without the source framework, at the example's sizes and at others, and
+            compare results and gradients with the program's.
+
+    Returns: a `GeneratedSource` with `text`, `weights`, `report` and `save("model.py")`.
+
+    Raises:
+        TypeError: for programs that are not known here.
+        ValueError: for targets and styles that are not known.
+        ModuleNotFoundError: where ruff, which formats the file, or the target's framework is not installed.
+        CannotBeSaidError: where the target has no words for what the program does, with the place in the program.
+    """
+    required("ruff", by="tg.source", extra="source")
+    target = target_of(onto)
+    form = style_of(style, target)
+    generation = Generation(_program(program, (args, kwargs)), args, kwargs, target, form, dynamic)
+    result = generation.result(onto)
+    if check:
+        generation.check(result)
+    return result
+
+
+def _program(program: Any, examples: Any) -> SourceProgram:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(program, torch.nn.Module):
+        from tensorgraft.frontends.torch.codegen.program import ModuleProgram
+
+        return ModuleProgram(program)
+    found = framework_of(program, examples)
+    if found == "tensorflow":
+        from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram
+
+        return GraphFunctionProgram(program)
+    if found == "jax":
+        from tensorgraft.frontends.jax.codegen.program import FunctionProgram
+
+        return FunctionProgram(program)
+    if found == "array_api":
+        from tensorgraft.frontends.array_api.codegen.program import ArrayFunctionProgram
+
+        return ArrayFunctionProgram(program)
+    raise TypeError(
+        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, or a function of the Array API,"
+        f" not a {type(program).__qualname__}"
+    )
