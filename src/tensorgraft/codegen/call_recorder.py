@@ -36,12 +36,8 @@ class ProgramWatch(ABC):
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:
         """Inside, note the variables of the user's functions."""
-        before = sys.gettrace()
-        sys.settrace(self._entered)
-        try:
+        with watched_functions(self._entered):
             yield
-        finally:
-            sys.settrace(before)
 
     def _entered(self, frame: Any, event: str, arg: Any) -> Any:
         if not self.is_users(frame.f_code.co_filename):
@@ -71,3 +67,35 @@ def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     for name, value in named.items():
         flat.extend(value.items() if name == "kwargs" and isinstance(value, dict) else [(name, value)])
     return flat
+
+
+@contextlib.contextmanager
+def watched_functions(entered: Callable[[Any, str, Any], Any]) -> Iterator[None]:
+    """Inside, Python's tracing calls `entered` where a function begins."""
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield the leaves of tuples, lists and dictionaries, in their order."""
+    if isinstance(tree, dict):
+        for x in tree.values():
+            yield from leaves(x)
+    elif isinstance(tree, list | tuple):
+        for x in tree:
+            yield from leaves(x)
+    else:
+        yield tree
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with `fn` of its leaves; named tuples are tuples."""
+    if isinstance(tree, dict):
+        return {k: mapped(fn, x) for k, x in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple([mapped(fn, x) for x in tree])
+    return [mapped(fn, x) for x in tree] if isinstance(tree, list) else fn(tree)

@@ -27,8 +27,8 @@ from tensorgraft.codegen.calls import parameters
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import AbstractBackend
-from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
-from tensorgraft.hub.recorded.tracing import ProgramBackend, _mapped, _spec
+from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, mapped, variables
+from tensorgraft.hub.recorded.tracing import ProgramBackend, spec_of
 
 Number = bool | int | float | complex
 COMMUTATIVE = frozenset(
@@ -144,7 +144,7 @@ def number_of(value: np.ndarray) -> Number:
 
 def say(xp: ProgramBackend, name: str, *args: Any, **kwargs: Any) -> Any:
     """Record a word of `tensorgraft.codegen.words`."""
-    plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+    plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
     return xp._append(name, args, kwargs, WORDS[name](_ABSTRACT, *plain_args, **plain_kwargs))
 
 

@@ -21,8 +21,8 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE
-from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
-from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, mapped, variables
+from tensorgraft.hub.recorded.tracing import ProgramBackend, spec_of
 from tensorgraft.storage import Geometry
 
 _NUMBERS = frozenset({*ELEMENTWISE, *COMPARISONS, "where", "floor_divide", "remainder", "maximum", "minimum"})
@@ -155,7 +155,7 @@ class SourceBackend(ProgramBackend):
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         recording = self.here
-        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
+        outcome = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         smooth = halted = False
         for v in variables([args, kwargs]):
             smooth = smooth or v in recording.smooth
@@ -165,7 +165,7 @@ class SourceBackend(ProgramBackend):
         if (smooth or halted) and method not in _GRADIENTLESS:
             if torch.is_grad_enabled():
                 if halted:
-                    args, kwargs = _mapped(self._stopped, (args, kwargs))
+                    args, kwargs = mapped(self._stopped, (args, kwargs))
             else:
                 smooth, halted = False, True
         step = SourceStep(method, args, kwargs, outcome, (), recording.place)
@@ -197,8 +197,8 @@ class SourceBackend(ProgramBackend):
 
     def word(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Record a word of `codegen.words`."""
-        args, kwargs = _mapped(lambda x: self._argument(name, x), (args, kwargs))
-        plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+        args, kwargs = mapped(lambda x: self._argument(name, x), (args, kwargs))
+        plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
         return self._append(name, args, kwargs, WORDS[name](self._rules, *plain_args, **plain_kwargs))
 
     def _argument(self, name: str, x: Any) -> Any:
@@ -321,20 +321,6 @@ def _without_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple
     same = {x.dtype for x in args if type(x) is Var}
     plain = tuple(a for a in args if not (isinstance(a, np.dtype) and same == {a}))
     return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or same == {v}))}
-
-
-def _spec(x: Any) -> Any:
-    return ShapeDtype(x.shape, x.dtype) if type(x) is Var else x
-
-
-def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    if isinstance(tree, tuple | range) and not isinstance(tree, ShapeDtype):
-        return tuple([_mapped(fn, x) for x in tree])
-    if type(tree) is list:
-        return [_mapped(fn, x) for x in tree]
-    if type(tree) is dict:
-        return {name: _mapped(fn, x) for name, x in tree.items()}
-    return fn(tree)
 
 
 __all__ = ["Block", "SourceBackend", "SourceRecording", "leaves", "source_backend"]
