@@ -10,8 +10,6 @@ import numpy as np
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather, scattered, with_trailing_axes
-from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -202,51 +200,3 @@ def sparse_bincount(
     row = xp.take_slice(indices, 1, 0, 1)
     places = xp.concat([row, xp.expand_dims(xp.astype(values, xp.dtype_of(indices)), -1)], axis=1)
     return _binned(xp, places, values, weights, (int(shape[0]), int(size)), binary_output)
-
-
-# ---- counts that are sparse ------------------------------------------------------------------------------------------
-
-
-def _sparse_counts(
-    rows: np.ndarray, values: np.ndarray, weights: np.ndarray, batch: tuple[int, ...], binary: bool, least: int,
-    most: int,
-) -> list[np.ndarray]:  # fmt: skip
-    """(row and value of each that there is, how often, the shape). `batch`: () where there is one row."""
-    if values.size and values.min() < 0:
-        raise FailedCheckError("Input values must all be non-negative")
-    kept = values < most if most > 0 else np.full(values.shape, True)
-    pairs = np.stack([rows[kept], values[kept].astype(np.int64)], axis=1)
-    places, at = np.unique(pairs, axis=0, return_inverse=True)
-    found = np.zeros(len(places), weights.dtype)
-    np.add.at(found, np.ravel(at), weights[kept] if weights.size else 1)
-    width = most if most > 0 else max(int(values[kept].max(initial=0)) + 1, least)
-    out = np.ones_like(found) if binary else found
-    return [places[:, 1 - len(batch) :], out, np.asarray([*batch, width], np.int64)]
-
-
-@on_host("DenseCountSparseOutput")
-def dense_count(
-    values: np.ndarray, weights: np.ndarray, *, binary_output: bool, minlength: int = -1, maxlength: int = -1
-) -> list[np.ndarray]:
-    batch = values.shape[:-1]
-    rows = np.repeat(np.arange(values.size // max(values.shape[-1], 1)), values.shape[-1])
-    return _sparse_counts(rows, values.ravel(), weights.ravel(), batch, binary_output, minlength, maxlength)
-
-
-@on_host("SparseCountSparseOutput")
-def sparse_count(
-    places: np.ndarray, values: np.ndarray, shape: np.ndarray, weights: np.ndarray, *, binary_output: bool,
-    minlength: int = -1, maxlength: int = -1,
-) -> list[np.ndarray]:  # fmt: skip
-    batch = () if shape.size == 1 else (int(shape[0]),)
-    rows = places[:, 0] if batch else np.zeros(len(places), np.int64)
-    return _sparse_counts(rows, values, weights, batch, binary_output, minlength, maxlength)
-
-
-@on_host("RaggedCountSparseOutput")
-def ragged_count(
-    splits: np.ndarray, values: np.ndarray, weights: np.ndarray, *, binary_output: bool, minlength: int = -1,
-    maxlength: int = -1,
-) -> list[np.ndarray]:  # fmt: skip
-    rows = np.repeat(np.arange(splits.size - 1), np.diff(splits))
-    return _sparse_counts(rows, values, weights, (splits.size - 1,), binary_output, minlength, maxlength)
