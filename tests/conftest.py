@@ -8,6 +8,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TENSORGRAFT_TORCH_COMPILER", "none")  # Inductor takes seconds for each program
 os.environ.setdefault("TENSORGRAFT_CACHE", "0")  # what is tested is compiled here and now
@@ -20,6 +21,9 @@ settings.register_profile(
     "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("repeatable")
+
+
+SALT = os.environ.get("TENSORGRAFT_SAMPLE", "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,12 +71,20 @@ def _is_slow(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None or not set(ids).isdisjoint(with_these)
 
 
+def _values(case: pytest.Function) -> list[Any]:
+    """What parametrizes a case: its ids or, where they stand for several parameters each, the parameters."""
+    marker = case.get_closest_marker("sampled")
+    if marker is None or not marker.kwargs.get("by_parameters"):
+        return list(case.callspec._idlist)
+    return [repr(v) if isinstance(v, (str, int, tuple)) else id(v) for v in case.callspec.params.values()]
+
+
 def _beside_the_sample(table: list[pytest.Function]) -> list[pytest.Function]:
     """The cases of a test that say nothing new: each value of each parameter is in a case before them, in an order
-    that is the same everywhere and mixes the parameters."""
-    beside, known = [], set[tuple[int, str]]()
-    for case in sorted(table, key=lambda case: zlib.crc32(case.name.encode())):
-        values = set(enumerate(case.callspec._idlist)) if hasattr(case, "callspec") else set()
+    that is the same everywhere and mixes the parameters. The variable TENSORGRAFT_SAMPLE mixes them otherwise."""
+    beside, known = [], set[tuple[int, Any]]()
+    for case in sorted(table, key=lambda case: zlib.crc32(f"{SALT}{case.name}".encode())):
+        values = set(enumerate(_values(case))) if hasattr(case, "callspec") else set()
         if values <= known and known:
             beside.append(case)
         known |= values

@@ -6,35 +6,27 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def attention_weights(q: jax.Array, k: jax.Array, causal: bool = False) -> jax.Array:
-    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
-    scores = q @ k.mT * q.shape[-1] ** (-0.5)
-    hidden = jnp.finfo(scores.dtype).min
-    if causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
-    return jax.nn.softmax(scores, axis=-1)
-
-
-def dot_product_attention(
-    q: jax.Array, k: jax.Array, v: jax.Array, causal: bool = False
-) -> jax.Array:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = (jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1))
-    return attention_weights(q, k, causal=causal) @ v
-
-
 def layer_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, length, 64)"""
-    y = (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
-    y = y * p["weight"]
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+    y = centred * jax.lax.rsqrt(variance + 1e-5) * p["weight"]
     return y + p["bias"]
 
 
 def linear(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, length, n)"""
     return x @ p["weight"].T + p["bias"]
+
+
+def dot_product_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F).
+
+    q: (batch, 4, length, 16), k: (batch, 4, length, 16), v: (batch, 4, length, 16)
+    """
+    length = q.shape[2]
+    scores = jnp.where(jnp.tri(length, dtype=bool), q @ k.mT * 0.25, -jnp.inf)
+    return jax.nn.softmax(scores, axis=-1) @ v
 
 
 def causal_self_attention(p: dict, x: jax.Array) -> jax.Array:
@@ -47,7 +39,7 @@ def causal_self_attention(p: dict, x: jax.Array) -> jax.Array:
     q = q.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)  # (batch, 4, length, 16)
     k = k.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)
     v = v.reshape(batch, length, 4, 16).transpose(0, 2, 1, 3)
-    y = dot_product_attention(q, k, v, causal=True)
+    y = dot_product_attention(q, k, v)
     y = y.transpose(0, 2, 1, 3).reshape(batch, length, 64)
     return linear(p["proj"], y)
 

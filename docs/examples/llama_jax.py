@@ -6,25 +6,6 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def attention_weights(q: jax.Array, k: jax.Array, causal: bool = False) -> jax.Array:
-    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
-    scores = q @ k.mT * q.shape[-1] ** (-0.5)
-    hidden = jnp.finfo(scores.dtype).min
-    if causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, hidden)
-    return jax.nn.softmax(scores, axis=-1)
-
-
-def dot_product_attention(
-    q: jax.Array, k: jax.Array, v: jax.Array, causal: bool = False
-) -> jax.Array:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = (jnp.repeat(k, shared, axis=1), jnp.repeat(v, shared, axis=1))
-    return attention_weights(q, k, causal=causal) @ v
-
-
 def rms_norm(p: dict, x: jax.Array) -> jax.Array:
     """Scaled by the root of the mean of the squares.
 
@@ -40,6 +21,16 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     """
     a, b = jnp.split(x, 2, axis=-1)
     return x * cos + jnp.concatenate([-b, a], axis=-1) * sin
+
+
+def dot_product_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F).
+
+    q: (batch, 4, length, 16), k: (batch, 4, length, 16), v: (batch, 4, length, 16)
+    """
+    length = q.shape[2]
+    scores = jnp.where(jnp.tri(length, dtype=bool), q @ k.mT * 0.25, -jnp.inf)
+    return jax.nn.softmax(scores, axis=-1) @ v
 
 
 def feed_forward(p: dict, x: jax.Array) -> jax.Array:
@@ -63,7 +54,7 @@ def attention(p: dict, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Arra
     x = (x @ p["wv"]["weight"].T).reshape(batch, length, 2, 16).transpose(0, 2, 1, 3)
     k = jnp.repeat(k, 2, axis=1)
     v = jnp.repeat(x, 2, axis=1)
-    y = dot_product_attention(q, k, v, causal=True)  # (batch, 4, length, 16)
+    y = dot_product_attention(q, k, v)
     return y.transpose(0, 2, 1, 3).reshape(batch, length, 64) @ p["wo"]["weight"].T
 
 

@@ -14,28 +14,29 @@ def _lstm(
     w_hh: jax.Array,
     b_ih: jax.Array,
     b_hh: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
-    the last c)."""
+):
+    """One layer (Hochreiter, Schmidhuber 1997), from x (T, N, I) and states h, c (N, H): (every h,
+    the last h, the last c).
 
-    def step(
-        carry: tuple[jax.Array, jax.Array], gates: jax.Array
-    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        h, c = carry
-        gates = gates + h @ w_hh.T + b_hh
-        i, f, g, o = jnp.split(gates, 4, axis=-1)
+    x: (length, batch, n), h: (batch, 96), c: (batch, 96), w_ih: (384, n), w_hh: (384, 96), b_ih:
+    (384,), b_hh: (384,)
+    """
+
+    def step(state, row):
+        h, c = state
+        (gates,) = row
+        i, f, g, o = jnp.split(gates + (h @ w_hh.T + b_hh), 4, axis=-1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        return (h, c), h
+        return (h, c), (h,)
 
-    gates = x @ w_ih.T + b_ih
-    (h, c), ys = jax.lax.scan(step, (h, c), gates)
+    (h, c), (ys,) = jax.lax.scan(step, (h, c), (x @ w_ih.T + b_ih,))
     return ys, h, c
 
 
 def lstm(p: dict, x: jax.Array, hx_0: jax.Array, hx_1: jax.Array):
     """x: (batch, length, 64), hx_0: (2, batch, 96), hx_1: (2, batch, 96)"""
-    output, h, c = _lstm(
+    ys, h, c = _lstm(
         x.transpose(1, 0, 2),
         hx_0[0],
         hx_1[0],
@@ -44,16 +45,10 @@ def lstm(p: dict, x: jax.Array, hx_0: jax.Array, hx_1: jax.Array):
         p["bias_ih_l0"],
         p["bias_hh_l0"],
     )
-    output, h2, c2 = _lstm(
-        output,
-        hx_0[1],
-        hx_1[1],
-        p["weight_ih_l1"],
-        p["weight_hh_l1"],
-        p["bias_ih_l1"],
-        p["bias_hh_l1"],
+    ys, h2, c2 = _lstm(
+        ys, hx_0[1], hx_1[1], p["weight_ih_l1"], p["weight_hh_l1"], p["bias_ih_l1"], p["bias_hh_l1"]
     )
-    return output.transpose(1, 0, 2), jnp.stack([h, h2]), jnp.stack([c, c2])
+    return ys.transpose(1, 0, 2), jnp.stack([h, h2]), jnp.stack([c, c2])
 
 
 def lstm_model(params: dict, ids: jax.Array, state_0: jax.Array, state_1: jax.Array):

@@ -6,63 +6,11 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def conv(
-    x: jax.Array,
-    weight: jax.Array,
-    stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int | tuple[int, int], ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-) -> jax.Array:
-    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
-    n = weight.ndim - 2
-    strides, pads, gaps = (
-        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
-    )
-    pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
-    return jax.lax.conv_general_dilated(x, weight, strides, pads, rhs_dilation=gaps)
-
-
-def max_pool(
-    x: jax.Array,
-    window: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...],
-) -> jax.Array:
-    """The largest in each window over the last axes of x."""
-    lead = x.ndim - len(window)
-    least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-    return jax.lax.reduce_window(
-        x,
-        np.array(least, x.dtype),
-        jax.lax.max,
-        (1,) * lead + window,
-        (1,) * lead + stride,
-        ((0, 0),) * lead + (padding or ((0, 0),) * len(window)),
-    )
-
-
-def per_channel(v: jax.Array, x: jax.Array) -> jax.Array:
-    """A number for each channel of x (N, C, ...)."""
-    return v.reshape(-1, *[1] * (x.ndim - 2))
-
-
-def batch_norm(
-    x: jax.Array,
-    mean: jax.Array,
-    variance: jax.Array,
-    weight: jax.Array,
-    bias: jax.Array,
-    eps: float = 1e-5,
-) -> jax.Array:
-    """x (N, C, ...) by the statistics of each channel (Ioffe, Szegedy 2015)."""
-    y = (x - per_channel(mean, x)) * per_channel(jax.lax.rsqrt(variance + eps), x)
-    y = y * per_channel(weight, x)
-    return y + per_channel(bias, x)
-
-
 def batch_norm2d(p: dict, b: dict, x: jax.Array) -> jax.Array:
     """x: (batch, n, n, n)"""
-    return batch_norm(x, b["running_mean"], b["running_var"], p["weight"], p["bias"])
+    scale = jax.lax.rsqrt(b["running_var"] + 1e-5).reshape(-1, 1, 1)
+    y = (x - b["running_mean"].reshape(-1, 1, 1)) * scale
+    return y * p["weight"].reshape(-1, 1, 1) + p["bias"].reshape(-1, 1, 1)
 
 
 def basic_block(p: dict, b: dict, x: jax.Array) -> jax.Array:
@@ -70,8 +18,10 @@ def basic_block(p: dict, b: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, n, n, n)
     """
-    out = jax.nn.relu(batch_norm2d(p["bn1"], b["bn1"], conv(x, p["conv1"]["weight"], padding=1)))
-    out = batch_norm2d(p["bn2"], b["bn2"], conv(out, p["conv2"]["weight"], padding=1))
+    x2 = jax.lax.conv_general_dilated(x, p["conv1"]["weight"], (1, 1), ((1, 1), (1, 1)))
+    out = jax.nn.relu(batch_norm2d(p["bn1"], b["bn1"], x2))
+    out = jax.lax.conv_general_dilated(out, p["conv2"]["weight"], (1, 1), ((1, 1), (1, 1)))
+    out = batch_norm2d(p["bn2"], b["bn2"], out)
     return jax.nn.relu(out + x)
 
 
@@ -80,11 +30,12 @@ def basic_block_2(p: dict, b: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, n, n, n)
     """
-    identity = conv(x, p["downsample"][0]["weight"], stride=2)
+    identity = jax.lax.conv_general_dilated(x, p["downsample"][0]["weight"], (2, 2), "VALID")
     identity = batch_norm2d(p["downsample"][1], b["downsample"][1], identity)
-    x = batch_norm2d(p["bn1"], b["bn1"], conv(x, p["conv1"]["weight"], stride=2, padding=1))
-    out = jax.nn.relu(x)
-    out = batch_norm2d(p["bn2"], b["bn2"], conv(out, p["conv2"]["weight"], padding=1))
+    x = jax.lax.conv_general_dilated(x, p["conv1"]["weight"], (2, 2), ((1, 1), (1, 1)))
+    out = jax.nn.relu(batch_norm2d(p["bn1"], b["bn1"], x))
+    out = jax.lax.conv_general_dilated(out, p["conv2"]["weight"], (1, 1), ((1, 1), (1, 1)))
+    out = batch_norm2d(p["bn2"], b["bn2"], out)
     return jax.nn.relu(out + identity)
 
 
@@ -93,10 +44,15 @@ def resnet(params: dict, buffers: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, 3, size, size)
     """
-    x = batch_norm2d(
-        params["bn1"], buffers["bn1"], conv(x, params["conv1"]["weight"], stride=2, padding=3)
+    x = jax.lax.conv_general_dilated(x, params["conv1"]["weight"], (2, 2), ((3, 3), (3, 3)))
+    x = jax.lax.reduce_window(
+        jax.nn.relu(batch_norm2d(params["bn1"], buffers["bn1"], x)),
+        -jnp.inf,
+        jax.lax.max,
+        (1, 1, 3, 3),
+        (1, 1, 2, 2),
+        ((0, 0), (0, 0), (1, 1), (1, 1)),
     )
-    x = max_pool(jax.nn.relu(x), (3, 3), (2, 2), padding=((1, 1), (1, 1)))
     for p, b in zip(params["layer1"], buffers["layer1"], strict=True):
         x = basic_block(p, b, x)
     x = basic_block_2(params["layer2"][0], buffers["layer2"][0], x)

@@ -6,90 +6,29 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def conv(
-    x: jax.Array,
-    weight: jax.Array,
-    bias: jax.Array,
-    stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int | tuple[int, int], ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-) -> jax.Array:
-    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
-    n = weight.ndim - 2
-    strides, pads, gaps = (
-        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
-    )
-    pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
-    y = jax.lax.conv_general_dilated(x, weight, strides, pads, rhs_dilation=gaps)
-    return y + bias.reshape(-1, *[1] * n)
-
-
-def conv_transpose(
-    x: jax.Array,
-    weight: jax.Array,
-    bias: jax.Array,
-    stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    output_padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-) -> jax.Array:
-    """The transpose of `conv` in its images: x (N, C, spatial...), weight (C, O / groups, spatial...), bias (O)."""
-    taps = weight.shape[2:]
-    n = len(taps)
-    strides, pads, extra, gaps = (
-        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, output_padding, dilation)
-    )
-    weight = weight.swapaxes(0, 1)
-    reach = [d * (k - 1) - p for k, d, p in zip(taps, gaps, pads, strict=True)]
-    y = jax.lax.conv_general_dilated(
-        x,
-        jnp.flip(weight, range(2, n + 2)),
-        (1,) * n,
-        [(r, r + e) for r, e in zip(reach, extra, strict=True)],
-        lhs_dilation=strides,
-        rhs_dilation=gaps,
-    )
-    return y + bias.reshape(-1, *[1] * n)
-
-
-def max_pool(x: jax.Array, window: tuple[int, ...], stride: tuple[int, ...]) -> jax.Array:
-    """The largest in each window over the last axes of x."""
-    lead = x.ndim - len(window)
-    least = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-    return jax.lax.reduce_window(
-        x,
-        np.array(least, x.dtype),
-        jax.lax.max,
-        (1,) * lead + window,
-        (1,) * lead + stride,
-        ((0, 0),) * lead + ((0, 0),) * len(window),
-    )
-
-
-def per_channel(v: jax.Array, x: jax.Array) -> jax.Array:
-    """A number for each channel of x (N, C, ...)."""
-    return v.reshape(-1, *[1] * (x.ndim - 2))
-
-
 def conv2d(p: dict, x: jax.Array, padding: int) -> jax.Array:
     """x: (batch, n, size, size)"""
-    return conv(x, p["weight"], p["bias"], padding=padding)
+    y = jax.lax.conv_general_dilated(
+        x, p["weight"], (1, 1), ((padding, padding), (padding, padding))
+    )
+    return y + p["bias"].reshape(-1, 1, 1)
 
 
 def group_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, n, size, size)"""
-    parts = x.reshape(x.shape[0], 8, -1)
-    parts = (parts - parts.mean(-1, keepdims=True)) * jax.lax.rsqrt(
-        parts.var(-1, keepdims=True) + 1e-5
-    )
-    y = parts.reshape(x.shape)
-    y = y * per_channel(p["weight"], x)
-    return y + per_channel(p["bias"], x)
+    batch, size, size2 = x.shape[:3]
+    parts = x.reshape(batch, 8, -1)
+    centred = parts - jnp.mean(parts, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+    y = (centred * jax.lax.rsqrt(variance + 1e-5)).reshape(batch, size, size2, size2)
+    return y * p["weight"].reshape(-1, 1, 1) + p["bias"].reshape(-1, 1, 1)
 
 
 def conv_transpose2d(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, n, n, n)"""
-    return conv_transpose(x, p["weight"], p["bias"], stride=2)
+    swapped = jnp.flip(p["weight"].swapaxes(0, 1), axis=(2, 3))
+    y = jax.lax.conv_general_dilated(x, swapped, (1, 1), ((1, 1), (1, 1)), lhs_dilation=(2, 2))
+    return y + p["bias"].reshape(-1, 1, 1)
 
 
 def double_conv(p: dict, x: jax.Array) -> jax.Array:
@@ -106,7 +45,8 @@ def down(p: dict, x: jax.Array) -> jax.Array:
 
     x: (batch, n, size, size)
     """
-    return double_conv(p["conv"], max_pool(x, (2, 2), (2, 2)))
+    x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+    return double_conv(p["conv"], x)
 
 
 def up(p: dict, x: jax.Array, skip: jax.Array) -> jax.Array:

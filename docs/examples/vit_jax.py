@@ -6,28 +6,17 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 
-def conv(
-    x: jax.Array,
-    weight: jax.Array,
-    bias: jax.Array,
-    stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int | tuple[int, int], ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-) -> jax.Array:
-    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
-    n = weight.ndim - 2
-    strides, pads, gaps = (
-        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)
-    )
-    pads = [p if isinstance(p, tuple) else (p, p) for p in pads]
-    y = jax.lax.conv_general_dilated(x, weight, strides, pads, rhs_dilation=gaps)
-    return y + bias.reshape(-1, *[1] * n)
+def conv2d(p: dict, x: jax.Array) -> jax.Array:
+    """x: (batch, 3, size, size)"""
+    y = jax.lax.conv_general_dilated(x, p["weight"], (4, 4), "VALID")
+    return y + p["bias"].reshape(64, 1, 1)
 
 
 def layer_norm(p: dict, x: jax.Array) -> jax.Array:
     """x: (batch, 65, 64)"""
-    y = (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-6)
-    y = y * p["weight"]
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+    y = centred * jax.lax.rsqrt(variance + 1e-6) * p["weight"]
     return y + p["bias"]
 
 
@@ -66,10 +55,7 @@ def vit(params: dict, images: jax.Array) -> jax.Array:
     images: (batch, 3, size, size)
     """
     batch = images.shape[0]
-    x = conv(images, params["patch"]["weight"], params["patch"]["bias"], stride=4).reshape(
-        batch, 64, 64
-    )
-    x = x.transpose(0, 2, 1)  # (batch, 64, 64)
+    x = conv2d(params["patch"], images).reshape(batch, 64, 64).transpose(0, 2, 1)
     x = jnp.concatenate([jnp.broadcast_to(params["cls"], (batch, 1, 64)), x], axis=1)
     x = x + params["pos"]
     for p in params["blocks"]:

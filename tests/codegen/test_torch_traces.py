@@ -18,6 +18,7 @@ from tensorgraft.codegen.words import WORDS
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
 from tensorgraft.hub import registry
+from tensorgraft.hub.operations.neural import Neural
 from tensorgraft.hub.recorded.block import Var, leaves
 
 Tensor = torch.Tensor
@@ -136,8 +137,8 @@ def test_a_transformer_reads_as_it_was_written() -> None:
     assert [name for name, _ in attention.arguments] == ["x"]
     own = [c for c in attention.calls if isinstance(c, SourceStep)]
     assert [c.method for c in own] == [
-        "split", "reshape", "permute_dims", "reshape", "permute_dims", "reshape", "permute_dims", "attend",
-        "permute_dims", "reshape",
+        "split", "reshape", "permute_dims", "reshape", "permute_dims", "reshape", "permute_dims",
+        "dot_product_attention", "permute_dims", "reshape",
     ]  # fmt: skip
     assert own[0].names == ("q", "k", "v")
     assert own[2].names == ("q",)
@@ -205,7 +206,7 @@ def test_a_convolutional_network_gives_its_statistics(training: bool) -> None:
     expected = {"1.norm.running_mean", "1.norm.running_var", "1.norm.num_batches_tracked"} if training else set()
     assert trace.written.keys() == expected
     assert trace.training == training
-    words = [m for m in methods(trace) if m in WORDS]
+    words = [m for m in methods(trace) if m in WORDS or hasattr(Neural, m)]
     norm = "batch_norm_training" if training else "batch_norm"
     assert words == ["conv", "conv", norm, "relu", "max_pool", "flatten", "linear"]
 

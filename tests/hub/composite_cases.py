@@ -8,6 +8,7 @@ import numpy as np
 import scipy.special as sp
 from tests.hub.cases import ELEMENTWISE, FLOATS, LAYOUT, Case, of
 from tests.hub.draw import Draw
+from tests.hub.neural_cases import NEURAL
 
 from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.operations import elementwise
@@ -348,6 +349,7 @@ COMPOSITES = {
     "unstack": Case(LAYOUT, _along, lambda x, axis: [x.take(i, axis) for i in range(x.shape[axis])]),
     "roll": Case(LAYOUT, lambda d: (x := d.array(d.shape(1)), d.int(-9, 9), d.axis(x.ndim)), np.roll),
     "tile": Case(LAYOUT, lambda d: (x := d.array(), [d.int(0, 3) for _ in x.shape]), np.tile),
+    "repeat": Case(LAYOUT, lambda d: (x := d.array(d.shape(1)), d.int(0, 3), d.axis(x.ndim)), np.repeat),
     "triangle_mask": Case(
         (dtypes.bool_,), lambda d: (d.int(0, 4), d.int(0, 4), d.int(-4, 4)), lambda n, m, k: np.tri(n, m, k, bool)
     ),
@@ -377,6 +379,7 @@ COMPOSITES = {
         ),
     ),
     "matmul": Case(of("bifc"), _multiplied, np.matmul, 64),
+    **NEURAL,
     "attention": Case(FLOAT, _attended, _attention, 64),
     "attention_gradients": Case(FLOAT, _attended_back, _attention_gradients, 1024),
     "coded_matmul": Case((dtypes.float32, dtypes.bfloat16, dtypes.float16), _coded, _coded_matmul, 64),

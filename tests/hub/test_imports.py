@@ -1,5 +1,6 @@
 """Who imports whom: layers, no cycles, and each front end and backend by itself. Imports inside functions count, and so
-do names of modules in strings, by which `importlib` and `sys.modules` find them; `if TYPE_CHECKING` does not."""
+do names of modules in strings, by which `importlib` and `sys.modules` find them; those under `if TYPE_CHECKING` count
+for cycles alone."""
 
 from __future__ import annotations
 
@@ -148,24 +149,29 @@ def modules() -> dict[str, Path]:
     return {".".join(parts[:-1] if parts[-1] == "__init__" else parts): file for file, parts in files.items()}
 
 
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Without what type checkers alone see."""
+def is_stub(module: str) -> bool:
+    """A file of declarations for type checkers, which imports nothing that is run."""
+    return bool(module) and (ROOT / module.replace(".", "/")).with_suffix(".pyi").exists()
+
+
+def statements(tree: ast.AST, types: bool) -> Iterator[ast.AST]:
+    """`types`: with what type checkers alone see."""
     stack = [tree]
     while stack:
         node = stack.pop()
         yield node
-        checked = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        checked = not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         stack += node.orelse if checked else ast.iter_child_nodes(node)
 
 
 @functools.cache
-def names(file: Path) -> tuple[str, ...]:
+def names(file: Path, types: bool = False) -> tuple[str, ...]:
     """What a file imports, as it says so."""
-    return tuple(_names(file))
+    return tuple(_names(file, types))
 
 
-def _names(file: Path) -> Iterator[str]:
-    for node in statements(ast.parse(file.read_text())):
+def _names(file: Path, types: bool) -> Iterator[str]:
+    for node in statements(ast.parse(file.read_text()), types):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -180,17 +186,17 @@ def _names(file: Path) -> Iterator[str]:
 
 
 @functools.cache
-def graph() -> dict[str, set[str]]:
-    """Module -> modules of ours that it imports."""
+def graph(types: bool = False) -> dict[str, set[str]]:
+    """Module -> modules of ours that it imports. `types`: those for annotations, too."""
     found: dict[str, set[str]] = {}
     for module, file in modules().items():
         edges = found[module] = set()
-        for name in names(file):
+        for name in names(file, types):
             package, _, inside = name.partition(".")
-            while inside not in modules():
+            while inside not in modules() and not is_stub(inside):
                 inside = inside.rpartition(".")[0]
             is_entry_point = module in ENTRY_POINTS and below(inside, ENTRY_POINTS[module])
-            if package == "tensorgraft" and inside != module and not is_entry_point:
+            if package == "tensorgraft" and inside != module and not is_entry_point and not is_stub(inside):
                 edges.add(inside)
     return found
 
@@ -223,8 +229,9 @@ def test_every_module_has_a_layer() -> None:
     assert not {m for m in modules() if layer(m) not in LAYERS}
 
 
-def test_no_cycle() -> None:
-    left = {module: set(others) for module, others in graph().items()}
+@pytest.mark.parametrize("types", [False, True])
+def test_no_cycle(types: bool) -> None:
+    left = {module: set(others) for module, others in graph(types).items()}
     while ends := {module for module, others in left.items() if not others & left.keys()}:
         left = {module: others for module, others in left.items() if module not in ends}
     while starts := left.keys() - {other for others in left.values() for other in others}:

@@ -108,6 +108,7 @@ def equinox_gives(name):
     return all_of_it(jax.random.key(3), jax.tree.map(jnp.asarray, args))
 
 
+@pytest.mark.sampled(by_parameters=True)
 @pytest.mark.parametrize(("name", "backend"), CASES)
 def test_layers(name, backend, monkeypatch):
     make, args = LAYERS[name]

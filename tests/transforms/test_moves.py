@@ -18,6 +18,8 @@ from tensorgraft.errors import TracedValueError
 X = np.array([1.0, 2.0, 3.0])
 F = Callable[..., Any]
 
+pytestmark = pytest.mark.sampled
+
 
 def _elsewhere(backend: str) -> str:
     return next(name for name in reversed(BACKENDS) if name != backend)

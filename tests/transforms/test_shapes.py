@@ -18,6 +18,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import registry
 from tensorgraft.transforms import ShapeDtype, filter_eval_shape
 
+pytestmark = pytest.mark.sampled
 BACKENDS = [name for name in ("numpy", "torch", "jax", "tensorflow") if name in registry.backends()]
 f32, f64, i64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
 

@@ -99,3 +99,11 @@ def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, tuple):
         return tuple([mapped(fn, x) for x in tree])
     return [mapped(fn, x) for x in tree] if isinstance(tree, list) else fn(tree)
+
+
+def first_sentence(doc: str | None, name: str = "") -> str:
+    """Return the first sentence of a docstring; "" for one that a dataclass, `name`, made."""
+    if not doc or doc.startswith(f"{name}("):
+        return ""
+    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""

@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from tensorgraft.codegen.words import WORDS
-from tensorgraft.hub.operations import operations
+from tensorgraft.codegen.words import definition
 
 
 class CannotBeSaidError(NotImplementedError):
@@ -18,8 +17,7 @@ class CannotBeSaidError(NotImplementedError):
 @functools.cache
 def parameters(method: str) -> tuple[inspect.Parameter, ...]:
     """Return the parameters of an operation of the hub or a word, without the backend."""
-    fn = WORDS.get(method) or operations()[method]
-    return tuple(inspect.signature(fn).parameters.values())[1:]
+    return tuple(inspect.signature(definition(method)).parameters.values())[1:]
 
 
 def bound(method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,18 @@
-"""Operations for which a target has no words, as what they are made of."""
+"""Operations for which a target has no words, as what they are made of: functions of the file, where that is more than
+an expression, in which arrays have the names that they have in the hub."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from tensorgraft.codegen.call_recorder import first_sentence
 from tensorgraft.codegen.calls import CannotBeSaidError, bound
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, prune, variables
-from tensorgraft.codegen.words import WORDS
-from tensorgraft.hub.operations import operations
+from tensorgraft.codegen.trace import Block, Frame, HubName, SourceStep, SourceTrace, Tree, Var, prune, variables
+from tensorgraft.codegen.words import definition
 from tensorgraft.hub.recorded.tracing import program_backend
 
 MOST = 2  # operations that are written in the place of one; more are a function of its name
@@ -30,6 +33,8 @@ class _Expander:
         self.words = target.words
         self.target = target
         self.stands: dict[Var, Var] = {}
+        self.names: dict[Var, str] = {}  # of arrays in what is written out: the variable that each was assigned to
+        self.arguments: dict[Var, str] = {}  # the parameter that each was given as
 
     def substituted(self, tree: Tree) -> Any:
         if isinstance(tree, Var):
@@ -41,9 +46,17 @@ class _Expander:
         if isinstance(tree, dict):
             return {k: self.substituted(x) for k, x in tree.items()}
         if isinstance(tree, Block):
-            calls = list(self.calls(tree.calls, ""))
-            return Block(tree.parameters, [*calls], self.substituted(tree.result))
+            calls = [*self.calls(tree.calls, "")]
+            self.name(calls)
+            names = tree.names or tuple(
+                self.names.get(v, self.arguments.get(v, "")) for v in variables(tree.parameters)
+            )
+            return Block(tree.parameters, [*calls], self.substituted(tree.result), names)
         return tree
+
+    def name(self, calls: list[SourceStep]) -> None:
+        for step in calls:
+            step.names = step.names or tuple(self.names.get(v, "") for v in variables(step.outcome))
 
     def frame(self, frame: Frame) -> None:
         calls: list[SourceStep | Frame] = []
@@ -53,11 +66,16 @@ class _Expander:
                 self.frame(call)
                 calls.append(call)
                 continue
-            expanded = list(self.calls([call], call.place))
-            if len(expanded) > MOST:
+            expanded = [*self.calls([call], call.place)]
+            if len(expanded) > MOST or any(isinstance(x, Block) for step in expanded for x in step.args):
+                self.name(expanded)
                 arguments = [(n, self.substituted(v)) for n, v in bound(call.method, call.args, call.kwargs).items()]
                 result = self.substituted(call.outcome)
-                calls.append(Frame(call.method, "", [*expanded], arguments, result, call.names, call.place))
+                doc = first_sentence(definition(call.method).__doc__)
+                names = call.names
+                if not any(names) and isinstance(result, tuple):
+                    names = tuple(self.names.get(v, "") for v in variables(result))
+                calls.append(Frame(HubName(call.method), "", [*expanded], arguments, result, names, call.place, doc))
             else:
                 if expanded and call.names and len(expanded) == 1:
                     expanded[0].names = call.names
@@ -72,18 +90,48 @@ class _Expander:
                 names = getattr(call, "names", ())
                 yield SourceStep(call.method, args, kwargs, call.outcome, names, getattr(call, "place", place))
                 continue
-            fn = WORDS.get(call.method) or operations()[call.method]
+            fn = definition(call.method)
             xp = program_backend()
             try:
-                with xp.recording() as inner:
+                with xp.recording() as inner, _variables(fn, self.names, self.arguments):
                     out = fn(xp, *args, **kwargs)
             except NotImplementedError:
                 raise CannotBeSaidError(
                     f"{call.method} has no words in {self.target.name}{f' ({place})' if place else ''}"
                 ) from None
-            yield from self.calls(inner, place)
             for old, new in zip(variables(call.outcome), variables(_listed(out)), strict=True):
                 self.stands[old] = new
+                if old in self.names:
+                    self.names[new] = self.names[old]
+            yield from self.calls(inner, place)
+
+
+@contextlib.contextmanager
+def _variables(fn: Callable[..., Any], names: dict[Var, str], arguments: dict[Var, str]) -> Iterator[None]:
+    """Inside, note the variables to which the functions in the file of `fn` assign arrays, and their arguments."""
+    before = sys.gettrace()
+
+    def entered(frame: Any, event: str, arg: Any) -> Any:
+        if frame.f_code.co_filename != fn.__code__.co_filename:
+            return None
+        given = dict(frame.f_locals)
+        for name, x in given.items():
+            if type(x) is Var:
+                arguments.setdefault(x, name)
+
+        def line(frame: Any, event: str, arg: Any) -> Any:
+            for name, x in frame.f_locals.items():
+                if type(x) is Var and given.get(name) is not x and not name.startswith("_"):
+                    names.setdefault(x, HubName(name))
+            return line
+
+        return line
+
+    sys.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def _listed(out: Any) -> Any:

@@ -15,6 +15,7 @@ from tensorgraft.codegen.repeats import fold
 from tensorgraft.codegen.size_merging import Merger
 from tensorgraft.codegen.trace import (
     Frame,
+    HubName,
     SourceStep,
     SourceTrace,
     Tree,
@@ -70,6 +71,7 @@ class _Builder:
             self.modules.look(self.trace, self.paths)
             self.hints |= {s.args[1]: s.names[0] for s in steps(root) if s.method == "assign"}
         counts = Counter(f.kind for f in frames(root))
+        self.kinds = {snake(f.kind) for f in frames(root) if not isinstance(f.kind, HubName)}
         self.splice(root, (), counts)
         prune(self.trace)
         self.hint(root)
@@ -320,6 +322,8 @@ class _Builder:
 
     def name(self, kind: str, is_class: bool = False) -> str:
         base = kind if is_class and kind.isidentifier() else snake(kind)
+        if isinstance(kind, HubName) and base in self.kinds:
+            base = f"_{base}"  # the program has one of this name
         for candidate in itertools.chain([base], (f"{base}{'' if is_class else '_'}{i}" for i in itertools.count(2))):
             if candidate not in self.names:
                 self.names.add(candidate)

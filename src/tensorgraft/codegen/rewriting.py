@@ -24,7 +24,7 @@ import numpy as np
 
 from tensorgraft.codegen.calls import bound as bound_arguments
 from tensorgraft.codegen.calls import parameters
-from tensorgraft.codegen.words import WORDS
+from tensorgraft.codegen.words import definition
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import AbstractBackend
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, mapped, variables
@@ -145,7 +145,7 @@ def number_of(value: np.ndarray) -> Number:
 def say(xp: ProgramBackend, name: str, *args: Any, **kwargs: Any) -> Any:
     """Record a word of `tensorgraft.codegen.words`."""
     plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
-    return xp._append(name, args, kwargs, WORDS[name](_ABSTRACT, *plain_args, **plain_kwargs))
+    return xp._append(name, args, kwargs, definition(name)(_ABSTRACT, *plain_args, **plain_kwargs))
 
 
 _ABSTRACT = AbstractBackend()

@@ -129,6 +129,7 @@ class Merger:
                 self.tree([t.parameters for t in trees]),
                 self.calls([t.calls for t in trees]),
                 self.tree([t.result for t in trees]),
+                first.names,
             )
         if isinstance(first, np.ndarray):
             if not all(_equal(first, t) for t in trees[1:]):

@@ -13,8 +13,7 @@ from tensorgraft.codegen import weights
 from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.expressions import fill, literal, name, renamed, text
 from tensorgraft.codegen.functions import SourceFunction
-from tensorgraft.codegen.helper_pruning import helper_sources, helpers_of
-from tensorgraft.codegen.inlining import inlined
+from tensorgraft.codegen.helpers import helper_sources, helpers_of
 from tensorgraft.codegen.size_merging import Extent
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.targets import Target
@@ -39,7 +38,6 @@ def write(trace: SourceTrace, functions: list[SourceFunction], style: Style, hea
         used |= _names(e)
     loading = style.loading(trace)
     helpers = helpers_of(target, [*constants, *bodies, *loading], clash)
-    bodies, helpers = inlined(bodies, helpers, clash.values(), [*constants, *loading])
     for part in [*helpers, *bodies, *loading]:
         used |= _names(ast.parse(part))
     available = {
@@ -105,10 +103,11 @@ def _doc(f: SourceFunction, style: Style, names: list[str]) -> str:
 
 def _lines(s: Statement) -> list[str]:
     node = s.node
-    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
-        lines = f"return {text(node.value)[1:-1]}".split("\n")
-    else:
-        lines = text(node).split("\n")
+    source = text(node)
+    for part in ast.walk(node):
+        if isinstance(part, ast.Return) and isinstance(part.value, ast.Tuple) and len(part.value.elts) > 1:
+            source = source.replace(text(part), f"return {text(part.value)[1:-1]}")
+    lines = source.split("\n")
     if s.comment and len(lines) == 1 and len(lines[0]) + len(s.comment) < 90:
         lines[0] += f"  # {s.comment}"
     return lines

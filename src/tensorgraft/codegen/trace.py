@@ -17,6 +17,10 @@ import numpy as np
 from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, variables
 
 
+class HubName(str):
+    """The name that an array has in the definition of a composite: who writes a short expression may leave it out."""
+
+
 @dataclass(eq=False)
 class SourceStep(Call):
     """`outcome = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""

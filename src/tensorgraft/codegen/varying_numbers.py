@@ -75,7 +75,7 @@ class _VaryingNumbers:
             return tree
         if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
             return tree
-        if name == "shape" and method == "reshape" and _has_one_extent(tree):
+        if name == "shape" and method == "reshape" and _is_inferred(tree, sizes):
             return tree  # -1
         if isinstance(tree, dict):
             return {k: self.settled(tree[k], [t[k] for t in trees], k, method) for k in tree}
@@ -98,8 +98,11 @@ class _VaryingNumbers:
         return self._named[fresh]
 
 
-def _has_one_extent(tree: Any) -> bool:
-    return isinstance(tree, tuple) and sum(isinstance(d, Extent) for d in tree) == 1
+def _is_inferred(shape: Any, sizes: Sizes) -> bool:
+    """Say whether one extent of a new shape is what the others leave."""
+    if not isinstance(shape, tuple):
+        return False
+    return sum(isinstance(d, Extent) for d in shape) == 1 or sum(d not in sizes for d in shape) == 1
 
 
 def _values(x: Any, n: int) -> tuple[int, ...]:

@@ -1,13 +1,13 @@
 """Words: what a front end may write in a `SourceTrace` beside operations of the hub, as people write.
 
 A word is a function of a backend, which says what it means in operations of the hub (a target that has no name for it
-writes these), and of arrays and static values. Layouts are PyTorch's: channels first, weights (out, in). A front end
-adds a word where a target's users would look for it, not for each of its operators.
+writes these), and of arrays and static values: indexing, random numbers, what has no derivative. Layers of neural
+networks are operations of the hub (`hub.operations.neural`).
 
     @word
-    def linear(xp, x, weight, bias=None): ...
+    def flatten(xp, x, start=0, end=-1): ...
 
-`SourceStep("linear", (x, w), {}, y)` is a call of it.
+`SourceStep("flatten", (x,), {}, y)` is a call of it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.operations import operations
 
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -30,6 +31,11 @@ def word(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Declare a word: `fn(xp, *arguments)`."""
     WORDS[fn.__name__] = fn
     return fn
+
+
+def definition(method: str) -> Callable[..., Any]:
+    """Return what a word or an operation of the hub means: a function of a backend and the arguments."""
+    return WORDS.get(method) or operations()[method]
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
@@ -75,15 +81,6 @@ def flatten(xp: Any, x: Array, start: int = 0, end: int = -1) -> Array:
     for n in shape[start : end + 1]:
         size *= n
     return xp.reshape(x, (*shape[:start], size, *shape[end + 1 :]))
-
-
-@word
-def repeat(xp: Any, x: Array, times: int, axis: int) -> Array:
-    """Each element along an axis `times` times, one beside the other."""
-    shape = xp.shape(x)
-    before, after = shape[: axis + 1], shape[axis + 1 :]
-    y = xp.broadcast_to(xp.reshape(x, (*before, 1, *after)), (*before, times, *after))
-    return xp.reshape(y, (*shape[:axis], times * shape[axis], *after))
 
 
 @word
@@ -150,7 +147,7 @@ def pad_edge(xp: Any, x: Array, pads: Pads) -> Array:
     def around(x: Array, axis: int, low: int, high: int) -> tuple[Array, Array]:
         n = xp.shape(x)[axis]
         first, last = xp.take_slice(x, axis, 0, 1), xp.take_slice(x, axis, n - 1, n)
-        return repeat(xp, first, low, axis), repeat(xp, last, high, axis)
+        return xp.repeat(first, low, axis), xp.repeat(last, high, axis)
 
     return _padded(xp, x, pads, around)
 
@@ -164,68 +161,6 @@ def _padded(xp: Any, x: Array, pads: Pads, around: Callable[..., tuple[Array, Ar
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
-
-
-@word
-def linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x (..., in) by weight (out, in), and bias (out)."""
-    y = xp.matmul(x, xp.matrix_transpose(weight) if xp.ndim(weight) == 2 else weight)
-    return y if bias is None else xp.add(y, bias)
-
-
-@word
-def conv(
-    xp: Any,
-    x: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: tuple[int, ...] = (1,),
-    padding: tuple[tuple[int, int], ...] = ((0, 0),),
-    dilation: tuple[int, ...] = (1,),
-    groups: int = 1,
-) -> Array:
-    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O); an entry for each spatial axis."""
-    n = len(stride)
-    y = xp.convolution(x, weight, stride, padding, (1,) * n, dilation, groups)
-    return y if bias is None else xp.add(y, xp.reshape(bias, (xp.shape(bias)[0], *[1] * n)))
-
-
-@word
-def conv_transpose(
-    xp: Any,
-    x: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Ints = (1,),
-    padding: Ints = (0,),
-    output_padding: Ints = (0,),
-    dilation: Ints = (1,),
-    groups: int = 1,
-) -> Array:
-    """x (N, C, spatial...) with weight (C, O / groups, spatial...) and bias (O): the transpose of `conv` in its images,
-    which is padded by `padding` on both sides; `output_padding` is added at the end."""
-    y = xp.transposed_convolution(x, weight, stride, padding, dilation, output_padding, groups)
-    return y if bias is None else xp.add(y, xp.reshape(bias, (xp.shape(bias)[0], *[1] * len(stride))))
-
-
-@word
-def conv_channels_last(
-    xp: Any,
-    x: Array,
-    weight: Array,
-    bias: Array | None = None,
-    stride: Ints = (1,),
-    padding: Pads = ((0, 0),),
-    dilation: Ints = (1,),
-    groups: int = 1,
-) -> Array:
-    """x (N, spatial..., C) with weight (spatial..., C / groups, O) and bias (O), as JAX's and TensorFlow's layers."""
-    n = len(stride)
-    x = xp.permute_dims(x, (0, n + 1, *range(1, n + 1)))
-    weight = xp.permute_dims(weight, (n + 1, n, *range(n)))
-    y = xp.convolution(x, weight, stride, padding, (1,) * n, dilation, groups)
-    y = xp.permute_dims(y, (0, *range(2, n + 2), 1))
-    return y if bias is None else xp.add(y, bias)
 
 
 @word
@@ -278,401 +213,6 @@ def _contracted(xp: Any, a: str, x: Array, b: str, y: Array, later: set[str]) ->
 def embedding(xp: Any, weight: Array, indices: Array, padding: int | None = None) -> Array:
     """Rows of weight (rows, width). That of `padding` is not trained: it has no derivative."""
     return xp.gather(weight, (indices,))
-
-
-# ---- normalisation ---------------------------------------------------------------------------------------------------
-
-
-def _affine(xp: Any, y: Array, weight: Array | None, bias: Array | None) -> Array:
-    y = y if weight is None else xp.multiply(y, weight)
-    return y if bias is None else xp.add(y, bias)
-
-
-@word
-def layer_norm(
-    xp: Any, x: Array, weight: Array | None = None, bias: Array | None = None, axes: int = 1, eps: float = 1e-5
-) -> Array:
-    """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
-    over = tuple(range(-axes, 0))
-    centred = xp.subtract(x, xp.mean(x, over, keepdims=True))
-    variance = xp.mean(xp.square(centred), over, keepdims=True)
-    return _affine(xp, xp.multiply(centred, xp.rsqrt(xp.add(variance, eps))), weight, bias)
-
-
-@word
-def group_norm(
-    xp: Any, x: Array, groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
-) -> Array:
-    """Over the channels of a group and all that follows (Wu, He 2018): x (N, C, ...), weight and bias (C)."""
-    n, c, *rest = xp.shape(x)
-    parts = xp.reshape(x, (n, groups, c // groups * math.prod(rest)))
-    centred = xp.subtract(parts, xp.mean(parts, (2,), keepdims=True))
-    variance = xp.mean(xp.square(centred), (2,), keepdims=True)
-    y = xp.reshape(xp.multiply(centred, xp.rsqrt(xp.add(variance, eps))), (n, c, *rest))
-    return _affine(xp, y, _of_channels(xp, weight, x), _of_channels(xp, bias, x))
-
-
-def _of_channels(xp: Any, v: Array | None, x: Array) -> Array | None:
-    return None if v is None else xp.reshape(v, (1, xp.size(v), *[1] * (xp.ndim(x) - 2)))
-
-
-@word
-def batch_norm(
-    xp: Any,
-    x: Array,
-    mean: Array,
-    variance: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: float = 1e-5,
-) -> Array:
-    """x (N, C, ...) by statistics (C) that are known (Ioffe, Szegedy 2015)."""
-    scale = xp.rsqrt(xp.add(_of_channels(xp, variance, x), eps))
-    y = xp.multiply(xp.subtract(x, _of_channels(xp, mean, x)), scale)
-    return _affine(xp, y, _of_channels(xp, weight, x), _of_channels(xp, bias, x))
-
-
-@word
-def batch_norm_training(
-    xp: Any,
-    x: Array,
-    mean: Array | None,
-    variance: Array | None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> tuple[Array, Array, Array]:
-    """x (N, C, ...) by its own statistics: (y, the running mean and variance (C) after it, which are its own where None
-    are given). The running variance is the unbiased one."""
-    axes = (0, *range(2, xp.ndim(x)))
-    own = xp.mean(x, axes)
-    centred = xp.subtract(x, _of_channels(xp, own, x))
-    biased = xp.mean(xp.square(centred), axes)
-    y = xp.multiply(centred, _of_channels(xp, xp.rsqrt(xp.add(biased, eps)), x))
-    y = _affine(xp, y, _of_channels(xp, weight, x), _of_channels(xp, bias, x))
-    n = xp.size(x) // xp.shape(x)[1]
-    news = own, xp.multiply(biased, n / (n - 1) if n > 1 else math.nan)
-    moved: Any = (_moved(xp, old, new, momentum) for old, new in zip((mean, variance), news, strict=True))
-    return (y, *moved)
-
-
-def _moved(xp: Any, old: Array | None, new: Array, momentum: float) -> Array:
-    return new if old is None else xp.add(xp.multiply(old, 1 - momentum), xp.multiply(new, momentum))
-
-
-@word
-def rms_norm(xp: Any, x: Array, weight: Array | None = None, axes: int = 1, eps: float = 1e-6) -> Array:
-    """Over the last `axes` axes (Zhang, Sennrich 2019)."""
-    mean = xp.mean(xp.square(x), tuple(range(-axes, 0)), keepdims=True)
-    return _affine(xp, xp.multiply(x, xp.rsqrt(xp.add(mean, eps))), weight, None)
-
-
-# ---- activations -----------------------------------------------------------------------------------------------------
-
-
-@word
-def relu(xp: Any, x: Array) -> Array:
-    """Compute max(x, 0), without a derivative at zero."""
-    return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), x)
-
-
-@word
-def silu(xp: Any, x: Array) -> Array:
-    return xp.multiply(x, xp.sigmoid(x))
-
-
-@word
-def gelu(xp: Any, x: Array, approximate: bool = False) -> Array:
-    """Exact, or by tanh (Hendrycks, Gimpel 2016)."""
-    if approximate:
-        cubic = xp.multiply(xp.add(x, xp.multiply(xp.multiply(xp.square(x), x), 0.044715)), 0.7978845608028654)
-        return xp.multiply(xp.multiply(x, 0.5), xp.add(xp.tanh(cubic), 1.0))
-    return xp.multiply(xp.multiply(x, 0.5), xp.add(xp.erf(xp.multiply(x, 0.7071067811865476)), 1.0))
-
-
-@word
-def leaky_relu(xp: Any, x: Array, slope: float = 0.01) -> Array:
-    return xp.where(xp.greater(x, 0), x, xp.multiply(x, slope))
-
-
-@word
-def elu(xp: Any, x: Array, alpha: float = 1.0) -> Array:
-    return xp.where(xp.greater(x, 0), x, xp.multiply(xp.expm1(xp.minimum(x, 0)), alpha))
-
-
-@word
-def selu(xp: Any, x: Array) -> Array:
-    """Klambauer et al. 2017."""
-    return xp.multiply(elu(xp, x, 1.6732632423543772), 1.0507009873554805)
-
-
-@word
-def mish(xp: Any, x: Array) -> Array:
-    return xp.multiply(x, xp.tanh(xp.softplus(x)))
-
-
-@word
-def log_sigmoid(xp: Any, x: Array) -> Array:
-    return xp.negative(xp.softplus(xp.negative(x)))
-
-
-@word
-def relu6(xp: Any, x: Array) -> Array:
-    """Clip x to [0, 6], without a derivative at the ends."""
-    return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), xp.where(xp.less(x, 6), x, xp.full_like(x, 6)))
-
-
-@word
-def hard_sigmoid(xp: Any, x: Array) -> Array:
-    return xp.divide(relu6(xp, xp.add(x, 3)), 6)
-
-
-@word
-def hard_silu(xp: Any, x: Array) -> Array:
-    return xp.multiply(x, hard_sigmoid(xp, x))
-
-
-# ---- windows ---------------------------------------------------------------------------------------------------------
-
-
-@word
-def max_pool(
-    xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),), dilation: Ints | None = None
-) -> Array:
-    """The largest in each window over the last axes of x (..., spatial...)."""
-    lead = xp.ndim(x) - len(window)
-    ones = (1,) * lead
-    return xp.reduce_window(
-        x,
-        "max",
-        ones + window,
-        ones + stride,
-        ((0, 0),) * lead + tuple(padding),
-        ones + (dilation or (1,) * len(window)),
-    )
-
-
-@word
-def avg_pool(
-    xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),), count_padding: bool = True
-) -> Array:
-    """The mean of each window over the last axes of x (..., spatial...), whose padding is zeros that count or not."""
-    lead = xp.ndim(x) - len(window)
-    ones = (1,) * lead
-    pads = ((0, 0),) * lead + tuple(padding)
-
-    def total(values: Array) -> Array:
-        return xp.reduce_window(values, "sum", ones + window, ones + stride, pads, (1,) * xp.ndim(x))
-
-    return xp.divide(total(x), float(math.prod(window)) if count_padding else total(xp.ones_like(x)))
-
-
-@word
-def max_pool_channels_last(xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
-    """The largest in each window of x (N, spatial..., C)."""
-    return _window_channels_last(xp, x, "max", window, stride, padding)
-
-
-@word
-def avg_pool_channels_last(xp: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
-    """The mean of each window of x (N, spatial..., C), whose padding is zeros that count."""
-    return xp.divide(_window_channels_last(xp, x, "sum", window, stride, padding), float(math.prod(window)))
-
-
-def _window_channels_last(xp: Any, x: Array, kind: str, window: Ints, stride: Ints, padding: Pads) -> Array:
-    pads = ((0, 0), *padding, (0, 0))
-    return xp.reduce_window(x, kind, (1, *window, 1), (1, *stride, 1), pads, (1,) * xp.ndim(x))
-
-
-@word
-def resize(xp: Any, x: Array, size: Ints, method: str = "nearest", corners: bool = False) -> Array:
-    """The last axes of x (N, C, spatial...) at another size. "nearest" takes the place at or before i n / m; "linear"
-    and "cubic" (Keys 1981, a = -0.75) look from the middles of the places, or, with `corners`, from the first to the
-    last; places outside are those at the edge. Nothing is blurred where it becomes smaller."""
-    for axis, m in zip(range(xp.ndim(x) - len(size), xp.ndim(x)), size, strict=True):
-        n = xp.shape(x)[axis]
-        if n == m:
-            continue
-        if method == "nearest":
-            x = xp.take(x, xp.asarray(np.arange(m) * n // m), axis)
-        else:
-            weights = xp.asarray(_taps(n, m, method, corners).astype(xp.dtype_of(x)))
-            x = xp.moveaxis(xp.dot_general(x, weights, ((axis,), (1,))), -1, axis)
-    return x
-
-
-def _taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
-    """(m, n): how much of each old place is in each new one."""
-    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
-    at = np.maximum(at, 0) if method == "linear" else at
-    left = np.floor(at)
-    table = np.zeros((m, n))
-    for tap in range(-1, 3):
-        t = np.abs(at - left - tap)
-        if method == "linear":
-            weight = np.maximum(1 - t, 0)
-        else:
-            inner = ((1.25 * t) - 2.25) * t * t + 1
-            weight = np.where(t <= 1, inner, np.where(t < 2, -0.75 * (((t - 5) * t + 8) * t - 4), 0))
-        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
-    return table
-
-
-# ---- losses ----------------------------------------------------------------------------------------------------------
-
-
-@word
-def cross_entropy(
-    xp: Any,
-    logits: Array,
-    labels: Array,
-    weight: Array | None = None,
-    reduction: str = "mean",
-    ignored: int | None = -100,
-    smoothing: float = 0.0,
-) -> Array:
-    """Logits (N, C, ...) or (C), labels (N, ...) of integers; weight (C). Labels that are `ignored` count nothing, also
-    in the mean. `reduction`: "mean", "sum", "none"."""
-    axis = 1 if xp.ndim(logits) > 1 else 0
-    scores = xp.log_softmax(logits, axis)
-    real = xp.not_equal(labels, xp.full((), -100 if ignored is None else ignored, xp.dtype_of(labels)))
-    at = xp.where(real, labels, xp.zeros_like(labels))
-    loss = xp.negative(xp.squeeze(xp.take_along_axis(scores, xp.expand_dims(at, axis), axis), axis))
-    counts = xp.astype(real, xp.dtype_of(scores))
-    if weight is not None:
-        counts = xp.multiply(counts, xp.gather(weight, (at,)))
-    loss = xp.multiply(loss, counts)
-    if smoothing:
-        of_class = (
-            xp.reshape(weight, (xp.size(weight), *[1] * (xp.ndim(scores) - axis - 1))) if weight is not None else None
-        )
-        spread = xp.negative(xp.sum(scores if of_class is None else xp.multiply(scores, of_class), (axis,)))
-        spread = xp.multiply(spread, xp.astype(real, xp.dtype_of(scores)))
-        loss = xp.add(xp.multiply(loss, 1 - smoothing), xp.multiply(spread, smoothing / xp.shape(logits)[axis]))
-    if reduction == "none":
-        return loss
-    total = xp.sum(loss)
-    return total if reduction == "sum" else xp.divide(total, xp.sum(counts))
-
-
-# ---- recurrence ------------------------------------------------------------------------------------------------------
-
-
-@word
-def lstm(
-    xp: Any,
-    x: Array,
-    h: Array,
-    c: Array,
-    w_ih: Array,
-    w_hh: Array,
-    b_ih: Array | None = None,
-    b_hh: Array | None = None,
-    w_hr: Array | None = None,
-    reverse: bool = False,
-) -> tuple[Array, Array, Array]:
-    """One layer in one direction (Hochreiter, Schmidhuber 1997): x (T, N, I), h (N, H), c (N, H), weights (4 H, I) and
-    (4 H, H) of the gates i, f, g, o, biases (4 H) -> (every h (T, N, H), the last h, the last c). `w_hr` (P, H)
-    projects h to P."""
-
-    def step(carry: tuple[Array, Array], gates: Array) -> tuple[tuple[Array, Array], Array]:
-        h, c = carry
-        i, f, g, o = xp.split(xp.add(gates, linear(xp, h, w_hh, b_hh)), (xp.shape(c)[1],) * 4, 1)
-        c = xp.add(xp.multiply(xp.sigmoid(f), c), xp.multiply(xp.sigmoid(i), xp.tanh(g)))
-        h = xp.multiply(xp.sigmoid(o), xp.tanh(c))
-        h = h if w_hr is None else linear(xp, h, w_hr)
-        return (h, c), h
-
-    (h, c), ys = xp.scan(step, (h, c), linear(xp, x, w_ih, b_ih), length=xp.shape(x)[0], reverse=reverse)
-    return ys, h, c
-
-
-@word
-def gru(
-    xp: Any,
-    x: Array,
-    h: Array,
-    w_ih: Array,
-    w_hh: Array,
-    b_ih: Array | None = None,
-    b_hh: Array | None = None,
-    reverse: bool = False,
-) -> tuple[Array, Array]:
-    """A layer in one direction (Cho et al. 2014): x (T, N, I), h (N, H), weights (3 H, I) and (3 H, H) of the gates r,
-    z, n, biases (3 H) -> (every h (T, N, H), the last h)."""
-
-    def step(h: Array, gates: Array) -> tuple[Array, Array]:
-        sizes = (xp.shape(h)[1],) * 3
-        r, z, n = xp.split(gates, sizes, 1)
-        of_h = xp.split(linear(xp, h, w_hh, b_hh), sizes, 1)
-        r, z = xp.sigmoid(xp.add(r, of_h[0])), xp.sigmoid(xp.add(z, of_h[1]))
-        n = xp.tanh(xp.add(n, xp.multiply(r, of_h[2])))
-        h = xp.add(xp.multiply(xp.subtract(1, z), n), xp.multiply(z, h))
-        return h, h
-
-    h, ys = xp.scan(step, h, linear(xp, x, w_ih, b_ih), length=xp.shape(x)[0], reverse=reverse)
-    return ys, h
-
-
-@word
-def rnn(
-    xp: Any,
-    x: Array,
-    h: Array,
-    w_ih: Array,
-    w_hh: Array,
-    b_ih: Array | None = None,
-    b_hh: Array | None = None,
-    activation: str = "tanh",
-    reverse: bool = False,
-) -> tuple[Array, Array]:
-    """One layer in one direction (Elman 1990): x (T, N, I), h (N, H), weights (H, I) and (H, H), biases (H) -> (every h
-    (T, N, H), the last h). `activation`: "tanh" or "relu"."""
-
-    def step(h: Array, given: Array) -> tuple[Array, Array]:
-        total = xp.add(given, linear(xp, h, w_hh, b_hh))
-        h = xp.tanh(total) if activation == "tanh" else xp.maximum(total, 0)
-        return h, h
-
-    h, ys = xp.scan(step, h, linear(xp, x, w_ih, b_ih), length=xp.shape(x)[0], reverse=reverse)
-    return ys, h
-
-
-# ---- attention -------------------------------------------------------------------------------------------------------
-
-
-@word
-def attend(
-    xp: Any, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
-) -> Array:
-    """`attention` of the hub without its second result: q (N, H, L, E), k (N, G, S, E), v (N, G, S, F). The mask is
-    added to the scores, or says what is seen."""
-    if mask is not None and xp.dtype_of(mask) == dtypes.bool_:
-        mask = xp.where(mask, xp.zeros(xp.shape(mask), xp.dtype_of(q)), xp.full((), -math.inf, xp.dtype_of(q)))
-    return xp.attention(q, k, v, mask, causal, scale)[0]
-
-
-@word
-def attention_weights(
-    xp: Any, q: Array, k: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
-) -> Array:
-    """Return the weights of v in `attend`: softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for
-    a query that sees nothing."""
-    scores = xp.multiply(xp.matmul(q, xp.matrix_transpose(k)), xp.shape(q)[3] ** -0.5 if scale is None else scale)
-    if causal:
-        seen = xp.tril(xp.full(xp.shape(scores)[2:], True, dtypes.bool_))
-        mask = seen if mask is None else mask
-    if mask is None:
-        return xp.softmax(scores, 3)
-    if xp.dtype_of(mask) == dtypes.bool_:
-        scores = xp.where(mask, scores, xp.full((), -math.inf, xp.dtype_of(scores)))
-    else:
-        scores = xp.add(scores, mask)
-    high = xp.max(scores, 3, keepdims=True)
-    exps = xp.exp(xp.subtract(scores, xp.where(xp.equal(high, -math.inf), xp.zeros_like(high), high)))
-    total = xp.sum(exps, 3, keepdims=True)
-    return xp.divide(exps, xp.where(xp.equal(total, 0), xp.ones_like(total), total))
 
 
 # ---- gradients and randomness ----------------------------------------------------------------------------------------

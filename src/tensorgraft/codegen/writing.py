@@ -25,10 +25,11 @@ from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction, Static
 from tensorgraft.codegen.size_merging import Extent, Quantity
 from tensorgraft.codegen.sizes import Sizes
 from tensorgraft.codegen.styles import Style, contents
-from tensorgraft.codegen.trace import Block, SourceStep, Var, variables
+from tensorgraft.codegen.trace import Block, HubName, SourceStep, Var, variables
 from tensorgraft.hub.recorded.block import leaves
 
 LONGEST = 76  # characters of an expression that is written inside another one
+SHORT = 44  # of one that has a name in the hub
 _RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "_"})
 _NOUNS = {"matmul": "product", "sum": "total", "add": "total", "subtract": "difference", "multiply": "product"}
 _NAMES = {
@@ -37,7 +38,9 @@ _NAMES = {
     "softmax": "weights",
 }
 _PARTS = {"lstm": ("output", "h", "c"), "gru": ("output", "h"), "rnn": ("output", "h")}
-_MOVING = frozenset({"permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "attend"})
+_MOVING = frozenset(
+    {"permute_dims", "split", "getitem", "concat", "conv", "einsum", "flatten", "dot_product_attention"}
+)
 
 
 class SizeError(CannotBeSaidError):
@@ -403,22 +406,25 @@ class FunctionWriter:
         refs, self.refs = self.refs, set()
         around = self.read_from_outside
         read = [u for v in variables(block) for u in (self.pending[v][1] if v in self.pending else (v,))]
-        self.read_from_outside = around | {self.names[v] for v in read if v in self.names}
+        self.read_from_outside = around | {self.names[v] for v in (*read, *self.held) if v in self.names}
+        holder, sources = self.holder, len(self.sources)
+        self.holder = {n: v for n, v in holder.items() if n in self.read_from_outside}  # other names may be its own
         arguments: list[str] = []
         for call in block.calls:
             for v in variables([call.args, call.kwargs]):
                 self.remaining[v] += 1
         for v in variables(block.result):
             self.remaining[v] += 1
+        names = dict(zip(variables(block.parameters), block.names, strict=False))
         for parameter in block.parameters:
             if isinstance(parameter, Var):
-                arguments.append(self.bind(parameter, "x"))
+                arguments.append(self.bind(parameter, names.get(parameter) or "x"))
                 continue
             whole = next(c for c in itertools.chain(["state", "row"], (f"part{i}" for i in itertools.count()))
                          if c not in arguments)  # fmt: skip
             arguments.append(whole)
             if parameter:
-                targets = [ast.Name(self.bind(v, "x")) for v in parameter]
+                targets = [ast.Name(self.bind(v, names.get(v) or "x")) for v in parameter]
                 self.emit(ast.Assign([ast.Tuple([*targets])], ast.Name(whole)))
         for call in block.calls:
             self.statement(
@@ -426,6 +432,8 @@ class FunctionWriter:
             )
         self.emit(ast.Return(self(block.result)))
         inner, self.statements, self.refs, self.read_from_outside = self.statements, outer, refs, around
+        self.holder = holder
+        del self.sources[sources:]
         definition = ast.FunctionDef(
             title,
             ast.arguments([], [ast.arg(a) for a in arguments], None, [], [], None, []),
@@ -487,7 +495,8 @@ class FunctionWriter:
             return len(text(expression)) <= 2 * LONGEST
         if isinstance(call, Invoke) and call.path and call.path[-1].isdigit() and len(call.path) > 1:
             return len(text(expression)) <= LONGEST // 2  # a row of modules is one after another
-        return not any(call.names) and len(text(expression)) <= LONGEST
+        most = SHORT if any(call.names) and all(isinstance(n, HubName) for n in call.names) else LONGEST
+        return (most == SHORT or not any(call.names)) and len(text(expression)) <= most
 
     def shapes(self, call: SourceStep) -> str:
         if call.method not in _MOVING or not isinstance(call.outcome, Var):
@@ -529,8 +538,11 @@ class FunctionWriter:
             raise
 
     def inferred(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """A shape with -1 for the only extent that is no number and has no name."""
+        """A shape with -1 for the only extent that is no number, or the only one that is no size, and has no name."""
         unknown = [i for i, d in enumerate(shape) if isinstance(d, Extent | Static)]
+        if len(unknown) > 1:
+            sizes = self.sizes()
+            unknown = [i for i in unknown if isinstance(shape[i], Static) or shape[i] not in sizes]
         if len(unknown) != 1 or 0 in shape:
             return tuple(shape)
         d = shape[unknown[0]]

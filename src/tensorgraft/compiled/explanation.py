@@ -3,80 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.hub.analysis import Analysis, Collective
+from tensorgraft.compiled.explained_call import ExplainedCall
 
 
-@dataclass
-class Input:
-    """An array that the compiled program is given at every call."""
-
-    kind: str  # argument, parameter, buffer, gradient, optimizer state, captured, host, constant
-    name: str  # as the program has it
-    dtype: str
-    shape: tuple[int, ...]
-    bytes: int
-    written: bool = False
-    donated: bool = False  # its memory is used again
-    bytes_each: int = 0  # on each device, where it is spread over several
-
-
-@dataclass
-class OperatorUse:
-    """Calls of an operator of the program in one of its lines."""
-
-    name: str
-    place: str  # file:line
-    source: str  # the line
-    backward: bool  # in the backward pass of that line
-    calls: int = 0
-    flops: float = 0.0
-    bytes: float = 0.0
-    label: str = ""  # in the program
-
-
-@dataclass
-class Fallback:
-    """An operator without a kernel: eagerly it runs on the CPU, `tg.jit` refuses it."""
-
-    name: str
-    place: str
-    calls: int = 0
-
-
-@dataclass
-class Traced:
-    """One trace of a compiled function, and what was new when it was made."""
-
-    reasons: list[str]  # [] for the first
-    operations: int
-
-
-@dataclass
-class Explanation:
+class Explanation(ExplainedCall):
     """An explanation of what `tg.jit` makes of one call. `print` it, or take it apart with `to_dict()`."""
-
-    name: str
-    backend: str
-    program: Analysis
-    inputs: list[Input]
-    operators: list[OperatorUse]  # the most expensive first
-    results: int
-    kept_for_backward: tuple[int, int]  # tensors and bytes, where a result can be differentiated
-    trace_seconds: float
-    gradients: int = 0  # bytes of those that parameters have afterwards and had not before, on each device
-    fallbacks: list[Fallback] = field(default_factory=list)
-    traces: list[Traced] = field(default_factory=list)  # of a function compiled by `tg.jit`
-    calls: int = 0
-    cold: int = 0  # of the calls, those that ran uncompiled: with signatures that had not come back yet
-    this_call: list[str] = field(default_factory=list)  # what is new in it; [] where it would run what is compiled
-
-    def exchanges(self) -> list[tuple[Collective, OperatorUse | None]]:
-        """Return what several devices exchange, each with the operator that asks for it, where it is known."""
-        by_label = {o.label: o for o in self.operators if o.label}
-        return [(one, by_label.get(one.label)) for one in self.program.collectives]
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group
 from rich.markup import escape
@@ -12,20 +12,19 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from tensorgraft.compiled.explanation import Explanation, Input
+from tensorgraft.compiled.explained_call import ExplainedCall, Input
 
 _MOST_ROWS = 10
 _LARGE = 1024  # bytes of a constant that is worth a row of its own
 
 
-def as_text(explanation: Explanation, width: int = 120) -> str:
+def as_text(explanation: ExplainedCall, width: int = 120) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(rendered(explanation))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 
-def rendered(e: Explanation) -> Group:
+def rendered(e: ExplainedCall) -> Group:
     parts: list[Any] = [Text(f"{e.name} on {e.backend}", style="bold")]
     parts.append(table("program", _program(e)))
     if e.traces:
@@ -44,7 +43,7 @@ def rendered(e: Explanation) -> Group:
     return Group(*parts)
 
 
-def _program(e: Explanation) -> list[tuple[str, str]]:
+def _program(e: ExplainedCall) -> list[tuple[str, str]]:
     p, m = e.program, e.program.memory
     most = ", ".join(f"{name} {n}" for name, n in list(p.primitives.items())[:_MOST_ROWS])
     rows = [("operations", f"{sum(p.primitives.values()):,} ({most})")]
@@ -76,7 +75,7 @@ def _program(e: Explanation) -> list[tuple[str, str]]:
     return rows
 
 
-def _history(e: Explanation) -> Group:
+def _history(e: ExplainedCall) -> Group:
     rows = []
     for n, traced in enumerate(e.traces, start=1):
         rows.append((str(n), f"{traced.operations:,}", "\n".join(traced.reasons) or "the first call"))
@@ -86,11 +85,11 @@ def _history(e: Explanation) -> Group:
     return table(f"{count}; this call {now}", rows, "trace", Column("operations", justify="right"), "because")
 
 
-def _is_spread(e: Explanation) -> bool:
+def _is_spread(e: ExplainedCall) -> bool:
     return any(0 < i.bytes_each < i.bytes for i in e.inputs)
 
 
-def _inputs(e: Explanation) -> Group:
+def _inputs(e: ExplainedCall) -> Group:
     kinds: dict[str, list[Input]] = {}
     for one in e.inputs:
         kinds.setdefault(one.kind, []).append(one)
@@ -115,7 +114,7 @@ def _constants(constants: list[Input]) -> Group:
     return table("the largest constants", rows, Column("bytes", justify="right"), "array", "first read")
 
 
-def _collectives(e: Explanation) -> Group:
+def _collectives(e: ExplainedCall) -> Group:
     """Return a table of what devices exchange, by the line that asks for it."""
     total: dict[tuple[str, str, str, str], list[int]] = {}
     for one, use in e.exchanges():
@@ -130,7 +129,7 @@ def _collectives(e: Explanation) -> Group:
     return table(title, rows, "kind", *right, "operator", "line", "")
 
 
-def _operators(e: Explanation) -> Group:
+def _operators(e: ExplainedCall) -> Group:
     total = sum(o.flops for o in e.operators) or 1.0
     rows = []
     for o in [o for o in e.operators if o.flops or o.bytes][:_MOST_ROWS]:

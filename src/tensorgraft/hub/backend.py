@@ -28,6 +28,8 @@ class Backend(Operations, Transforms, Runtime, Compiler, Interchange):
     [2.0, 4.0]
     """
 
+    cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
+
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         """The device `index` of the framework (of the given platform, for example "gpu")."""
         missing = [name for name, f in primitives(type(self)).items() if getattr(type(self), name) is f]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -13,27 +13,24 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.primitive import primitive
 
-if TYPE_CHECKING:
-    from tensorgraft.hub.backend import Backend
-
 
 class Differentiable(Protocol):
     """A function of flat arrays, in operations of the hub, whose derivatives are its own.
 
     Cotangents are transposed, not conjugated, and those of the results that are inexact, in order; `wanted` are
-    positions of inexact arguments.
+    positions of inexact arguments, `xp` is a `Backend`.
     """
 
-    def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
+    def primal(self, xp: Any, arrays: Sequence[Array]) -> Sequence[Array]:
         """The results."""
 
     def forward(
-        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Any, arrays: Sequence[Array], wanted: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
         """The results, and what `backward` needs."""
 
     def backward(
-        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Any, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
     ) -> Sequence[Array]:
         """The cotangents of the wanted arguments."""
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.collectives import CollectiveCall, Group
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.primitive import primitive
-
-if TYPE_CHECKING:
-    from tensorgraft.hub.backend import Backend
 
 
 def cpu_devices() -> int:
@@ -39,7 +36,6 @@ class Runtime:
     mutable = False  # arrays can be written in place, and views of them are views
     compound = False  # an array may be several of another backend, codes and scales: see `quantization.backend`
     recalls = False  # it may know what a view of an array is: `recall(array, geometry, read)` says it, else reads
-    cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
 
     # ---- arrays ----------------------------------------------------------------------------------------------------
 

@@ -233,7 +233,13 @@ def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
         out = fn(view, *operands, **kwargs)
         return out.array if type(out) is Value else _array(view, out)
 
+    call.is_formula = True
     return call
+
+
+def is_formula(fn: Callable[..., Any]) -> bool:
+    """`fn` is a function of arrays that `with_operators` has made."""
+    return getattr(fn, "is_formula", False)
 
 
 AnyArray = TypeVar("AnyArray", Array, Value)

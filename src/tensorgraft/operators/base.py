@@ -19,15 +19,10 @@ from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.structures import Structure
 from tensorgraft.transforms import gradients
 
-if TYPE_CHECKING:
-    from tensorgraft.operators.arithmetic import Arithmetic as _Arithmetic  # which gives it its methods
-else:
-    _Arithmetic = object
-
 _COLUMNS = 512  # how many columns at once where only some numbers of each are wanted
 
 
-class LinearOperator(ABC, _Arithmetic):
+class LinearOperator(ABC):
     """A linear map from pytrees of arrays to pytrees of arrays, on one device.
 
     It is a pytree itself: an argument and a result of `tg.jit`, and `tg.grad` differentiates in its arrays. A subclass
@@ -41,6 +36,20 @@ class LinearOperator(ABC, _Arithmetic):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         register(cls, _flatten, _unflatten)
+
+    if TYPE_CHECKING:  # `arithmetic` gives it these
+
+        @property
+        def T(self) -> LinearOperator: ...
+        @property
+        def H(self) -> LinearOperator: ...
+        def __add__(self, other: Any) -> LinearOperator: ...
+        def __sub__(self, other: Any) -> LinearOperator: ...
+        def __neg__(self) -> LinearOperator: ...
+        def __mul__(self, scalar: Any) -> LinearOperator: ...
+        def __rmul__(self, scalar: Any) -> LinearOperator: ...
+        def __truediv__(self, scalar: Any) -> LinearOperator: ...
+        def __matmul__(self, other: Any) -> Any: ...
 
     # ---- what it is --------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ The program sees whole tensors; XLA's partitioner (GSPMD) makes the pieces meet.
 from tensorgraft.hub.placement import Mesh, Placement
 from tensorgraft.parallel.automatic import Choice, auto
 from tensorgraft.parallel.experts import expert_parallel
+from tensorgraft.parallel.figures import Exchange
 from tensorgraft.parallel.limits import memory_limit
 from tensorgraft.parallel.meshes import Replicate, Shard, mesh
 from tensorgraft.parallel.models import shard_
@@ -21,7 +22,7 @@ from tensorgraft.parallel.placing import (
     shard,
     shard_batch,
 )
-from tensorgraft.parallel.planning import Exchange, Forecast, plan
+from tensorgraft.parallel.planning import Forecast, plan
 from tensorgraft.parallel.plans import Output, data_parallel, fully_sharded, sequence_parallel, tensor_parallel
 
 __all__ = [

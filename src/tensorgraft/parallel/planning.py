@@ -5,49 +5,22 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tensorgraft.hub.placement import Mesh
+from tensorgraft.parallel.figures import Exchange, ForecastFigures
 
 if TYPE_CHECKING:
-    from tensorgraft.compiled.explanation import Explanation, Input
+    from tensorgraft.compiled.explained_call import Input
+    from tensorgraft.compiled.explanation import Explanation
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """Collectives of one kind that one line of the program asks for."""
-
-    kind: str  # "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
-    axes: tuple[str, ...]  # of the mesh, along which devices exchange; () where that is not known
-    times: int
-    bytes: int  # of the results on one device
-    operator: str  # "" where it is not known
-    backward: bool
-    place: str  # file:line
-    source: str  # the line
-    advice: str  # what would lower it
-
-
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(ForecastFigures):
     """A forecast of what a step will need. All sizes are bytes on one device. `print` it.
 
     `total` is what the step holds at most: what is given to it, results that do not take its place (gradients among
     them), and temporaries.
     """
-
-    mesh: Mesh
-    parameters: int
-    gradients: int  # that are kept between steps
-    optimizer: int
-    buffers: int
-    inputs: int
-    temporary: int
-    total: int
-    flops: float  # of one device, as XLA counts them, loops once
-    exchanges: list[Exchange]  # the largest first
-    explanation: Explanation  # of the program, as `tg.explain` has it
 
     def __str__(self) -> str:
         from tensorgraft.parallel.report import as_text

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Column
 from rich.text import Text
 
 from tensorgraft.compiled.rendering import quantity, size, table
-
-if TYPE_CHECKING:
-    from tensorgraft.parallel.planning import Forecast
+from tensorgraft.parallel.figures import ForecastFigures
 
 _MOST_ROWS = 12
 
 
-def as_text(f: Forecast, width: int = 140) -> str:
+def as_text(f: ForecastFigures, width: int = 140) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(_rendered(f))
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 
-def _rendered(f: Forecast) -> Group:
+def _rendered(f: ForecastFigures) -> Group:
     parts: list[Any] = [Text(f"{f.explanation.name} on a {f.mesh}", style="bold")]
     names = ("parameters", "gradients", "optimizer", "buffers", "inputs", "temporary", "total")
     rows = [(name, size(getattr(f, name))) for name in names]

@@ -297,6 +297,7 @@ def rooted(a):
     return lax.custom_root(lambda x: x * x - a[0, 0], 1.0, newton, lambda g, y: y / g(1.0))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("onto", ["numpy", "torch", "tensorflow"])
 @pytest.mark.parametrize(
     "f",

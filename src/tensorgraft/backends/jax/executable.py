@@ -52,8 +52,9 @@ class _Executable(NamedTuple):
 
 
 def _executable(kept: KeptProgram, args: tuple[Any, ...], scope: Callable[[], Any]) -> _Executable | None:
-    """What runs a program that has been compiled for such arguments; None: JAX itself has to. Raises NotSmall where
-    these are others than before: it is about to be compiled anew."""
+    """Return what runs a program that has been compiled for such arguments; None where JAX itself has to.
+
+    Raises NotSmall where these are others than before: it is about to be compiled anew."""
     if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
         return None
     if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):

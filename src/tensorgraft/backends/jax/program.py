@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 from jax.extend.core import Literal
@@ -22,8 +22,15 @@ from tensorgraft.hub.analysis import Analysis
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.importing import uncollected
 
-if TYPE_CHECKING:
-    from tensorgraft.backends.jax.backend import JaxBackend
+
+class _Backend(Protocol):
+    """The part of `JaxBackend` that programs use."""
+
+    barriers: int  # how many optimisation barriers it has made
+    for_cpu: bool
+
+    def scope(self) -> contextlib.AbstractContextManager[None]: ...
+    def compile(self, fn: Any, donate: Sequence[int] = (), options: Any = None, /) -> Any: ...
 
 
 @contextlib.contextmanager
@@ -40,7 +47,7 @@ def _own_errors() -> Iterator[None]:
 class JaxProgram:
     """`jax.make_jaxpr` of a function without arguments: every array that it used is a constant of the jaxpr."""
 
-    def __init__(self, backend: JaxBackend, fn: Callable[[], Sequence[Array]]) -> None:
+    def __init__(self, backend: _Backend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
         barriers = backend.barriers
         inputs = AbstractInputs()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,7 @@ from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_i
 from tensorgraft.backends.tensorflow.owning import Owning, places
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.hub.array import NativeArray as Array
-
-if TYPE_CHECKING:
-    from tensorgraft.backends.tensorflow.backend import TensorFlowBackend
-
+from tensorgraft.hub.backend import Backend
 
 _NO_OPERATION = {"Placeholder", "Const", "Identity", "NoOp"}
 
@@ -71,7 +68,7 @@ def _strong(x: Any) -> Array:
 class TensorFlowProgram:
     """The graph of a function without arguments: every array that it used is one of its inputs."""
 
-    def __init__(self, backend: TensorFlowBackend, fn: Callable[[], Sequence[Array]]) -> None:
+    def __init__(self, backend: Backend, fn: Callable[[], Sequence[Array]]) -> None:
         self._backend = backend
         with backend.scope():
             self._graph, self.captured = trace(fn, lambda graph: [])

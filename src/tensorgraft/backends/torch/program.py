@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,9 +21,6 @@ from tensorgraft import warning_filters
 from tensorgraft.backends.torch import arrays
 from tensorgraft.backends.torch.recorder import Module, Recorder
 from tensorgraft.hub.analysis import Analysis
-
-if TYPE_CHECKING:
-    from tensorgraft.backends.torch.backend import TorchBackend
 
 Tensor = torch.Tensor
 COMPILER = "TENSORGRAFT_TORCH_COMPILER"  # "inductor", or "none": graphs run operator by operator
@@ -40,10 +38,20 @@ def compiler() -> str:
     return "inductor" if has_compiler or torch.cuda.is_available() else "none"
 
 
+class _Backend(Protocol):
+    """The part of `TorchBackend` that programs use."""
+
+    device: torch.device
+
+    def scope(self) -> contextlib.AbstractContextManager[None]: ...
+    def pure(self) -> contextlib.AbstractContextManager[None]: ...
+    def compile(self, fn: Any, /) -> Any: ...
+
+
 class TorchProgram:
     """The record of a function without arguments: every tensor that it read is an input."""
 
-    def __init__(self, backend: TorchBackend, fn: Callable[[], Sequence[Tensor]]) -> None:
+    def __init__(self, backend: _Backend, fn: Callable[[], Sequence[Tensor]]) -> None:
         self._backend = backend
         recorder = Recorder()
         with backend.scope(), backend.pure(), recorder.recording():

@@ -10,7 +10,7 @@ import ast
 import itertools
 import textwrap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tensorgraft.codegen.functions import Invoke, ModuleRules, Repeat, SourceFun
 from tensorgraft.codegen.size_merging import Extent, same
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
-
-if TYPE_CHECKING:
-    from tensorgraft.codegen.writing import FunctionWriter
 
 
 @dataclass
@@ -42,6 +39,16 @@ class Definition:
         if len(lines) == 1 and len(lines[0]) < 88:
             return [f'{indent}"""{lines[0]}"""']
         return [f'{indent}"""{lines[0]}', *(indent + line if line else "" for line in lines[1:]), f'{indent}"""']
+
+
+class Writer(Protocol):
+    """The writer of one function, which asks a style (`codegen.writing.FunctionWriter`)."""
+
+    function: SourceFunction
+    is_root: bool
+
+    def __call__(self, value: Any) -> ast.expr: ...
+    def fresh(self, *candidates: str) -> str: ...
 
 
 class Style:
@@ -73,7 +80,7 @@ class Style:
         """The name that a parameter has in the file."""
         return path
 
-    def static(self, writer: FunctionWriter, value: Static) -> ast.expr:
+    def static(self, writer: Writer, value: Static) -> ast.expr:
         """An argument that is no array."""
         return ast.Name(value.name)
 
@@ -81,15 +88,15 @@ class Style:
         """The names by which a function has its parameters."""
         return {"p", "b"}
 
-    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
+    def assignment(self, writer: Writer, call: SourceStep) -> ast.stmt:
         """A step "assign"."""
         raise NotImplementedError
 
-    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+    def parameter(self, writer: Writer, v: Var) -> ast.expr:
         """A parameter or buffer of the function's module."""
         raise NotImplementedError
 
-    def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
+    def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         """(what is called, its arguments before the arrays)"""
         raise NotImplementedError
 
@@ -102,7 +109,7 @@ class Style:
 
         return [of(place) for place in takes] if takes else arrays
 
-    def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
+    def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
         """((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
         raise NotImplementedError
 

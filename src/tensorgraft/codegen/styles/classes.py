@@ -10,18 +10,15 @@ import ast
 import keyword
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorgraft.codegen.calls import CannotBeSaidError
 from tensorgraft.codegen.expressions import fill, literal, name, text
 from tensorgraft.codegen.functions import Invoke, Path, Repeat, SourceFunction, Static
-from tensorgraft.codegen.styles import Definition, Style
+from tensorgraft.codegen.styles import Definition, Style, Writer
 from tensorgraft.codegen.styles.modules import Multiple
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
-
-if TYPE_CHECKING:
-    from tensorgraft.codegen.writing import FunctionWriter
 
 Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
 
@@ -91,9 +88,16 @@ class Classes(Style):
     # ---- what the writer of a function asks -----------------------------------------------------------------------
 
     def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
-        return [f for f in functions if f.layer is None]
+        """Leave out what classes of the framework do, and what only these would have called."""
+        needed = {functions[-1]}
+        for f in reversed(functions):
+            if f in needed and (f.layer is None or not f.layer.callee):
+                for call in f.calls:
+                    invokes = call.invokes if isinstance(call, Repeat) else [call]
+                    needed.update(c.function for c in invokes if isinstance(c, Invoke))
+        return [f for f in functions if f in needed and f.layer is None]
 
-    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+    def parameter(self, writer: Writer, v: Var) -> ast.expr:
         return self.at(writer.function.parameters[v], writer.function)
 
     def at(self, path: Iterable[str], f: SourceFunction) -> ast.expr:
@@ -124,12 +128,12 @@ class Classes(Style):
     def base_of(self, d: Definition) -> str:
         return self.base
 
-    def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
+    def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         if not call.function.is_module or call.path is None:
             return ast.Name(call.function.name), []
         return self.at(call.path, writer.function), []
 
-    def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
+    def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
         whole = self.at(row.path, writer.function)
         stop = row.first + len(row.invokes)
         node = self.trees[writer.function]
@@ -142,7 +146,7 @@ class Classes(Style):
         each = ast.Name(writer.fresh(title, "block", "layer", f"{title}_"))
         return (each, whole), each, []
 
-    def static(self, writer: FunctionWriter, value: Static) -> ast.expr:
+    def static(self, writer: Writer, value: Static) -> ast.expr:
         if value.name in writer.function.config:
             self.told[writer.function].add(value.name)
             return ast.Attribute(ast.Name("self"), value.name)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorgraft.codegen.expressions import fill, name
 from tensorgraft.codegen.functions import SourceFunction
-from tensorgraft.codegen.styles import Definition
+from tensorgraft.codegen.styles import Definition, Writer
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope
 from tensorgraft.codegen.styles.modules import ModuleForms
 from tensorgraft.codegen.styles.preparing import with_assignments
 from tensorgraft.codegen.styles.stored import table_of_names
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var
-
-if TYPE_CHECKING:
-    from tensorgraft.codegen.writing import FunctionWriter
 
 
 class _JaxClasses(Classes):
@@ -50,7 +47,7 @@ class Equinox(_JaxClasses):
     def modules(cls) -> ModuleForms:
         return ModuleForms({}, ties=False)
 
-    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+    def parameter(self, writer: Writer, v: Var) -> ast.expr:
         at = super().parameter(writer, v)
         if v in writer.function.buffers and v.dtype.kind in "fcV":
             return fill("jax.lax.stop_gradient(x)", x=at)
@@ -142,10 +139,10 @@ class Flax(_JaxClasses):
     def modules(cls) -> ModuleForms:
         return ModuleForms({})
 
-    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+    def parameter(self, writer: Writer, v: Var) -> ast.expr:
         return ast.Subscript(super().parameter(writer, v), ast.Constant(...))
 
-    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
+    def assignment(self, writer: Writer, call: SourceStep) -> ast.stmt:
         old, new = call.args
         return ast.Assign([ast.Subscript(super().parameter(writer, old), ast.Constant(...))], writer(new))
 

@@ -62,16 +62,14 @@ def _conv_transpose(v: Values) -> Layer | None:
     )  # fmt: skip
 
 
-def _layer_norm(v: Values) -> Layer | None:
-    if v["weight"] is None or not _float32(v["weight"]):
-        return None
-    return layer("nn.LayerNorm", tuple(v["weight"].shape), eps=(v["eps"], 1e-5), bias=(v["bias"] is not None, True))
+def _of_last_axes(callee: str, eps: float | None) -> Callable[[Values], Layer | None]:
+    def rule(v: Values) -> Layer | None:
+        if v["weight"] is None or not _float32(v["weight"]):
+            return None
+        more = {"bias": (v["bias"] is not None, True)} if "bias" in v else {}
+        return layer(callee, tuple(v["weight"].shape), eps=(v["eps"], eps), **more)
 
-
-def _rms_norm(v: Values) -> Layer | None:
-    if v["weight"] is None or not _float32(v["weight"]):
-        return None
-    return layer("nn.RMSNorm", tuple(v["weight"].shape), eps=(v["eps"], None))
+    return rule
 
 
 def _group_norm(v: Values) -> Layer | None:
@@ -139,8 +137,8 @@ TORCH: dict[str, Callable[[Values], Layer | None]] = {
     "linear": _linear,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
+    "layer_norm": _of_last_axes("nn.LayerNorm", 1e-5),
+    "rms_norm": _of_last_axes("nn.RMSNorm", None),
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
     "batch_norm_training": _batch_norm,

@@ -215,9 +215,8 @@ def recurrent(
     ):
         return None
     both = "weight_ih_l0_reverse" in names
-    if sum(c.method == word for c in calls) != a["num_layers"] * (1 + both) or any(
-        c.method == "dropout" for c in calls
-    ):
+    said = [c.function.kind if isinstance(c, Invoke) else c.method for c in calls]
+    if said.count(word) != a["num_layers"] * (1 + both) or "dropout" in said:
         return None
     state = dict(frame.arguments).get("hx")
     given = list(variables(state)) if state is not None else []

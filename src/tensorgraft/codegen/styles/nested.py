@@ -9,17 +9,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorgraft.codegen import weights
 from tensorgraft.codegen.expressions import literal
 from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction
-from tensorgraft.codegen.styles import Definition, Style
+from tensorgraft.codegen.styles import Definition, Style, Writer
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceTrace, Var
-
-if TYPE_CHECKING:
-    from tensorgraft.codegen.writing import FunctionWriter
 
 
 @dataclass
@@ -36,7 +33,7 @@ class Nested(Style):
         self.taken |= {"params", "buffers"}
         self.needs = {f: Needs(bool(set(f.parameters) - f.buffers), bool(f.buffers)) for f in functions}
 
-    def parameter(self, writer: FunctionWriter, v: Var) -> ast.expr:
+    def parameter(self, writer: Writer, v: Var) -> ast.expr:
         return _at(self.roots(writer.is_root)[v in writer.function.buffers], writer.function.parameters[v])
 
     def roots_of(self, function: SourceFunction) -> set[str]:
@@ -49,16 +46,16 @@ class Nested(Style):
     def roots(self, is_root: bool) -> tuple[str, str]:
         return ("params", "buffers") if is_root else ("p", "b")
 
-    def callee(self, writer: FunctionWriter, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
+    def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         if call.path is None:
             return ast.Name(call.function.name), []
         return ast.Name(call.function.name), [_at(root, call.path) for root in self.given(writer, call.function)]
 
-    def given(self, writer: FunctionWriter, f: SourceFunction) -> list[str]:
+    def given(self, writer: Writer, f: SourceFunction) -> list[str]:
         needs, (p, b) = self.needs[f], self.roots(writer.is_root)
         return [p] * needs.parameters + [b] * needs.buffers
 
-    def row(self, writer: FunctionWriter, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
+    def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
         f = row.invokes[0].function
         stop = row.first + len(row.invokes)
         iterables, names = [], []

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from tensorgraft.codegen.expressions import fill, name
 from tensorgraft.codegen.functions import SourceFunction
-from tensorgraft.codegen.styles import Definition
+from tensorgraft.codegen.styles import Definition, Writer
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope
 from tensorgraft.codegen.styles.modules import ModuleForms
 from tensorgraft.codegen.styles.preparing import with_assignments, without_keys
 from tensorgraft.codegen.styles.stored import table_of_names
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, variables
-
-if TYPE_CHECKING:
-    from tensorgraft.codegen.writing import FunctionWriter
 
 
 class TensorFlowModules(Classes):
@@ -37,7 +33,7 @@ class TensorFlowModules(Classes):
     def modules(cls) -> ModuleForms:
         return ModuleForms({})
 
-    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
+    def assignment(self, writer: Writer, call: SourceStep) -> ast.stmt:
         old, new = call.args
         return ast.Expr(fill("old.assign(new)", old=writer(old), new=writer(new)))
 

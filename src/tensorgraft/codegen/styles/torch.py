@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from tensorgraft.codegen.expressions import fill, literal, name, text
 from tensorgraft.codegen.functions import Invoke, SourceFunction
-from tensorgraft.codegen.styles import Definition
+from tensorgraft.codegen.styles import Definition, Writer
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope, filled
 from tensorgraft.codegen.styles.layers import TORCH
 from tensorgraft.codegen.styles.modules import ModuleForms
 from tensorgraft.codegen.styles.preparing import with_assignments, without_keys
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace
-
-if TYPE_CHECKING:
-    from tensorgraft.codegen.writing import FunctionWriter
 
 
 class TorchModules(Classes):
@@ -40,7 +36,7 @@ class TorchModules(Classes):
     def modules(cls) -> ModuleForms:
         return ModuleForms(TORCH, rows=True, reassigned=True, recurrent={"LSTM": "nn.LSTM", "GRU": "nn.GRU"})
 
-    def assignment(self, writer: FunctionWriter, call: SourceStep) -> ast.stmt:
+    def assignment(self, writer: Writer, call: SourceStep) -> ast.stmt:
         old, new = call.args
         return ast.Expr(fill("old.copy_(new.detach())", old=writer(old), new=writer(new)))
 

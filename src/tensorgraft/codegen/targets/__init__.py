@@ -63,7 +63,6 @@ class Target:
     array: str  # the type of an array, in hints: "jax.Array"
     constant: str  # a template of a NumPy-like literal (`x`) with its dtype (`dtype`): "jnp.array(x, dtype)"
     helpers: ModuleType | None = None
-    namespace: str = "jnp"  # of the framework's functions, in the helpers that targets share
     prelude: str = ""  # the first line of a function, of its first array `x`, that gives the name before its `=`
     shape: str = "x.shape"  # of an array, as a tuple of numbers
     infinity: str = 'float("inf")'

@@ -276,7 +276,7 @@ WORDS: dict[str, Rule] = {
     "solve": "xp.linalg.solve(a, b)",
     "inv": "xp.linalg.inv(x)",
     # windows and transforms
-    "convolution": worded.convolution(),
+    "convolution": worded.convolution,
     "reduce_window": worded.reduce_window({"sum": "xp.add", "max": "xp.maximum", "min": "xp.minimum"}),
     **{name: f"xp.fft.{name}(x, axis=axis)" for name in _TRANSFORMS},
     "irfft": "xp.fft.irfft(x, n=n, axis=axis)",
@@ -287,16 +287,7 @@ WORDS: dict[str, Rule] = {
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words
-    "attend": worded.called("attend", "dot_product_attention"),
-    "attention_weights": worded.called("attention_weights", "attention_weights"),
-    "layer_norm": worded.called("layer_norm", "layer_norm"),
-    "rms_norm": worded.called("rms_norm", "rms_norm"),
-    "silu": "silu(x)",
-    "gelu": lambda w, x, approximate=False: w.fill("gelu_tanh(x)" if approximate else "gelu(x)", x=x),
     "stop_gradient": "x",
-    "conv": worded.conv,
-    "max_pool": worded.called("max_pool", "max_pool"),
-    "avg_pool": worded.called("avg_pool", "avg_pool"),
     "arange": worded.arange("xp.arange"),
 }  # fmt: skip
 
@@ -320,5 +311,4 @@ TARGET = Target(
     nan="math.nan",
     prelude="xp = x.__array_namespace__()",
     helpers=helpers,
-    namespace="xp",
 )

@@ -232,16 +232,47 @@ def _triangular_solve(
 # ---- convolution and windows -----------------------------------------------------------------------------------------
 
 
+def _convolution(
+    to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
+    batch_groups: int = 1,
+) -> ast.expr:  # fmt: skip
+    return to.fill(
+        "jax.lax.conv_general_dilated(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs,"
+        " feature_group_count=groups, batch_group_count=batch_groups)",
+        x=x, weight=w, strides=tuple(strides), padding=_pads(padding), lhs=rules.gaps(lhs_dilation),
+        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
+        batch_groups=None if batch_groups == 1 else batch_groups,
+    )  # fmt: skip
+
+
+def _conv_channels_last(
+    w: Writing, x: Var, weight: Var, bias: Any = None, stride: Any = (1,), padding: Any = ((0, 0),),
+    dilation: Any = (1,), groups: int = 1,
+) -> ast.expr:  # fmt: skip
+    axes = "DHW"[3 - len(stride) :]
+    return w.fill(
+        "jax.lax.conv_general_dilated(x, weight, stride, padding, rhs_dilation=dilation, dimension_numbers=layout,"
+        f" feature_group_count=groups){'' if bias is None else ' + bias'}",
+        x=x, weight=weight, bias=bias, stride=tuple(stride), padding=_pads(padding), dilation=rules.gaps(dilation),
+        layout=(f"N{axes}C", f"{axes}IO", f"N{axes}C"), groups=None if groups == 1 else groups,
+    )  # fmt: skip
+
+
+def _pads(padding: Any) -> Any:
+    return tuple(map(tuple, padding)) if any(map(any, padding)) else "VALID"
+
+
 def _reduce_window(
     w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
 ) -> ast.expr:
     name = {"sum": "add", "max": "max", "min": "min"}[kind]
     start = w(rules.identity(kind, x.dtype))
+    if not dtypes.is_floating(x.dtype):
+        start = w.fill("np.array(start, dtype)", start=start, dtype=x.dtype)
     return w.fill(
-        f"jax.lax.reduce_window(x, np.array(start, dtype), jax.lax.{name}, window, strides, padding,"
-        " window_dilation=dilation)",
-        x=x, start=start, dtype=x.dtype, window=tuple(window), strides=tuple(strides),
-        padding=tuple(map(tuple, padding)), dilation=rules.gaps(window_dilation),
+        f"jax.lax.reduce_window(x, start, jax.lax.{name}, window, strides, padding, window_dilation=dilation)",
+        x=x, start=start, window=tuple(window), strides=tuple(strides), padding=_pads(padding),
+        dilation=rules.gaps(window_dilation),
     )  # fmt: skip
 
 
@@ -342,10 +373,7 @@ WORDS: dict[str, Rule] = {
     "triangular_solve": _triangular_solve,
     "householder_product": "jax.lax.linalg.householder_product(a, tau)",
     # windows
-    "convolution": worded.convolution(
-        "jax.lax.conv_general_dilated(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs,"
-        " feature_group_count=groups, batch_group_count=batch_groups)"
-    ),
+    "convolution": _convolution,
     "reduce_window": _reduce_window,
     # random numbers: a key is one of `jax.random`
     "fold_in": "jax.random.fold_in(key, low)",
@@ -373,7 +401,8 @@ WORDS: dict[str, Rule] = {
     "jax_split": "jax.random.key_data(jax.random.split(jax.random.wrap_key_data(key), shape))",
     "jax_fold_in": "jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key), data))",
     "stop_gradient": "jax.lax.stop_gradient(x)",
-    **worded.helpers(),
+    "dropout": "dropout(x, key, rate)",
+    "resize": worded.resize,
     "leaky_relu": "jax.nn.leaky_relu(x, negative_slope=slope)",
     "elu": "jax.nn.elu(x, alpha=alpha)",
     **{name: f"jax.nn.{name}(x)" for name in ("selu", "mish", "log_sigmoid", "relu6", "hard_sigmoid", "hard_silu")},
@@ -381,7 +410,7 @@ WORDS: dict[str, Rule] = {
     "index_update": lambda w, x, indices, values, mode="set": _updated(w, x, worded.index_of(indices), values, mode),
     "arange": worded.arange("jnp.arange"),
     "einsum": worded.einsum("jnp.einsum"),
-    "conv_channels_last": worded.conv_channels_last,
+    "conv_channels_last": _conv_channels_last,
     "split_key": "jax.random.split(key)",
     "embedding": _embedding,
 }  # fmt: skip

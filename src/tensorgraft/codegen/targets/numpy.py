@@ -328,7 +328,7 @@ WORDS: dict[str, Rule] = {
     "triangular_solve": worded.triangular_solve,
     "householder_product": "householder_product(a, tau)",
     # windows
-    "convolution": worded.convolution(),
+    "convolution": worded.convolution,
     "reduce_window": worded.reduce_window({"sum": "np.sum", "max": "np.max", "min": "np.min"}),
     # random numbers: a key is a numpy.random.Generator
     "fold_in": "key",
@@ -347,17 +347,16 @@ WORDS: dict[str, Rule] = {
     "optimization_barrier": lambda w, x, after: w(x),
     # words
     "relu": _of_one_dtype(lambda w, x: w.fill("np.maximum(x, zero)", x=x, zero=_zero(w, x))),
-    "silu": _widened("silu(x)"),
-    "gelu": lambda w, x, approximate=False: _widened("gelu_tanh(x)" if approximate else "gelu(x)")(w, x=x),
     **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
     "jax_fold_in": "jax_fold_in(key, data)",
     "stop_gradient": "x",
-    **{name: _all_widened(rule) for name, rule in worded.helpers().items()},
+    "resize": _all_widened(worded.resize),
     "linear": _all_widened(numpylike.linear),
     "dropout": "dropout(x, key, rate)",
     "leaky_relu": _widened("np.where(x > 0, x, slope * x)"),
-    "elu": _widened("elu(x, alpha=alpha)"),
-    **{name: _widened(f"{name}(x)") for name in ("selu", "mish", "log_sigmoid", "relu6", "hard_sigmoid", "hard_silu")},
+    "relu6": _widened("np.clip(x, 0, 6)"),
+    "hard_sigmoid": _widened("np.clip(x + 3, 0, 6) / 6"),
+    "hard_silu": _widened("x * np.clip(x + 3, 0, 6) / 6"),
     "index": worded.index,
     "index_update": _index_update,
     "arange": worded.arange("np.arange"),
@@ -397,5 +396,4 @@ TARGET = Target(
     infinity="np.inf",
     nan="np.nan",
     helpers=helpers,
-    namespace="np",
 )

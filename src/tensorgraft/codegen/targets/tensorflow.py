@@ -454,6 +454,26 @@ def _linear(w: Writing, x: Var, weight: Var, bias: Any = None) -> ast.expr:
 # ---- windows ---------------------------------------------------------------------------------------------------------
 
 
+def _conv_channels_last(
+    w: Writing, x: Any, weight: Any, bias: Any = None, stride: Any = (1,), padding: Any = ((0, 0),),
+    dilation: Any = (1,), groups: int = 1,
+) -> ast.expr:  # fmt: skip
+    return w.fill(
+        f"conv_channels_last(x, weight, {'' if bias is None else 'bias, '}stride=stride, padding=padding,"
+        " dilation=dilation, groups=groups)",
+        x=x, weight=weight, bias=bias, stride=_short(stride, 1), padding=_short(padding, 0),
+        dilation=_short(dilation, 1), groups=None if groups == 1 else groups,
+    )  # fmt: skip
+
+
+def _short(values: Any, default: Any) -> Any:
+    """(2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
+    each = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
+    if all(not isinstance(v, tuple) and rules.same(v, default) for v in each):
+        return None
+    return each[0] if all(rules.same(v, each[0]) for v in each) and not isinstance(each[0], tuple) else each
+
+
 def _reduce_window(
     w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
 ) -> ast.expr:
@@ -691,7 +711,7 @@ WORDS: dict[str, Rule] = {
     "solve": "tf.linalg.solve(a, b)",
     "inv": "tf.linalg.inv(x)",
     # windows
-    "convolution": worded.convolution(),
+    "convolution": worded.convolution,
     "reduce_window": _reduce_window,
     # transforms
     "fft": _transform("fft"),
@@ -713,7 +733,7 @@ WORDS: dict[str, Rule] = {
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words
-    **{name: _wide(rule) for name, rule in worded.helpers().items()},
+    "resize": _wide(worded.resize),
     "dropout": lambda w, x, key, rate: w.fill(
         "tf.nn.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
     "linear": _linear,
@@ -730,7 +750,7 @@ WORDS: dict[str, Rule] = {
     "hard_silu": "x * tf.nn.relu6(x + 3) / 6",
     "embedding": _embedding,
     "stop_gradient": "tf.stop_gradient(x)",
-    "conv_channels_last": _through(worded.conv_channels_last, _AS_FLOAT32),
+    "conv_channels_last": _through(_conv_channels_last, _AS_FLOAT32),
     "index": _index,
     "index_update": "index_update(x, indices, values, mode=mode)",
     "arange": lambda w, start, stop, step, dtype: _arange(w, start, stop, step, dtype),
@@ -770,5 +790,4 @@ TARGET = Target(
     save="x.numpy()",
     runner="tensorflow",
     helpers=helpers,
-    namespace="tf",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -466,13 +467,7 @@ def _convolution(
     known = known and not rules.is_empty(x) and not rules.is_empty(w) and not rules.is_empty(to.call_outcome())
     if known:
         return _conv(to, x, w, None, tuple(strides), tuple(map(tuple, padding)), tuple(rhs_dilation), groups)
-    return to.fill(
-        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
-        " batch_groups=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
-    )  # fmt: skip
+    return worded.convolution(to, x, w, strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
 
 
 def _conv(
@@ -520,9 +515,16 @@ def _pool(kind: str) -> Rule:
         n, pads = len(window), tuple(padding) if len(padding) == len(window) else tuple(padding) * len(window)
         fits = _symmetric(pads) and all(2 * low <= k for (low, _), k in zip(pads, window, strict=True))
         if not fits or n > 3 or x.ndim not in (n + 1, n + 2) or not dtypes.is_floating(x.dtype):
-            options = {"dilation": dilation} if kind == "max" else {"count_padding": None if count_padding else False}
-            template = f"{kind}_pool(x, window, stride, padding, {', '.join(f'{k}={k}' for k in options)})"
-            return w.fill(template, x=x, window=tuple(window), stride=tuple(stride), padding=pads, **options)
+            ones = (1,) * (x.ndim - n)
+            where = {"window": ones + tuple(window), "stride": ones + tuple(stride)}
+            where["padding"] = ((0, 0),) * len(ones) + pads
+            if kind == "max":
+                gaps = None if dilation is None else ones + tuple(dilation)
+                template = "reduce_window(torch.amax, x, least, window, stride, padding, dilation=gaps)"
+                return w.fill(template, x=x, least=rules.identity("max", x.dtype), gaps=gaps, **where)
+            total = "reduce_window(torch.sum, {}, 0, window, stride, padding)"
+            count = str(math.prod(window)) if count_padding else total.format("torch.ones_like(x)")
+            return w.fill(f"{total.format('x')} / {count}", x=x, **where)
         return w.fill(
             f"F.{kind}_pool{n}d(x, window, stride=stride, padding=padding,"
             f" {'dilation=dilation' if kind == 'max' else 'count_include_pad=counted'})",
@@ -578,12 +580,13 @@ def _cross_entropy(
     )  # fmt: skip
 
 
-def _attend(
+def _dot_product_attention(
     w: Writing, q: Var, k: Var, v: Var, mask: Any = None, causal: bool = False, scale: float | None = None
 ) -> ast.expr:
     if mask is not None and causal:  # of which PyTorch takes one
-        rule: Any = worded.called("attend", "dot_product_attention")
-        return rule(w, q=q, k=k, v=v, mask=mask, causal=causal, scale=scale)
+        seen = w.fill("torch.ones(n, m, dtype=torch.bool, device=x.device).tril()", n=q.shape[2], m=k.shape[2], x=q)
+        both = "mask & seen" if mask.dtype == dtypes.bool_ else "mask.masked_fill(~seen, -torch.inf)"
+        mask, causal = w.fill(both, mask=mask, seen=seen), False
     return w.fill(
         "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared)",
         q=q, k=k, v=v, mask=mask, causal=causal or None, scale=scale,
@@ -792,11 +795,9 @@ WORDS: dict[str, Rule] = {
     "rms_norm": _normalised("rms_norm", 0),
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
-    "batch_norm_training": worded.called("batch_norm_training", "batch_norm_training"),
+    "batch_norm_training": "batch_norm_training(x, mean, variance, weight, bias, momentum=momentum, eps=eps)",
     "cross_entropy": _cross_entropy,
-    **{name: worded.called(name, name) for name in ("lstm", "gru", "rnn")},
-    "attend": _attend,
-    "attention_weights": worded.called("attention_weights", "attention_weights"),
+    "dot_product_attention": _dot_product_attention,
     "dropout": lambda w, x, key, rate: w.fill(
         "F.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),
     "flatten": lambda w, x, start=0, end=-1: w.fill(
@@ -862,7 +863,6 @@ TARGET = Target(
     infinity="torch.inf",
     nan="torch.nan",
     helpers=helpers,
-    namespace="torch",
     title="PyTorch",
     runner="torch",
 )

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.tensorflow.program import GraphProgram
+from tensorgraft.hub.interchange import Differentiable
 
 Axes = tuple[int | None, ...]
+
+
+class _Vectorised(Differentiable, Protocol):
+    """A function that may have one for rows of its arguments: a program, or a function over a batch."""
+
+    def vectorised(self, axes: Axes, size: int) -> Differentiable | None: ...
+    def pullback(self, wanted: tuple[int, ...]) -> _Vectorised: ...
+    def pushforward(self, wanted: tuple[int, ...]) -> _Vectorised: ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Batched:
         ends: where rows of the results go, in the same way; None for results that are summed.
     """
 
-    function: GraphProgram | Batched
+    function: _Vectorised
     axes: Axes
     size: int
     ends: Axes = ()

@@ -12,6 +12,7 @@ from tensorgraft.hub.operations.elementwise import Elementwise
 from tensorgraft.hub.operations.fft import FFT
 from tensorgraft.hub.operations.indexing import Indexing
 from tensorgraft.hub.operations.linalg import LinearAlgebra
+from tensorgraft.hub.operations.neural import Neural
 from tensorgraft.hub.operations.random import Random
 from tensorgraft.hub.operations.reduction import Reduction
 from tensorgraft.hub.operations.shape import ShapeOps
@@ -29,6 +30,7 @@ class Operations(
     Coded,
     Attention,
     Windowed,
+    Neural,
     FFT,
     Random,
     ControlFlow,

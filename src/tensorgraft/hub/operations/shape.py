@@ -168,6 +168,14 @@ class ShapeOps:
         spread = self.broadcast_to(spread, tuple(n for r, s in zip(repeats, shape, strict=True) for n in (r, s)))
         return self.reshape(spread, tuple(r * s for r, s in zip(repeats, shape, strict=True)))
 
+    def repeat(self, x: Array, times: int, axis: int) -> Array:
+        """Each element along an axis `times` times, one beside the other."""
+        shape = self.shape(x)
+        axis %= len(shape)
+        before, after = shape[: axis + 1], shape[axis + 1 :]
+        y = self.broadcast_to(self.reshape(x, (*before, 1, *after)), (*before, times, *after))
+        return self.reshape(y, (*shape[:axis], times * shape[axis], *after))
+
     def triangle_mask(self, n: int, m: int, k: Any = 0) -> Array:
         """bool (n, m): true on and below diagonal `k`, an int or an integer array without axes."""
         rows = self.expand_dims(self.iota(n, dtypes.int64), 1)

@@ -76,8 +76,11 @@ class Windowed:
         padding (on both sides) and dilation are those of that convolution; `output_padding` is added at the end."""
         c, o, *taps = self.shape(w)
         n = len(taps)
-        parts = self.reshape(w, (groups, c // groups, o, *taps))
-        swapped = self.reshape(self.swapaxes(parts, 1, 2), (groups * o, c // groups, *taps))
+        if groups > 1:
+            parts = self.reshape(w, (groups, c // groups, o, *taps))
+            swapped = self.reshape(self.swapaxes(parts, 1, 2), (groups * o, c // groups, *taps))
+        else:
+            swapped = self.swapaxes(w, 0, 1)
         swapped = self.flip(swapped, tuple(range(2, n + 2)))
         pads = []
         for k, d, p, extra in zip(taps, dilation, padding, output_padding, strict=True):

@@ -53,20 +53,27 @@ class Program:
 
     @functools.cached_property
     def source(self) -> str:
-        return source(self)
+        return source(self.block, self.constants)
 
     @functools.cached_property
     def _run(self) -> Callable[..., tuple[Array, ...]]:
-        return function(self)
+        return function(self.source)
 
     def __call__(self, xp: Backend, /, *arrays: Array) -> tuple[Array, ...]:
         """Arrays of the shapes and dtypes of `inputs` (`check_inputs` tells where they are not)."""
+        return self._run(xp, self._constants_on(xp), *arrays)
+
+    def on(self, xp: Backend, /) -> Callable[..., tuple[Array, ...]]:
+        """The program as a function of arrays of a backend, outside of its traces."""
+        return functools.partial(self._run, xp, self._constants_on(xp))
+
+    def _constants_on(self, xp: Backend) -> list[Array]:
         constants = self._on.get(xp)
         if constants is None:
             constants = [xp.asarray(v.known()) for v in self.constants]
             if not any(xp.is_traced(c) for c in constants):
                 self._on[xp] = constants
-        return self._run(xp, constants, *arrays)
+        return constants
 
     def check_inputs(self, xp: Backend, arrays: Sequence[Array], what: str = "the program") -> None:
         """Raises TypeError or ValueError where `arrays` do not have the shapes and dtypes of `inputs`."""

@@ -6,35 +6,30 @@ import itertools
 import linecache
 import math
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves, variables
 
-if TYPE_CHECKING:
-    from tensorgraft.hub.recorded.program import Program
-
 _DTYPES = {dtype: name for name in dir(dtypes) if isinstance(dtype := getattr(dtypes, name), np.dtype)}
 _numbers = itertools.count()
 
 
-def source(program: Program) -> str:
+def source(block: Block, constants: Iterable[Var]) -> str:
     writer = _Writer()
-    for v in program.constants:
+    for v in constants:
         writer.names[v] = f"c{len(writer.names)}"
-    constants = list(writer.names.values())
-    writer.function("program", program.block, ["xp", "constants"], constants)
+    writer.function("program", block, ["xp", "constants"], list(writer.names.values()))
     return "\n".join(writer.lines)
 
 
-def function(program: Program) -> Callable[..., tuple[Any, ...]]:
-    """(xp, constants, *arrays) -> arrays."""
+def function(text: str) -> Callable[..., tuple[Any, ...]]:
+    """(xp, constants, *arrays) -> arrays, of the source of a program."""
     space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan}
     file = f"<tensorgraft program {next(_numbers)}>"
-    text = program.source
     exec(compile(text, file, "exec"), space)
     made: Callable[..., tuple[Any, ...]] = space["program"]
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it

@@ -174,6 +174,7 @@ def outcome(access: Access, x: Any, jit: Callable[[Any], Any]) -> list[float]:
     return [*seen, float(get())]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("kind", HOLDERS)
 def test_tensors(kind, backend):

@@ -241,3 +241,25 @@ def test_a_decomposition_is_recorded_where_nothing_compiles(monkeypatch):
             made.append((loss.detach().cpu(), leaf.grad.cpu()))
         torch.testing.assert_close(made[1], made[0])
     assert len(recorded) == 2  # the loss and its gradient
+
+
+def test_a_kernel_in_operators_is_recorded_where_nothing_compiles(monkeypatch):
+    """Its third call with one signature makes a program, for each number that is an input; checks stay."""
+    from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
+
+    recorded, inner = [], Replayed._recorded
+    monkeypatch.setattr(Replayed, "_recorded", lambda self, *call: recorded.append(self) or inner(self, *call))
+    device, aten = tg.device("numpy"), torch.ops.aten
+    for seed in range(6):
+        x, y, z = torch.randn(3, 4, 7, generator=torch.Generator().manual_seed(seed)).unbind()
+        for value in (0.5, 0.0, -0.0):
+            ours = aten.addcmul(x.to(device), y.to(device), z.to(device), value=value).cpu()
+            assert torch.equal(ours.signbit(), aten.addcmul(x, y, z, value=value).signbit())
+            torch.testing.assert_close(ours, aten.addcmul(x, y, z, value=value))
+    assert len(recorded) == 3
+    scores, labels = torch.randn(4, 7), torch.tensor([0, 6, 2, 3])
+    for _ in range(4):
+        ours = torch.nn.functional.nll_loss(scores.to(device), labels.to(device)).cpu()
+        torch.testing.assert_close(ours, torch.nn.functional.nll_loss(scores, labels))
+    with pytest.raises(IndexError, match="Target 7 is out of bounds"):
+        torch.nn.functional.nll_loss(scores.to(device), (labels + 1).to(device))

@@ -45,6 +45,7 @@ def cases():
                     yield pytest.param(backend, dims, scheme, id=f"{backend}-{dims}-{scheme}")
 
 
+@pytest.mark.sampled(by_parameters=True)
 @pytest.mark.parametrize(("backend", "dims", "scheme"), list(cases()))
 def test_as_with_dense_weights(backend, dims, scheme):
     tg.quantization.reset()

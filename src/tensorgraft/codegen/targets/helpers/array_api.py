@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorgraft.codegen.targets.helpers import shared
-
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -35,10 +33,6 @@ def sigmoid(x: Any) -> Any:
     return xp.where(x < 0, small, xp.ones_like(x)) / (1 + small)
 
 
-def silu(x: Any) -> Any:
-    return x * sigmoid(x)
-
-
 def erf(x: Any) -> Any:
     """Compute erf by a series of positive terms (Abramowitz, Stegun 7.1.6)."""
     xp = x.__array_namespace__()
@@ -48,16 +42,6 @@ def erf(x: Any) -> Any:
         term = term * (2 * z * z / (2 * n + 1))
         total = total + term
     return 2 / math.sqrt(math.pi) * xp.exp(-z * z) * total
-
-
-def gelu(x: Any) -> Any:
-    """x times the normal distribution function (Hendrycks, Gimpel 2016)."""
-    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
-
-
-def gelu_tanh(x: Any) -> Any:
-    xp = x.__array_namespace__()
-    return 0.5 * x * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
@@ -84,22 +68,6 @@ def running(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
         x = xp.concat([x[:step, ...], combine(x[step:, ...], x[: n - step, ...])], axis=0)
         step *= 2
     return xp.moveaxis(x, 0, axis)
-
-
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, axes: int = 1, eps: float = 1e-5) -> Any:
-    """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
-    xp = x.__array_namespace__()
-    over = tuple(range(-axes, 0))
-    y = (x - xp.mean(x, axis=over, keepdims=True)) / xp.sqrt(xp.var(x, axis=over, keepdims=True) + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-
-
-def rms_norm(x: Any, weight: Any = None, axes: int = 1, eps: float = 1e-6) -> Any:
-    """Over the last `axes` axes (Zhang, Sennrich 2019)."""
-    xp = x.__array_namespace__()
-    y = x / xp.sqrt(xp.mean(xp.square(x), axis=tuple(range(-axes, 0)), keepdims=True) + eps)
-    return y if weight is None else y * weight
 
 
 # ---- updates, sorting ------------------------------------------------------------------------------------------------
@@ -220,24 +188,6 @@ def convolution(
     return xp.reshape(parts @ rows, (x.shape[0], weight.shape[0], *places))
 
 
-def conv(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int | tuple[int, int], ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
-) -> Any:
-    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
-    n = weight.ndim - 2
-    each: list[Any] = [v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)]
-    strides, pads, gaps = each
-    pads = tuple(p if isinstance(p, tuple) else (p, p) for p in pads)
-    y = convolution(x, weight, strides, pads, rhs_dilation=gaps, groups=groups)
-    return y if bias is None else y + x.__array_namespace__().reshape(bias, (-1, *[1] * n))
-
-
 def reduce_window(
     combine: Callable[[Any, Any], Any],
     x: Any,
@@ -257,52 +207,13 @@ def reduce_window(
     return out
 
 
-def max_pool(x: Any, window: Any, stride: Any, padding: Any = None, dilation: Any = None) -> Any:
-    """The largest in each window over the last axes of x."""
-    xp = x.__array_namespace__()
-    least = -math.inf if xp.isdtype(x.dtype, "real floating") else xp.iinfo(x.dtype).min
-    return reduce_window(xp.maximum, x, least, window, stride, padding or [(0, 0)] * len(window), dilation)
-
-
-def avg_pool(x: Any, window: Any, stride: Any, padding: Any = None, count_padding: bool = True) -> Any:
-    """The mean of each window over the last axes of x, whose padding is zeros that count or not."""
-    xp = x.__array_namespace__()
-    pads = padding or [(0, 0)] * len(window)
-    total = reduce_window(xp.add, x, 0, window, stride, pads)
-    if count_padding:
-        return total / math.prod(window)
-    return total / reduce_window(xp.add, xp.ones_like(x), 0, window, stride, pads)
-
-
 # ---- attention, control flow -----------------------------------------------------------------------------------------
 
 
-def attention_weights(q: Any, k: Any, mask: Any = None, causal: bool = False, scale: float | None = None) -> Any:
-    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
-    xp = q.__array_namespace__()
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    hidden = xp.asarray(xp.finfo(scores.dtype).min, dtype=scores.dtype)
-    if causal:
-        seen = xp.arange(scores.shape[-2])[:, None] >= xp.arange(scores.shape[-1])
-        scores = xp.where(seen, scores, hidden)
-    if mask is None:
-        return softmax(scores)
-    scores = xp.where(mask, scores, hidden) if mask.dtype == xp.bool else xp.maximum(scores + mask, hidden)
-    return softmax(scores) * xp.astype(scores > hidden, scores.dtype)
-
-
-def dot_product_attention(
-    q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False, scale: float | None = None
-) -> Any:
-    """softmax(scale q k^T + mask) v of q (N, H, L, E), k (N, G, S, E), v (N, G, S, F)."""
-    xp = q.__array_namespace__()
-    shared = q.shape[1] // k.shape[1]
-    if shared > 1:
-        k, v = xp.repeat(k, shared, axis=1), xp.repeat(v, shared, axis=1)
-    return attention_weights(q, k, mask, causal, scale) @ v
-
-
-while_loop = shared.while_loop
+def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
+    while condition(state):
+        state = body(state)
+    return state
 
 
 def scan(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.targets.helpers import shared
+from tensorgraft.hub.operations.neural import taps
 
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
@@ -39,48 +39,6 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)), without overflow."""
     small = np.exp(-np.abs(x))
     return np.where(x < 0, small, 1) / (1 + small)
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    return x * sigmoid(x)
-
-
-def gelu(x: np.ndarray) -> np.ndarray:
-    """x times the normal distribution function (Hendrycks, Gimpel 2016)."""
-    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
-
-
-def gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
-def elu(x: np.ndarray, alpha: float = 1.0) -> np.ndarray:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-
-
-def selu(x: np.ndarray) -> np.ndarray:
-    """Klambauer et al. 2017."""
-    return 1.0507009873554805 * elu(x, 1.6732632423543772)
-
-
-def mish(x: np.ndarray) -> np.ndarray:
-    return x * np.tanh(np.logaddexp(x, 0))
-
-
-def log_sigmoid(x: np.ndarray) -> np.ndarray:
-    return -np.logaddexp(-x, 0)
-
-
-def relu6(x: np.ndarray) -> np.ndarray:
-    return np.clip(x, 0, 6)
-
-
-def hard_sigmoid(x: np.ndarray) -> np.ndarray:
-    return relu6(x + 3) / 6
-
-
-def hard_silu(x: np.ndarray) -> np.ndarray:
-    return x * hard_sigmoid(x)
 
 
 def each(fn: Callable[[float], float], x: np.ndarray) -> np.ndarray:
@@ -353,91 +311,26 @@ def reduce_window(
 # ---- control flow ----------------------------------------------------------------------------------------------------
 
 
-while_loop = shared.while_loop
+def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
+    while condition(state):
+        state = body(state)
+    return state
 
 
-scan = shared.scan
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: tuple[Any, ...], length: int, reverse: bool = False
+) -> tuple[Any, Any]:
+    """`step(carry, x) -> (carry, y)` along the first axis; (the last carry, the stacked ys)."""
+    rows = []
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, y = step(carry, tuple(x[i] for x in xs))
+        rows.append(y)
+    if reverse:
+        rows.reverse()
+    return carry, tuple(np.stack(ys) for ys in zip(*rows, strict=True))
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
-
-
-def layer_norm(
-    x: np.ndarray, weight: np.ndarray | None = None, bias: np.ndarray | None = None, axes: int = 1, eps: float = 1e-5
-) -> np.ndarray:
-    """Over the last `axes` axes (Ba, Kiros, Hinton 2016)."""
-    over = tuple(range(-axes, 0))
-    y = (x - x.mean(over, keepdims=True)) / np.sqrt(x.var(over, keepdims=True) + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-
-
-def rms_norm(x: np.ndarray, weight: np.ndarray | None = None, axes: int = 1, eps: float = 1e-6) -> np.ndarray:
-    """Over the last `axes` axes (Zhang, Sennrich 2019)."""
-    y = x / np.sqrt(np.square(x).mean(tuple(range(-axes, 0)), keepdims=True) + eps)
-    return y if weight is None else y * weight
-
-
-per_channel = shared.per_channel
-
-
-def group_norm(
-    x: np.ndarray, groups: int, weight: np.ndarray | None = None, bias: np.ndarray | None = None, eps: float = 1e-5
-) -> np.ndarray:
-    """Over the channels of a group of x (N, C, ...) and all that follows (Wu, He 2018)."""
-    parts = x.reshape(x.shape[0], groups, -1)
-    parts = (parts - parts.mean(-1, keepdims=True)) / np.sqrt(parts.var(-1, keepdims=True) + eps)
-    y = parts.reshape(x.shape)
-    y = y if weight is None else y * per_channel(weight, x)
-    return y if bias is None else y + per_channel(bias, x)
-
-
-batch_norm = shared.batch_norm
-
-
-batch_norm_training = shared.batch_norm_training
-
-
-def cross_entropy(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    weight: np.ndarray | None = None,
-    reduction: str = "mean",
-    ignored: int | None = -100,
-    smoothing: float = 0.0,
-) -> np.ndarray:
-    """Logits (N, C, ...) or (C), labels (N, ...) of integers, of which the ignored ones count nothing; weight (C)."""
-    axis = min(logits.ndim - 1, 1)
-    scores = log_softmax(logits, axis)
-    real = labels != (-100 if ignored is None else ignored)
-    at = np.where(real, labels, 0)
-    loss = -np.take_along_axis(scores, np.expand_dims(at, axis), axis).squeeze(axis)
-    counts = real.astype(scores.dtype) if weight is None else real * weight[at]
-    loss = loss * counts
-    if smoothing:
-        of_class = 1 if weight is None else weight.reshape(-1, *[1] * (scores.ndim - axis - 1))
-        spread = -(scores * of_class).sum(axis) * real
-        loss = (1 - smoothing) * loss + smoothing / logits.shape[axis] * spread
-    if reduction == "none":
-        return loss
-    return loss.sum() if reduction == "sum" else loss.sum() / counts.sum()
-
-
-def attention_weights(
-    q: np.ndarray, k: np.ndarray, mask: np.ndarray | None = None, causal: bool = False, scale: float | None = None
-) -> np.ndarray:
-    """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E); zeros where nothing is seen."""
-    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    hidden = np.finfo(scores.dtype).min
-    if causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, hidden)
-    if mask is None:
-        return softmax(scores)
-    scores = np.where(mask, scores, hidden) if mask.dtype == bool else np.maximum(scores + mask, hidden)
-    return softmax(scores) * (scores > hidden)
-
-
-dot_product_attention = shared.dot_product_attention
 
 
 def dropout(x: np.ndarray, key: np.random.Generator, rate: float) -> np.ndarray:
@@ -445,168 +338,7 @@ def dropout(x: np.ndarray, key: np.random.Generator, rate: float) -> np.ndarray:
     return np.where(key.random(x.shape) < 1 - rate, x / x.dtype.type(1 - rate), x.dtype.type(0))
 
 
-# ---- recurrence ------------------------------------------------------------------------------------------------------
-
-
-def lstm(
-    x: np.ndarray,
-    h: np.ndarray,
-    c: np.ndarray,
-    w_ih: np.ndarray,
-    w_hh: np.ndarray,
-    b_ih: np.ndarray | None = None,
-    b_hh: np.ndarray | None = None,
-    w_hr: np.ndarray | None = None,
-    reverse: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One layer (Hochreiter, Schmidhuber 1997): x (T, N, I), h and c (N, H), gates i, f, g, o -> (every h, the last h,
-    the last c)."""
-    rows = []
-    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
-    for row in given[::-1] if reverse else given:
-        gates = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
-        i, f, g, o = np.split(gates, 4, axis=-1)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-        h = sigmoid(o) * np.tanh(c)
-        h = h if w_hr is None else h @ w_hr.T
-        rows.append(h)
-    return np.stack(rows[::-1] if reverse else rows), h, c
-
-
-def gru(
-    x: np.ndarray,
-    h: np.ndarray,
-    w_ih: np.ndarray,
-    w_hh: np.ndarray,
-    b_ih: np.ndarray | None = None,
-    b_hh: np.ndarray | None = None,
-    reverse: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """One layer (Cho et al. 2014): x (T, N, I), h (N, H), gates r, z, n -> (every h, the last h)."""
-    rows = []
-    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
-    for row in given[::-1] if reverse else given:
-        r, z, n = np.split(row, 3, axis=-1)
-        of_h = h @ w_hh.T if b_hh is None else h @ w_hh.T + b_hh
-        r_h, z_h, n_h = np.split(of_h, 3, axis=-1)
-        z = sigmoid(z + z_h)
-        n = np.tanh(n + sigmoid(r + r_h) * n_h)
-        h = (1 - z) * n + z * h
-        rows.append(h)
-    return np.stack(rows[::-1] if reverse else rows), h
-
-
-def rnn(
-    x: np.ndarray,
-    h: np.ndarray,
-    w_ih: np.ndarray,
-    w_hh: np.ndarray,
-    b_ih: np.ndarray | None = None,
-    b_hh: np.ndarray | None = None,
-    activation: str = "tanh",
-    reverse: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """One layer (Elman 1990): x (T, N, I), h (N, H) -> (every h, the last h)."""
-    rows = []
-    given = x @ w_ih.T if b_ih is None else x @ w_ih.T + b_ih
-    for row in given[::-1] if reverse else given:
-        total = row + h @ w_hh.T if b_hh is None else row + h @ w_hh.T + b_hh
-        h = np.tanh(total) if activation == "tanh" else np.maximum(total, 0)
-        rows.append(h)
-    return np.stack(rows[::-1] if reverse else rows), h
-
-
 # ---- convolution and pooling of words --------------------------------------------------------------------------------
-
-
-def conv(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int | tuple[int, int], ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
-) -> np.ndarray:
-    """x (N, C, spatial...) with weight (O, C / groups, spatial...) and bias (O)."""
-    n = weight.ndim - 2
-    each: list[Any] = [v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, dilation)]
-    strides, pads, gaps = each
-    pads = tuple(p if isinstance(p, tuple) else (p, p) for p in pads)
-    y = convolution(x, weight, strides, pads, rhs_dilation=gaps, groups=groups)
-    return y if bias is None else y + bias.reshape(-1, *[1] * n)
-
-
-def conv_transpose(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    stride: int | tuple[int, ...] = 1,
-    padding: int | tuple[int, ...] = 0,
-    output_padding: int | tuple[int, ...] = 0,
-    dilation: int | tuple[int, ...] = 1,
-    groups: int = 1,
-) -> np.ndarray:
-    """The transpose of `conv` in its images: x (N, C, spatial...), weight (C, O / groups, spatial...), bias (O)."""
-    c, o, *taps = weight.shape
-    n = len(taps)
-    strides, pads, extra, gaps = (
-        v if isinstance(v, tuple) else (v,) * n for v in (stride, padding, output_padding, dilation)
-    )
-    weight = weight.reshape(groups, c // groups, o, *taps).swapaxes(1, 2).reshape(groups * o, c // groups, *taps)
-    reach = [d * (k - 1) - p for k, d, p in zip(taps, gaps, pads, strict=True)]
-    around = [(r, r + e) for r, e in zip(reach, extra, strict=True)]
-    weight = np.flip(weight, tuple(range(2, n + 2)))
-    y = convolution(x, weight, (1,) * n, around, lhs_dilation=strides, rhs_dilation=gaps, groups=groups)
-    return y if bias is None else y + bias.reshape(-1, *[1] * n)
-
-
-def max_pool(
-    x: np.ndarray,
-    window: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...] | None = None,
-    dilation: tuple[int, ...] | None = None,
-) -> np.ndarray:
-    """The largest in each window over the last axes of x."""
-    n = len(window)
-    least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
-    spread = pad(x, least, [(0, 0, 0)] * (x.ndim - n) + [(*p, 0) for p in padding or ((0, 0),) * n])
-    return windows(spread, window, stride, dilation or (1,) * n).max(axis=tuple(range(-n, 0)))
-
-
-def avg_pool(
-    x: np.ndarray,
-    window: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...] | None = None,
-    count_padding: bool = True,
-) -> np.ndarray:
-    """The mean of each window over the last axes of x, whose padding is zeros that count or not."""
-    n = len(window)
-
-    def total(values: np.ndarray) -> np.ndarray:
-        spread = pad(values, 0, [(0, 0, 0)] * (x.ndim - n) + [(*p, 0) for p in padding or ((0, 0),) * n])
-        return windows(spread, window, stride, (1,) * n).sum(axis=tuple(range(-n, 0)))
-
-    return total(x) / (math.prod(window) if count_padding else total(np.ones_like(x)))
-
-
-def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
-    """(m, n): how much of each old place is in each new one."""
-    at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
-    at = np.maximum(at, 0) if method == "linear" else at
-    left = np.floor(at)
-    table = np.zeros((m, n))
-    for tap in range(-1, 3):
-        t = np.abs(at - left - tap)
-        if method == "linear":
-            weight = np.maximum(1 - t, 0)
-        else:
-            near, far = (1.25 * t - 2.25) * t * t + 1, -0.75 * (((t - 5) * t + 8) * t - 4)
-            weight = np.where(t <= 1, near, np.where(t < 2, far, 0))
-        np.add.at(table, (np.arange(m), np.clip(left + tap, 0, n - 1).astype(int)), weight)
-    return table
 
 
 def resize(x: np.ndarray, size: tuple[int, ...], method: str = "nearest", corners: bool = False) -> np.ndarray:

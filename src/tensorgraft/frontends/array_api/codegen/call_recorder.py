@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tensorgraft.codegen.call_recorder import leaves, mapped, watched_functions
+from tensorgraft.codegen.call_recorder import first_sentence, leaves, mapped, watched_functions
 from tensorgraft.codegen.frames import Called
 from tensorgraft.codegen.recording import ScopedRecorder
 from tensorgraft.frontends.array_api.core.array import Array
@@ -84,10 +84,7 @@ class FunctionWatch:
 
 def _first_sentence(frame: FrameType) -> str:
     doc = frame.f_code.co_consts[0] if frame.f_code.co_consts else None
-    if not isinstance(doc, str):
-        return ""
-    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
-    return said.partition(". ")[0].rstrip(".") + "." if said else ""
+    return first_sentence(doc) if isinstance(doc, str) else ""
 
 
 @functools.cache

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tensorgraft.compiled import traced_value_errors
 from tensorgraft.compiled.source_location import program_frame
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.array_api.core import tracing
+from tensorgraft.hub.array import Array
+from tensorgraft.storage import Storage
 
-if TYPE_CHECKING:
-    from tensorgraft.frontends.array_api.core.array import Array
+
+class _Array(Array, Protocol):
+    """The part of `core.array.Array` that errors tell of."""
+
+    _cell: Storage
 
 
-def _traced(x: Array) -> traced_value_errors.TracedArray:
+def _traced(x: _Array) -> traced_value_errors.TracedArray:
     return traced_value_errors.TracedArray(x, x.dtype, x.shape, tracing.origin_of(x._cell), tracing.name_of_trace())
 
 
-def value_needed(x: Array, how: str) -> TracedValueError:
+def value_needed(x: _Array, how: str) -> TracedValueError:
     return traced_value_errors.value_needed(program_frame(sys._getframe(1)), _traced(x), how)
 
 
-def derivative_lost(x: Array, how: str) -> TracedValueError:
+def derivative_lost(x: _Array, how: str) -> TracedValueError:
     traced = _traced(x)._replace(trace=tracing.name_of_derivative())
     return traced_value_errors.derivative_lost(program_frame(sys._getframe(1)), traced, how)
 
 
-def shape_needed(name: str, shape: Any, x: Array) -> ShapeError:
+def shape_needed(name: str, shape: Any, x: _Array) -> ShapeError:
     return traced_value_errors.shape_needed(program_frame(sys._getframe(1)), name, shape, _traced(x))
 
 
-def result_shape_needed(x: Array) -> ShapeError:
+def result_shape_needed(x: _Array) -> ShapeError:
     return traced_value_errors.result_shape_needed(program_frame(sys._getframe(1)), _traced(x))

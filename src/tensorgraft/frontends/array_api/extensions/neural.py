@@ -44,11 +44,7 @@ def _program(xp: Backend, kernel: Kernel, static: tuple[Any, ...]) -> Callable[.
 def relu(x: Array) -> Array:
     """x where it is positive, else 0; its derivative at 0 is 0. Of the shape and dtype of `x`, a real array of integers
     or floating point. Raises TypeError for another."""
-    return _call(operand("relu", x, "if"), _relu, (x,))
-
-
-def _relu(xp: Backend, x: Any) -> Any:
-    return xp.where(xp.less_equal(x, 0), xp.zeros_like(x), x)  # NaN stays
+    return _call(operand("relu", x, "if"), _of("relu"), (x,))
 
 
 def sigmoid(x: Array) -> Array:
@@ -59,11 +55,7 @@ def sigmoid(x: Array) -> Array:
 def silu(x: Array) -> Array:
     """x sigmoid(x) (Elfwing et al. 2018, arXiv 1702.03118), of the shape and dtype of `x`, a real floating-point array.
     Raises TypeError for another."""
-    return _call(operand("silu", x, "f"), _silu, (x,))
-
-
-def _silu(xp: Backend, x: Any) -> Any:
-    return xp.multiply(x, xp.sigmoid(x))
+    return _call(operand("silu", x, "f"), _of("silu"), (x,))
 
 
 def softplus(x: Array) -> Array:
@@ -94,13 +86,7 @@ def _gelu(xp: Backend, x: Any, approximate: bool) -> Any:
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """x where it is positive, else alpha (exp(x) - 1) (Clevert et al. 2015, arXiv 1511.07289), of the shape and dtype
     of `x`, a real floating-point array. Raises TypeError for another."""
-    return _call(operand("elu", x, "f"), _elu, (x,), float(alpha))
-
-
-def _elu(xp: Backend, x: Any, alpha: float) -> Any:
-    positive = xp.greater(x, 0)
-    below = xp.where(positive, xp.zeros_like(x), x)  # else the derivative of exp at what is not taken is infinite
-    return xp.where(positive, x, xp.multiply(xp.expm1(below), alpha))
+    return _call(operand("elu", x, "f"), _of("elu"), (x,), float(alpha))
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
@@ -150,24 +136,13 @@ def logsumexp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool 
 def layer_norm(x: Array, ndim: int, eps: float) -> Array:
     """(x - mean) / sqrt(var + eps) over the last `ndim` axes (Ba et al. 2016, arXiv 1607.06450)."""
     xp = operand("layer_norm", x, "f")
-    return _call(xp, _layer_norm, (x,), tuple(range(x.ndim - ndim, x.ndim)), float(eps))
-
-
-def _layer_norm(xp: Backend, x: Any, axes: tuple[int, ...], eps: float) -> Any:
-    mean = xp.mean(x, axis=axes, keepdims=True)
-    centred = xp.subtract(x, mean)
-    variance = xp.mean(xp.square(centred), axis=axes, keepdims=True)
-    return xp.multiply(centred, xp.rsqrt(xp.add(variance, eps)))
+    return _call(xp, _of("layer_norm"), (x,), None, None, ndim, float(eps))
 
 
 def rms_norm(x: Array, ndim: int, eps: float) -> Array:
     """x / sqrt(mean(x^2) + eps) over the last `ndim` axes (Zhang and Sennrich 2019, arXiv 1910.07467)."""
     xp = operand("rms_norm", x, "f")
-    return _call(xp, _rms_norm, (x,), tuple(range(x.ndim - ndim, x.ndim)), float(eps))
-
-
-def _rms_norm(xp: Backend, x: Any, axes: tuple[int, ...], eps: float) -> Any:
-    return xp.multiply(x, xp.rsqrt(xp.add(xp.mean(xp.square(x), axis=axes, keepdims=True), eps)))
+    return _call(xp, _of("rms_norm"), (x,), None, ndim, float(eps))
 
 
 # ---- convolution -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -99,11 +98,3 @@ def scopes(stack: Any) -> tuple[tuple[int, ...], bool]:
         elif name.startswith(_TAG):
             numbers.append(int(name[len(_TAG) :]))
     return tuple(numbers), derived
-
-
-def first_sentence(doc: str | None, name: str = "") -> str:
-    """Return the first sentence of a docstring; an empty one for a docstring that a dataclass made."""
-    if not doc or doc.startswith(f"{name}("):
-        return ""
-    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
-    return said.partition(". ")[0].rstrip(".") + "." if said else ""

@@ -11,8 +11,9 @@ from typing import Any
 
 import jax
 
+from tensorgraft.codegen.call_recorder import first_sentence
 from tensorgraft.codegen.frames import Called
-from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, first_sentence, variable_of
+from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, variable_of
 
 Path = Callable[[Any], str | None]
 

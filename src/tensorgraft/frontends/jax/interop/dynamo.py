@@ -6,19 +6,20 @@ what is around. Imported by what Dynamo traces: `torch._dynamo` is needed by nob
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from tensorgraft.frontends.jax.interop.tensors import AmongTensors
+
+class _Function(Protocol):
+    def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
 @torch.compiler.disable
-def apart(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apart(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return function.now(args, kwargs)
 
 
 @torch._dynamo.nonstrict_trace
-def call(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return apart(function, args, kwargs)

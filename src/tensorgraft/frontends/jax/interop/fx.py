@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
 
-if TYPE_CHECKING:
-    from tensorgraft.frontends.jax.interop.tensors import AmongTensors
+from tensorgraft.frontends.jax.grafted import Grafted
 
 
-def node(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.Proxy:
+def node(function: Grafted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.fx.Proxy:
     def target(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-if TYPE_CHECKING:
-    from tensorgraft.frontends.jax.interop.tensors import AmongTensors
+from tensorgraft.frontends.jax.grafted import Grafted
 
 Tensor = torch.Tensor
 
 
-def traced(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def traced(function: Grafted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     leaves, structure = jax.tree.flatten((args, kwargs))
     tensors = [x for x in leaves if isinstance(x, Tensor)]
     name = _name_of(function, leaves, structure)
@@ -41,7 +40,7 @@ def traced(function: AmongTensors, args: tuple[Any, ...], kwargs: dict[str, Any]
 class ScriptCall:
     """A function as one of the tensors among its arguments."""
 
-    def __init__(self, function: AmongTensors, leaves: Sequence[Any], structure: Any) -> None:
+    def __init__(self, function: Grafted, leaves: Sequence[Any], structure: Any) -> None:
         self.function, self.structure = function, structure
         self.is_operator = False  # in the last trace
         self.fixed = [None if isinstance(x, Tensor) else (x,) for x in leaves]
@@ -66,7 +65,7 @@ _calls: dict[str, ScriptCall] = {}  # for ever: a trace keeps the name alone
 _names: dict[Any, str] = {}
 
 
-def _name_of(function: AmongTensors, leaves: Sequence[Any], structure: Any) -> str:
+def _name_of(function: Grafted, leaves: Sequence[Any], structure: Any) -> str:
     """The same for the same function, structure and static values: a trace is compared with a second one."""
     fixed = [x for x in leaves if not isinstance(x, Tensor)]
     key = (function, structure, *[(type(x), x) if getattr(type(x), "__hash__", None) else id(x) for x in fixed])

@@ -102,8 +102,7 @@ def rem(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 
 
 @rule("integer_pow")
-@with_operators
-def integer_pow(xp: ValueBackend, x: Value, *, y: int, **_: Any) -> Value:
+def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
     """Raise to an integer power by squaring, as JAX does."""
     if y == 0:
         return xp.ones_like(x)
@@ -112,39 +111,40 @@ def integer_pow(xp: ValueBackend, x: Value, *, y: int, **_: Any) -> Value:
     power: Any = None
     left = y
     if y == 3:
-        return x * x * x
+        return xp.multiply(xp.multiply(x, x), x)
     while left:
         if left & 1:
-            power = x if power is None else power * x
+            power = x if power is None else xp.multiply(power, x)
         left >>= 1
         if left:
-            x = x * x
+            x = xp.multiply(x, x)
     return power
 
 
 @rule("pow")
+def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    """The exponent may be an integer."""
+    y = xp.astype(y, xp.dtype_of(x))
+    return _complex_power(xp, x, y) if _is_complex(xp, x) else xp.pow(x, y)
+
+
 @with_operators
-def pow_(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
-    """The exponent may be an integer. Of complex numbers anything ** 0 is 1, and 0 ** y is 0 for real y > 0 alone."""
-    dtype = x.dtype
-    y = xp.astype(y, dtype)
-    power = x**y
-    if not dtypes.is_complex(dtype):
-        return power
+def _complex_power(xp: ValueBackend, x: Value, y: Value) -> Value:
+    """Anything ** 0 is 1, and 0 ** y is 0 for real y > 0 alone."""
     real, imag = xp.real(y), xp.imag(y)
-    positive = (real > xp.zeros_like(real)) & (imag == xp.zeros_like(imag))
-    nothing = xp.where(positive, xp.zeros_like(y), xp.full_like(y, complex("nan+nanj")))
-    power = xp.where(x == xp.zeros_like(x), nothing, power)
-    return xp.where(y == xp.zeros_like(y), xp.ones_like(y), power)
+    nothing = xp.where((real > 0) & (imag == 0), xp.zeros_like(y), xp.full_like(y, complex("nan+nanj")))
+    power = xp.where(x == 0, nothing, x**y)
+    return xp.where(y == 0, xp.ones_like(y), power)
 
 
 @rule("atan2")
+def atan2(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
+    return _complex_atan2(xp, x, y) if _is_complex(xp, x) else xp.atan2(x, y)
+
+
 @with_operators
-def atan2(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
-    if not _is_complex(xp, x):
-        return xp.atan2(x, y)
-    root = xp.sqrt(x * x + y * y)
-    return xp.log((y + x * 1j) / root) * -1j
+def _complex_atan2(xp: ValueBackend, x: Value, y: Value) -> Value:
+    return xp.log((y + x * 1j) / xp.sqrt(x * x + y * y)) * -1j
 
 
 # ---- the rest --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensorgraft.codegen.call_recorder import ProgramWatch, named_arguments
+from tensorgraft.codegen.call_recorder import ProgramWatch, first_sentence, named_arguments
 from tensorgraft.codegen.frames import Called
 
 _Function: Any = type(tf.function(len))
@@ -141,7 +141,7 @@ class GraphWatch(ProgramWatch):
                 type(self).__name__,
                 path,
                 name,
-                first_sentence(type(self)),
+                _of_users_class(type(self)),
                 arguments=watch.saw(fn, args, kwargs),
                 is_module=True,
                 model=self,
@@ -190,11 +190,8 @@ def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
     return fn(tree)
 
 
-def first_sentence(cls: type) -> str:
+def _of_users_class(cls: type) -> str:
     """Return the first sentence of a user's class's docstring; "" for libraries, whose docstrings say how to make
     one."""
-    doc = cls.__dict__.get("__doc__")
-    if not doc or cls.__module__.startswith(("keras.", "tf_keras.", "tensorflow.")):
-        return ""
-    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
-    return said.partition(". ")[0].rstrip(".") + "." if said else ""
+    libraries = ("keras.", "tf_keras.", "tensorflow.")
+    return "" if cls.__module__.startswith(libraries) else first_sentence(cls.__dict__.get("__doc__"))

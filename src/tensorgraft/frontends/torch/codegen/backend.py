@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tensorgraft.codegen.trace import Frame, SourceStep
-from tensorgraft.codegen.words import WORDS
+from tensorgraft.codegen.words import definition
 from tensorgraft.compiled.traced_value_errors import ways_out
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen.values import values_of
@@ -199,7 +199,7 @@ class SourceBackend(ProgramBackend):
         """Record a word of `codegen.words`."""
         args, kwargs = mapped(lambda x: self._argument(name, x), (args, kwargs))
         plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
-        return self._append(name, args, kwargs, WORDS[name](self._rules, *plain_args, **plain_kwargs))
+        return self._append(name, args, kwargs, definition(name)(self._rules, *plain_args, **plain_kwargs))
 
     def _argument(self, name: str, x: Any) -> Any:
         return x if isinstance(x, slice) or x is Ellipsis else super()._argument(name, x)
@@ -271,7 +271,7 @@ class SourceBackend(ProgramBackend):
         self.here.scope.seen[array, geometry] = seen
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
-        known = None if x.value is not None or self.now is None else values_of(self.here, x)
+        known = None if x.value is not None or self.now is None else values_of(self.here.makers, x, self.here.values)
         if known is None and x.value is None and self.now is not None:
             raise _asked_for(x)
         return x.known() if known is None else known

@@ -209,7 +209,7 @@ def _attention(
     if scale is not None and scale != q.shape[-1] ** -0.5:
         options["scale"] = float(scale)
     if not dropout_p:
-        return xp.word("attend", q, k, v, **options)
+        return xp.word("dot_product_attention", q, k, v, **options)
     weights = xp.astype(xp.word("attention_weights", *widened(xp, q, k), **options), q.dtype)
     return xp.matmul(xp.word("dropout", weights, xp.draw(), dropout_p), v)
 

@@ -46,9 +46,9 @@ class KnownValues:
 
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
         recording = xp.here
-        values = values_of(recording, array)
+        values = values_of(recording.makers, array, recording.values)
         if values is None and (check := checked()) is not None:
-            values = values_of(recording, array, recording.given)
+            values = values_of(recording.makers, array, {**recording.given})
             recording.notes[f"left out: {check}"] = None
         return values
 

@@ -5,7 +5,8 @@ They are known where they depend on nothing but constants and sizes, which are t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,23 +15,24 @@ from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import registry
 from tensorgraft.hub.recorded.block import Block, Var, leaves, variables
 
-if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.codegen.backend import SourceRecording
-
 _LARGEST = 1 << 22  # elements
 
 
-def values_of(recording: SourceRecording, x: Var, given: dict[Var, np.ndarray] | None = None) -> np.ndarray | None:
-    """The values of an array, None for one that depends on arguments, weights (but those that are `given`) or random
-    numbers."""
-    known: dict[Var, np.ndarray | None] = recording.values if given is None else {**given}
+Known = dict[Var, np.ndarray | None]  # None: it depends on what is not known
+
+
+def values_of(makers: Mapping[Var, SourceStep], x: Var, known: Known) -> np.ndarray | None:
+    """The values of an array, None for one that depends on arguments, weights or random numbers.
+
+    `makers`: the steps that make arrays; `known`: values, to which those are added that are found out on the way.
+    """
     stack = [x]
     while stack:
         v = stack[-1]
         if v in known or v.value is not None:
             stack.pop()
             continue
-        step = recording.makers.get(v)
+        step = makers.get(v)
         if step is None or step.method == "split_key" or v.size > _LARGEST or _has_blocks(step):
             known[v] = None
             stack.pop()
@@ -52,7 +54,7 @@ def _has_blocks(step: SourceStep) -> bool:
     return any(type(a) is Block for a in leaves([step.args, step.kwargs]))
 
 
-def _compute(step: SourceStep, known: dict[Var, np.ndarray | None]) -> None:
+def _compute(step: SourceStep, known: Known) -> None:
     def plain(a: Any) -> Any:
         if type(a) is Var:
             return a.value if a.value is not None else known[a]

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from tensorgraft.compiled.captured_objects import Named, arguments, objects_behind
-from tensorgraft.compiled.explanation import Explanation, Fallback, Input, OperatorUse, Traced
+from tensorgraft.compiled.explained_call import Fallback, Input, OperatorUse, Traced
+from tensorgraft.compiled.explanation import Explanation
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import current

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,10 +23,21 @@ from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
-if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.compiled.tape import Tape
-
 Tensor = torch.Tensor
+
+
+class WalkedTape(Protocol):
+    """The part of a tape (`tape.Tape`) by which its backward program is traced."""
+
+    leaves: list[Tensor]
+    replayed: list[Any]
+
+    def chain(self) -> Iterator[WalkedTape]: ...
+    def following(self, roots: list[Tensor], first_node: int, capture: Capture) -> Any: ...
+    def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], arguments: Any) -> list[Array]: ...
+    def walk(
+        self, capture: Capture, residuals: Sequence[Array], cotangents: Sequence[Tensor | None], differentiable: bool
+    ) -> list[Tensor | None]: ...
 
 
 @dataclass
@@ -39,7 +50,7 @@ class Backward:
     used: list[bool]  # which leaves, and tensors that retain theirs, have a gradient
     written: list[Storage]  # what checkpointed functions and hooks write, or hold on to
     draws: list[tuple[RandomState, int]]
-    tape: Tape | None
+    tape: WalkedTape | None
     roots: list[int]  # the gradients that its tape begins at
     leaves: dict[int, int] = field(default_factory=dict)  # places of the leaves and then of the cotangents, by identity
 
@@ -64,13 +75,13 @@ class Backward:
 
 
 def trace_backward(
-    tape: Tape,
+    tape: WalkedTape,
     backend: Backend,
     residuals: Sequence[Array],
     cotangents: Sequence[Array | None],
     differentiable: bool,
     batched: tuple[bool, ...] = (),
-) -> tuple[Backward, Tape | None]:
+) -> tuple[Backward, Any]:
     """The backward program of a tape, and where it is to be differentiated its own tape. `batched`: which of the
     cotangents that are not None have an axis in front over which the gradients are computed."""
     return _BackwardTracing(tape, backend, residuals, cotangents, differentiable, batched).backward()
@@ -81,7 +92,7 @@ class _BackwardTracing:
 
     def __init__(
         self,
-        tape: Tape,
+        tape: WalkedTape,
         backend: Backend,
         residuals: Sequence[Array],
         cotangents: Sequence[Array | None],
@@ -94,9 +105,9 @@ class _BackwardTracing:
         self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
         self._places = {id(a): k for k, a in enumerate(self._stand_ins)}
         self._leaves: dict[int, int] = {}
-        self._after: Tape | None = None  # of the backward pass itself
+        self._after: Any = None  # of the backward pass itself
 
-    def backward(self) -> tuple[Backward, Tape | None]:
+    def backward(self) -> tuple[Backward, Any]:
         capture, places = self._capture, self._places
         try:
             with policy.noted() as notes:

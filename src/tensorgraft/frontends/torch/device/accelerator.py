@@ -22,9 +22,10 @@ import torch.distributed as dist
 import torch.utils._device
 
 from tensorgraft.frontends.torch.core import devices, state
-from tensorgraft.frontends.torch.core.devices import TYPE, slot_named
-from tensorgraft.frontends.torch.device import cuda_api, file_locations, script_files, scripted
-from tensorgraft.frontends.torch_entry import patching, safetensors_files
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.device import cuda_api, file_locations, script_files
+from tensorgraft.frontends.torch.device.cuda_translation import Patches, Visible
+from tensorgraft.frontends.torch_entry import safetensors_files
 from tensorgraft.hub import registry
 from tensorgraft.importing import when_imported
 
@@ -49,85 +50,6 @@ DEVICE_TYPES = {
 }
 
 _OF_CUDA = re.compile(r"\b(nccl|cuda)\b")
-CURRENT = object()  # "cuda" without an index: whatever device is the current one then
-
-
-class Visible:
-    """The devices that a program sees as `cuda:0`, `cuda:1`, ...: those of one backend.
-
-    All of `"jax"`; only the one that is named by `"jax:1"` or `"jax:gpu:0"`.
-    """
-
-    def __init__(self, on: str) -> None:
-        self.on = on
-        self._translated: dict[Any, Any] = {}
-
-    @functools.cached_property
-    def names(self) -> list[str]:
-        if ":" in self.on:
-            return [self.on]
-        count = registry.device_count(self.on)
-        return [self.on, *(f"{self.on}:{i}" for i in range(1, count))]
-
-    def index(self, ordinal: int) -> int:
-        """The index of the `graft` device that is `cuda:ordinal`."""
-        devices.start_together()
-        if ordinal == 0:  # how many there are is known once the backend's framework is loaded
-            return slot_named(self.on).index
-        if not 0 <= ordinal < len(self.names):
-            raise RuntimeError(
-                f"CUDA error: invalid device ordinal\n(`tensorgraft run` shows {len(self.names)} device"
-                f"{'s' * (len(self.names) != 1)} of {self.on!r} as cuda; asked for number {ordinal})"
-            )
-        return slot_named(self.names[ordinal]).index
-
-    def in_files(self, device: torch.device) -> str:
-        """Return the name of a device in files: the one by which the program calls it."""
-        return f"cuda:{self.indices.index(device.index)}" if device.index in self.indices else str(device)
-
-    @property
-    def indices(self) -> list[int]:
-        return [self.index(i) for i in range(len(self.names))]
-
-    def translate(self, device: Any) -> Any:
-        """`device`, or the `graft` device where it says CUDA."""
-        if device is None:
-            return None
-        try:
-            real = self._translated[device]
-        except KeyError:
-            real = self._translated[device] = self._translation(device)
-        except TypeError:  # unhashable: not a device, PyTorch says so
-            return device
-        return devices.slot_at(None).device if real is CURRENT else real
-
-    def _translation(self, device: Any) -> Any:
-        if isinstance(device, int):
-            return torch.device(TYPE, self.index(device))
-        if isinstance(device, torch.device) or (isinstance(device, str) and device.partition(":")[0] == "cuda"):
-            asked = torch.device(device)
-            if asked.type == "cuda":
-                return CURRENT if asked.index is None else torch.device(TYPE, self.index(asked.index))
-        return device
-
-
-class Patches(contextlib.ExitStack):
-    """Attributes replaced until the end of the `with` statement."""
-
-    def set(self, owner: Any, name: str, value: Any) -> None:
-        if name in vars(owner):
-            self.callback(setattr, owner, name, vars(owner)[name])
-        else:
-            self.callback(delattr, owner, name)
-        setattr(owner, name, value)
-
-    def wrap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Replace `owner.name` by `wrapper(original)`."""
-        original = getattr(owner, name)
-        ours = functools.wraps(original)(wrapper(original))
-        self.set(owner, name, ours)
-        patching.allow_for_uninitialized(original, ours)
-        self.callback(scripted.stand_for(ours, original))
 
 
 @contextlib.contextmanager

@@ -12,16 +12,14 @@ import pkgutil
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.device import cuda_absent, cuda_legacy, module, streams
+from tensorgraft.frontends.torch.device.cuda_translation import Patches, Visible
 from tensorgraft.frontends.torch.device.runtime import nested_stats
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.device.accelerator import Patches, Visible
 
 # Taken from the device module: those that take a device, and the others.
 ON_A_DEVICE = """

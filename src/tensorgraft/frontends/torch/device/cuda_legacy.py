@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._device import DeviceContext
@@ -13,9 +13,7 @@ from torch.utils._device import DeviceContext
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.core.modes import function_modes
 from tensorgraft.frontends.torch.device import sparse
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.device.accelerator import Patches
+from tensorgraft.frontends.torch.device.cuda_translation import Patches
 
 DTYPES = {
     "FloatTensor": torch.float32,

@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.settings import FLOAT32, default_dtype, deterministic, settings
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy
 from tensorgraft.frontends.torch.dispatch.offsets import sited
-from tensorgraft.frontends.torch.dispatch.plan import device_error
+from tensorgraft.frontends.torch.dispatch.planning import device_error
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.frontends.torch.dispatch.refusals import check_numbers
 from tensorgraft.hub.backend import Backend

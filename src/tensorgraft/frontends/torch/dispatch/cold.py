@@ -29,7 +29,8 @@ from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
-from tensorgraft.frontends.torch.dispatch.plan import Plan, device_error, make_plan
+from tensorgraft.frontends.torch.dispatch.plan import Plan
+from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
 from tensorgraft.frontends.torch.dispatch.results import conjugated
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend

@@ -20,8 +20,8 @@ from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
 from tensorgraft.frontends.torch.core.values import array_now, looked_up
 from tensorgraft.frontends.torch.dispatch.meta_results import abstract_call, resize_out
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
-from tensorgraft.frontends.torch.dispatch.plan import backend_of, slot_of_call
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, held_arguments
+from tensorgraft.frontends.torch.dispatch.planning import backend_of, slot_of_call
 from tensorgraft.frontends.torch.dispatch.program import lay_out, meta_of
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out
 from tensorgraft.frontends.torch.dispatch.results import describe

@@ -1,7 +1,8 @@
 """PyTorch's decompositions as kernels: run on tensors around traced arrays, so that a plan compiles them as a whole.
 
 Where nothing compiles (NumPy) a plan has the decomposition recorded, once, and runs the operations of the hub that it
-came down to: PyTorch's Python takes tens of times as long as they do.
+came down to: PyTorch's Python takes tens of times as long as they do. Kernels that are written in operators are
+recorded, too.
 """
 
 from __future__ import annotations
@@ -95,9 +96,11 @@ class Replayed:
             self._run = self._recorded(xp, args, kwargs)
         return self._run(xp, *args, **kwargs)
 
-    def _recorded(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def _recorded(
+        self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any], pure: bool = False
+    ) -> Callable[..., Any]:
         """Record the kernel as a program; one that asks for values, or fails, is returned as it is, to raise when
-        called."""
+        called. So is, with `pure`, one that returns constants or what it is given."""
         structure: Any = None
         judges: list[Any] = []
 
@@ -120,11 +123,60 @@ class Replayed:
             program = record(run, [ShapeDtype(xp.shape(a), xp.dtype_of(a)) for a in arrays_in(bound)])
         except Exception:
             return self._fn
+        if pure and program.passed:
+            return self._fn
+        computed = program.on(xp)
+        names, single = sorted(kwargs), structure.is_leaf()
+        flat = not any(a is not x and xp.is_array(x) for a in (*args, *kwargs.values()) for x in optree.tree_leaves(a))
+        row: Any = tuple(range(structure.num_leaves))
+        as_they_come = structure == optree.tree_structure(row)
 
         def replay(xp: Backend, *args: Any, **kwargs: Any) -> Any:
-            outputs = program(xp, *arrays_in((args, kwargs)))
+            given = (*args, *[kwargs[n] for n in names]) if names else args
+            outputs = computed(*(filter(xp.is_array, given) if flat else arrays_in((args, kwargs))))
             if judges:
                 checks.settle(xp, outputs, judges)
-            return optree.tree_unflatten(structure, outputs[: structure.num_leaves])
+            if single:
+                return outputs[0]
+            results = outputs[: structure.num_leaves]
+            return results if as_they_come else optree.tree_unflatten(structure, results)
 
-        return replay
+        def checked(xp: Backend, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):  # computed before it is checked: the kernel says what is wrong
+                return replay(xp, *args, **kwargs)
+            return self._fn(xp, *args, **kwargs)
+
+        return checked if pure and judges else replay
+
+
+class ReplayedFormula(Replayed):
+    """A kernel that is written in operators, for one plan: its third call records it, and from then on nothing of its
+    Python runs. Where `numbers` are inputs of the plan, each few that come have a program of their own."""
+
+    def __init__(self, fn: Callable[..., Any], numbers: bool) -> None:
+        super().__init__(fn)
+        self._calls = 0
+        self._numbers = numbers
+        self._programs: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, xp: Backend, *args: Any, **kwargs: Any) -> Any:
+        return (self._run or self._chosen(xp, args, kwargs))(xp, *args, **kwargs)
+
+    def _chosen(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        if self._calls < 2:
+            self._calls += 1
+            return self._fn
+        if not self._numbers:
+            self._run = self._recorded(xp, args, kwargs, True)
+            return self._run
+        numbers = tuple([(a.__class__, repr(a)) for a in (*args, *kwargs.values()) if a.__class__ in _NUMBERS])
+        run = self._programs.get(numbers)
+        if run is None:
+            if len(self._programs) == _MOST_PROGRAMS:
+                return self._fn
+            run = self._programs[numbers] = self._recorded(xp, args, kwargs, True)
+        return run
+
+
+_NUMBERS = frozenset({bool, int, float, complex})
+_MOST_PROGRAMS = 4

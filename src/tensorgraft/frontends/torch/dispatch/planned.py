@@ -20,7 +20,8 @@ from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
 from tensorgraft.frontends.torch.dispatch.meta_results import resized_though_refused
 from tensorgraft.frontends.torch.dispatch.offsets import without_offsets
 from tensorgraft.frontends.torch.dispatch.overlap import relation
-from tensorgraft.frontends.torch.dispatch.plan import Plan, make_plan, uncompiled
+from tensorgraft.frontends.torch.dispatch.plan import Plan
+from tensorgraft.frontends.torch.dispatch.planning import make_plan, uncompiled
 from tensorgraft.frontends.torch.dispatch.refusals import ABOUT_DTYPES, NO_KERNEL, refuse
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.policy import NoQuantizedRuleError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,19 +21,18 @@ from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geometry_of, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import checks
-from tensorgraft.frontends.torch.dispatch.decomposed import Replayed
+from tensorgraft.frontends.torch.dispatch.decomposed import Replayed, ReplayedFormula
 from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import Step, write_step, write_steps
+from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, Outline, leaves
 from tensorgraft.frontends.torch.dispatch.results import Conjugate, Result, Structure, describe
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import is_formula
 from tensorgraft.interrupts import together
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
-
-if TYPE_CHECKING:
-    from tensorgraft.frontends.torch.dispatch.plan import Plan
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
@@ -113,12 +112,15 @@ def _computation(
 
 
 def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
-    """Return what computes an operator on a backend: its kernel, as it is or operation by operation, or one of the
-    backend's own."""
+    """Return what computes an operator on a backend: its kernel, as it is or recorded, or one of the backend's own."""
     spec, own = operator.spec, OWN.get(xp)
-    whole = own is not None or xp.compiles or xp.compound or spec.uncompiled or not spec.decomposed
-    fn = spec.fn if whole else Replayed(spec.fn)
-    return fn if own is None else own.get(schema.short_name(operator.base or operator.op), fn)
+    if own is not None:
+        return own.get(schema.short_name(operator.base or operator.op), spec.fn)
+    if xp.compiles or xp.compound or spec.uncompiled:
+        return spec.fn
+    if spec.decomposed:
+        return Replayed(spec.fn)
+    return ReplayedFormula(spec.fn, spec.has_inputs) if is_formula(spec.fn) else spec.fn
 
 
 def _layout(xp: Backend, plan: Plan) -> Callable[[list[Any]], list[Array]]:

@@ -28,7 +28,7 @@ def relu6(xp: Backend, x: Array) -> Array:
 
 @rule("LeakyRelu")
 def leaky_relu(xp: Backend, x: Array, *, alpha: float = 0.2) -> Array:
-    return xp.where(xp.greater(x, 0), x, xp.multiply(x, alpha))
+    return xp.leaky_relu(x, alpha)
 
 
 @rule("Elu")

@@ -68,10 +68,7 @@ def _layer_norm(
     xp: Any, x: Value, normalized_shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    wide = widened(xp, x)
-    mean, var = moments(xp, wide, axes)
-    rstd = xp.rsqrt(var + eps)
-    normal = (wide - mean) * rstd
+    normal, mean, rstd = xp.standardize(widened(xp, x), axes, eps)
     return affine(xp, normal, widened(xp, weight, x), widened(xp, bias, x)), mean, rstd
 
 
@@ -156,9 +153,7 @@ def _group_norm(
     eps: float,
 ) -> tuple[Value, Value, Value]:
     wide = xp.reshape(widened(xp, x), (n, group, c // group, hxw))
-    mean, var = moments(xp, wide, (2, 3))
-    rstd = xp.rsqrt(var + eps)
-    normal = (wide - mean) * rstd
+    normal, mean, rstd = xp.standardize(wide, (2, 3), eps)
     weight, bias = (
         None if v is None else xp.reshape(widened(xp, v, x), (group, c // group, 1)) for v in (weight, bias)
     )

@@ -1,0 +1,189 @@
+"""Planning: an operator call, resolved once for its signature.
+
+`outcome.abstract_call` says what comes out, and raises PyTorch's own errors before anything is computed: once per plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft import warning_filters
+from tensorgraft.dynamic_offset import Form
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at, slot_of
+from tensorgraft.frontends.torch.core.nested import tensors_in
+from tensorgraft.frontends.torch.core.operator import Operator, keep
+from tensorgraft.frontends.torch.core.settings import deterministic
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of
+from tensorgraft.frontends.torch.dispatch import rehearsal
+from tensorgraft.frontends.torch.dispatch.meta_results import abstract_call
+from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
+from tensorgraft.frontends.torch.dispatch.plan import Plan
+from tensorgraft.frontends.torch.dispatch.plan_template import Outline, make_outline, outline_key, pointwise
+from tensorgraft.frontends.torch.dispatch.program import make_program
+from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_in_place, check_out, refuse
+from tensorgraft.frontends.torch.dispatch.results import Result, describe
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.backend import Backend
+
+Tensor = torch.Tensor
+
+
+def make_plan(
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    forms: Sequence[Form | None],
+    computing: Backend | None = None,
+) -> Plan:
+    """`forms`: of each tensor on the device, that of an offset that is an operand. `computing`: another backend than
+    that of the tensors, on arrays of its own. Raises what PyTorch raises for these arguments."""
+    moved = operator.spec.moved(args, kwargs)
+    names, key = outline_key(operator, args, kwargs, positions=moved is not None)
+    outline: Outline | None = operator.outlines.get(key)
+    if outline is not None:
+        return _make_plan(operator, args, kwargs, forms, computing, moved, names, key, outline)
+    with warning_filters.remembered():  # PyTorch imports half of itself for a meta function that is written in Python
+        return _make_plan(operator, args, kwargs, forms, computing, moved, names, key, None)
+
+
+def _make_plan(
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    forms: Sequence[Form | None],
+    computing: Backend | None,
+    moved: dict[str, Any] | None,
+    names: frozenset[str],
+    key: Any,
+    outline: Outline | None,
+) -> Plan:
+    everything = tensors_in(args, kwargs)
+    slot = slot_of_call(operator, args, kwargs, everything)
+    if operator.spec.check is not None and not operator.spec.has_inputs:
+        operator.spec.check(*args, **kwargs)
+    if not state.now.resized:
+        check_overlap(operator, args, kwargs)
+        check_out(operator, args, kwargs, everything)
+        check_dtypes(operator, args, kwargs, everything)
+        if deterministic() and rehearsal.asks(operator):
+            refuse(operator, args, kwargs, "does not have a deterministic implementation")
+    if callable(operator.spec.concrete) and operator.spec.concrete(*args):
+        return Plan(None, slot, concrete=True)
+    ours = [t for t in everything if t.device.type == TYPE]
+    results, structure, prepare = _elementwise(outline, everything), None, None
+    familiar = outline is not None
+    if results is None:
+        outcome, prepare = abstract_call(operator, args, kwargs)
+        _check_dim(operator, args, kwargs)
+        if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
+            return Plan(None, slot, concrete=True)
+        if prepare is not None:  # what is resized has another plan
+            return Plan(None, slot, prepare=prepare)
+        results = []
+        if operator.signature.returns and not operator.signature.returns_written:
+            results, structure = describe(outcome)
+    if outline is None:
+        outline = make_outline(operator, args, kwargs, ours, names)
+        keep(operator.outlines, key, outline)
+        if operator.elementwise and results and results[0] is not None:
+            outline.made = results[0][0]
+            if _elementwise(outline, everything) != results:  # what it does with other sizes is not known
+                outline.made = None
+    if operator.kind == "inplace" and operator.spec.promotion is not None:
+        made = outline.dtype if outline.rounded is None else outline.rounded
+        check_in_place(operator, args, kwargs, FROM_NUMPY[made])
+    xp = computing or backend_of(ours, slot)
+    plan = Plan(None, slot, tuple([leaf.index for leaf in outline.targets]), results, structure, prepare)
+    plan.familiar = familiar and not xp.compiles
+    if xp.compound:
+        plan.xp = xp
+    plan.program = make_program(xp, plan, operator, ours, forms, outline, moved or {})
+    if operator.spec.uncompiled:
+        plan.run = _in_scope(xp, plan.program)
+    else:
+        plan.run = xp.compile(plan.program)
+    return plan
+
+
+def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Result] | None:
+    """The result of an elementwise operator whose dtype is known. None: PyTorch has to be asked."""
+    if outline is None or outline.made is None:
+        return None
+    known = pointwise(tensors)
+    if known is None:
+        return None
+    size, stride = known
+    return [(outline.made, size, stride, math.prod(size) * outline.made.itemsize)]
+
+
+def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
+    """The backend that computes on tensors of a device: where some are quantised, that which knows of such."""
+    return next((xp for t in tensors if (xp := cell_of(t).backend).compound), slot.backend)
+
+
+def uncompiled(plan: Plan) -> Callable[..., tuple[Array, ...]]:
+    """The plan's program, run as it is: for a decomposition that asks for values."""
+    assert plan.program is not None
+    plan.run = _in_scope(plan.xp or plan.slot.backend, plan.program)
+    return plan.run
+
+
+def _in_scope(xp: Backend, program: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*flat: Any) -> Any:
+        with xp.scope():
+            return program(*flat)
+
+    return run
+
+
+def device_error(op: str, tensors: Sequence[Tensor]) -> RuntimeError:
+    names = list(dict.fromkeys(str(t.device) for t in tensors))
+    return RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices,"
+        f" {names[0]} and {names[-1]}! (when calling aten::{op})"
+    )
+
+
+def slot_of_call(
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]
+) -> Slot:
+    """The device of a call, whose tensors are `everything`. Raises RuntimeError where these are on several, as PyTorch
+    does; CPU tensors are allowed where they have no axes, and where the kernel says so (indices)."""
+    devices = {t.device for t in everything}
+    ours = [device for device in devices if device.type == TYPE]
+    if not ours:
+        return slot_of(kwargs.get("device"))
+    if len(devices) == 1:
+        return slot_at(ours[0].index)
+    first = next(t.device for t in everything if t.device.type == TYPE)
+    allowed: set[int] = set()
+    for name, a in operator.signature.bind(args, kwargs).items():
+        if name in operator.spec.host:
+            allowed.update(id(t) for t in tensors_in((a,), {}))
+    written = {id(t) for t in _written(operator, args, kwargs) if t.device.type == "cpu"}
+    for t in everything:
+        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed) or id(t) in written
+        if t.device != first if t.device.type == TYPE else stray:
+            raise device_error(operator.name, everything)
+    return slot_at(first.index)
+
+
+def _written(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    bound = operator.signature.bind(args, kwargs)
+    return tensors_in([bound.get(name) for name in operator.writes], {})
+
+
+def _check_dim(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`dim` is an axis of the first tensor: some of PyTorch's meta functions leave that to the kernel."""
+    sig = operator.signature
+    if sig.types.get("dim") != "int" or sig.types.get(sig.names[0]) != "Tensor" or "stack" in operator.name:
+        return
+    bound = sig.bind(args, kwargs)
+    n, dim = max(bound[sig.names[0]].dim(), 1), bound["dim"]
+    if not -n <= dim < n:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})")

@@ -1,0 +1,43 @@
+"""The figures of a forecast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tensorgraft.hub.placement import Mesh
+
+if TYPE_CHECKING:
+    from tensorgraft.compiled.explanation import Explanation
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Collectives of one kind that one line of the program asks for."""
+
+    kind: str  # "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
+    axes: tuple[str, ...]  # of the mesh, along which devices exchange; () where that is not known
+    times: int
+    bytes: int  # of the results on one device
+    operator: str  # "" where it is not known
+    backward: bool
+    place: str  # file:line
+    source: str  # the line
+    advice: str  # what would lower it
+
+
+@dataclass(frozen=True)
+class ForecastFigures:
+    """Sizes in bytes on one device, and what devices exchange."""
+
+    mesh: Mesh
+    parameters: int
+    gradients: int  # that are kept between steps
+    optimizer: int
+    buffers: int
+    inputs: int
+    temporary: int
+    total: int
+    flops: float  # of one device, as XLA counts them, loops once
+    exchanges: list[Exchange]  # the largest first
+    explanation: Explanation  # of the program, as `tg.explain` has it
