@@ -9,8 +9,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tensorgraft.codegen.targets.helpers import shared
-
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
@@ -183,10 +181,23 @@ def reduce_window(
 # ---- control flow ----------------------------------------------------------------------------------------------------
 
 
-while_loop = shared.while_loop
+def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
+    while condition(state):
+        state = body(state)
+    return state
 
 
-scan = shared.scan
+def scan(
+    step: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: tuple[Any, ...], length: int, reverse: bool = False
+) -> tuple[Any, Any]:
+    """`step(carry, x) -> (carry, y)` along the first axis; (the last carry, the stacked ys)."""
+    rows = []
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, y = step(carry, tuple(x[i] for x in xs))
+        rows.append(y)
+    if reverse:
+        rows.reverse()
+    return carry, tuple(torch.stack(ys) for ys in zip(*rows, strict=True))
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------
