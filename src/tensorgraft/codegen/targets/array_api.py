@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
 from tensorgraft.codegen.targets import Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import array_api as helpers
 from tensorgraft.hub import dtypes

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen import expressions
-from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.output import expressions
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
 from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import tensorflow as helpers
 from tensorgraft.hub import dtypes

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.codegen import expressions
+from tensorgraft.codegen.output import expressions
 from tensorgraft.codegen.targets import Block, Rule, Var, Writing, rules
 
 

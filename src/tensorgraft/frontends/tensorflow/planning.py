@@ -46,7 +46,7 @@ def plan(graph: FunctionGraph) -> GraphPlan:
 
 
 class Planner:
-    """Makes the steps of a plan. `tg.source` has one whose steps record themselves (`codegen/recording`)."""
+    """Makes the steps of a plan. `tg.source` has one whose steps record themselves (`codegen/recorders/recording`)."""
 
     handed_on: tuple[str, ...] = HANDED_ON
 

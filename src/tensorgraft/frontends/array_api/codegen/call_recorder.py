@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tensorgraft.codegen.call_recorder import first_sentence, leaves, mapped, watched_functions
-from tensorgraft.codegen.frames import Called
-from tensorgraft.codegen.recording import ScopedRecorder
+from tensorgraft.codegen.recorders.call_recorder import first_sentence, leaves, mapped, watched_functions
+from tensorgraft.codegen.recorders.frames import Called
+from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.hub.recorded.block import Var
 

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from tensorgraft.codegen.frames import Called
-from tensorgraft.codegen.recording import Scope, ScopedRecorder
+from tensorgraft.codegen.recorders.frames import Called
+from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
 from tensorgraft.frontends.jax import (
     releases,
     rules,  # noqa: F401  (they register themselves)

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
 
-from tensorgraft.codegen.call_recorder import leaves
-from tensorgraft.codegen.frames import Watched, framed
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
+from tensorgraft.codegen.recorders.call_recorder import leaves
+from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, steps, variables
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import GraphWatch, mapped

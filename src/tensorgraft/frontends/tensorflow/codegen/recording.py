@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tensorflow.python.framework.ops import gradient_registry
 
-from tensorgraft.codegen.recording import Scope, ScopedRecorder
+from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
 from tensorgraft.frontends.tensorflow.codegen import word_lowering
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import GraphWatch, TensorKey
 from tensorgraft.frontends.tensorflow.function_graphs import operation_of

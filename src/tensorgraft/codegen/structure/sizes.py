@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tensorgraft.codegen.expressions import fill, literal
-from tensorgraft.codegen.size_merging import Extent, Quantity
+from tensorgraft.codegen.output.expressions import fill, literal
+from tensorgraft.codegen.structure.size_merging import Extent, Quantity
 
 Values = tuple[Any, ...]
 Form = Callable[[Values, Values], tuple[str, dict[str, int]] | None]

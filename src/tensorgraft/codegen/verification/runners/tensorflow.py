@@ -1,6 +1,17 @@
 """Runs a generated file of TensorFlow, tf.Module or Keras."""
 
-from tensorgraft.codegen.runners.common import cosines, flat, hide, main, normal, np, os, program_of, uniform, widened
+from tensorgraft.codegen.verification.runners.common import (
+    cosines,
+    flat,
+    hide,
+    main,
+    normal,
+    np,
+    os,
+    program_of,
+    uniform,
+    widened,
+)
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["KERAS_BACKEND"] = "tensorflow"

@@ -1,6 +1,6 @@
 """Runs a generated file of JAX, Equinox or Flax."""
 
-from tensorgraft.codegen.runners.common import (
+from tensorgraft.codegen.verification.runners.common import (
     cosines,
     flat,
     hide,

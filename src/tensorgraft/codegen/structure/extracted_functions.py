@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.frame_equality import SourceBody
-from tensorgraft.codegen.functions import Invoke, ModuleRules, Path, SourceFunction, snake
-from tensorgraft.codegen.repeats import fold
-from tensorgraft.codegen.size_merging import Merger
+from tensorgraft.codegen.structure.frame_equality import SourceBody
+from tensorgraft.codegen.structure.functions import Invoke, ModuleRules, Path, SourceFunction, snake
+from tensorgraft.codegen.structure.repeats import fold
+from tensorgraft.codegen.structure.size_merging import Merger
+from tensorgraft.codegen.structure.varying_numbers import settle
 from tensorgraft.codegen.trace import (
     Frame,
     HubName,
@@ -27,7 +28,6 @@ from tensorgraft.codegen.trace import (
     steps,
     variables,
 )
-from tensorgraft.codegen.varying_numbers import settle
 
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.codegen.rewriting import say
+from tensorgraft.codegen.simplification.rewriting import say
 from tensorgraft.codegen.trace import SourceStep
 from tensorgraft.hub.recorded.block import Call
 from tensorgraft.hub.recorded.tracing import ProgramBackend

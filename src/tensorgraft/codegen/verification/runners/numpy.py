@@ -1,6 +1,6 @@
 """Runs a generated file of NumPy or the Array API."""
 
-from tensorgraft.codegen.runners.common import flat, hide, main, normal, np, program_of, uniform, widened
+from tensorgraft.codegen.verification.runners.common import flat, hide, main, normal, np, program_of, uniform, widened
 
 hide("torch", "tensorgraft", "tensorflow", "jax")
 

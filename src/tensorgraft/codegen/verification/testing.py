@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorgraft.codegen.runners import script
+from tensorgraft.codegen.verification.runners import script
 
 _TEST = '''
 """Whether MODEL.py does what its original did when it was written: results at several sizes, and gradients."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.codegen.output.weights import write_weights
 from tensorgraft.codegen.program import Evaluation, SourceProgram, said
-from tensorgraft.codegen.runners import script
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.testing import test_of
 from tensorgraft.codegen.trace import SourceTrace, steps, variables
-from tensorgraft.codegen.weights import write_weights
+from tensorgraft.codegen.verification.runners import script
+from tensorgraft.codegen.verification.testing import test_of
 from tensorgraft.hub import dtypes
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array

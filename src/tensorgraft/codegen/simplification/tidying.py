@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.rewriting import Rewritten
-from tensorgraft.codegen.size_merging import same
+from tensorgraft.codegen.simplification.rewriting import Rewritten
+from tensorgraft.codegen.structure.size_merging import same
 from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, variables
 
 

@@ -1,6 +1,17 @@
 """Runs a generated PyTorch file."""
 
-from tensorgraft.codegen.runners.common import cosines, flat, hide, main, normal, np, os, program_of, uniform, widened
+from tensorgraft.codegen.verification.runners.common import (
+    cosines,
+    flat,
+    hide,
+    main,
+    normal,
+    np,
+    os,
+    program_of,
+    uniform,
+    widened,
+)
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # tensorgraft's own device
 hide("jax", "tensorgraft", "tensorflow")

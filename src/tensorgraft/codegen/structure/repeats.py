@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction
+from tensorgraft.codegen.structure.functions import Invoke, Repeat, SourceFunction
 from tensorgraft.codegen.trace import SourceStep, Var, variables
 
 

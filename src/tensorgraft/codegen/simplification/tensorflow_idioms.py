@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tensorgraft.codegen.idioms import _is_number, _last, _of_last
-from tensorgraft.codegen.rewriting import New, Rewriting, Rule, bound, idiom, table
+from tensorgraft.codegen.simplification.idioms import _is_number, _last, _of_last
+from tensorgraft.codegen.simplification.rewriting import New, Rewriting, Rule, bound, idiom, table
 from tensorgraft.hub.recorded.block import Call, Var
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

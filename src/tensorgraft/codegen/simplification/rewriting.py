@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.calls import bound as bound_arguments
-from tensorgraft.codegen.calls import parameters
+from tensorgraft.codegen.recorders.calls import bound as bound_arguments
+from tensorgraft.codegen.recorders.calls import parameters
 from tensorgraft.codegen.words import definition
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import AbstractBackend

@@ -8,7 +8,7 @@ example, `a0, a1, ...`, and `outputs_K.npz` gets the results: `o:PLACE`, and `g:
 import re
 from pathlib import Path
 
-_COMMON = re.compile(r"from tensorgraft\.codegen\.runners\.common import (\([^)]*\)|.*)\n")
+_COMMON = re.compile(r"from tensorgraft\.codegen\.verification\.runners\.common import (\([^)]*\)|.*)\n")
 
 
 def script(runner: str) -> str:

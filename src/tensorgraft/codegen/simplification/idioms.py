@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.calls import parameters
-from tensorgraft.codegen.rewriting import New, Rewriting, Rule, bound, idiom, say, table
-from tensorgraft.codegen.simplifying import axes_of
+from tensorgraft.codegen.recorders.calls import parameters
+from tensorgraft.codegen.simplification.rewriting import New, Rewriting, Rule, bound, idiom, say, table
+from tensorgraft.codegen.simplification.simplifying import axes_of
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tensorgraft.codegen import idioms, simplifying
-from tensorgraft.codegen.rewriting import Rewritten, rewrite, tuple_of_arrays
+from tensorgraft.codegen.simplification import idioms, simplifying
+from tensorgraft.codegen.simplification.rewriting import Rewritten, rewrite, tuple_of_arrays
 from tensorgraft.codegen.trace import Call, Frame, SourceStep, SourceTrace, Var, given, steps, taken, variables
 from tensorgraft.hub.recorded.tracing import program_backend
 

@@ -9,16 +9,16 @@ import subprocess
 import tokenize
 from typing import Any
 
-from tensorgraft.codegen import weights
-from tensorgraft.codegen.calls import CannotBeSaidError
-from tensorgraft.codegen.expressions import fill, literal, name, renamed, text
-from tensorgraft.codegen.functions import SourceFunction
-from tensorgraft.codegen.helpers import helper_sources, helpers_of
-from tensorgraft.codegen.size_merging import Extent
+from tensorgraft.codegen.output import weights
+from tensorgraft.codegen.output.expressions import fill, literal, name, renamed, text
+from tensorgraft.codegen.output.helpers import helper_sources, helpers_of
+from tensorgraft.codegen.output.writing import Statement, write_function
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.structure.functions import SourceFunction
+from tensorgraft.codegen.structure.size_merging import Extent
 from tensorgraft.codegen.styles import Definition, Style
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceTrace, Var
-from tensorgraft.codegen.writing import Statement, write_function
 
 LOADING = "from safetensors.numpy import load_file, save_file"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.rewriting import COMMUTATIVE, New, Number, Rewriting, Rule, bound
+from tensorgraft.codegen.simplification.rewriting import COMMUTATIVE, New, Number, Rewriting, Rule, bound
 from tensorgraft.hub.operations.elementwise import BINARY, ELEMENTWISE, UNARY
 from tensorgraft.hub.recorded.block import Call, Var
 

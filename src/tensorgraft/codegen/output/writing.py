@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.calls import CannotBeSaidError, bound, defaults
-from tensorgraft.codegen.expressions import fill, literal, name, repeated, text
-from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction, Static
-from tensorgraft.codegen.size_merging import Extent, Quantity
-from tensorgraft.codegen.sizes import Sizes
+from tensorgraft.codegen.output.expressions import fill, literal, name, repeated, text
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError, bound, defaults
+from tensorgraft.codegen.structure.functions import Invoke, Repeat, SourceFunction, Static
+from tensorgraft.codegen.structure.size_merging import Extent, Quantity
+from tensorgraft.codegen.structure.sizes import Sizes
 from tensorgraft.codegen.styles import Style, contents
 from tensorgraft.codegen.trace import Block, HubName, SourceStep, Var, variables
 from tensorgraft.hub.recorded.block import leaves

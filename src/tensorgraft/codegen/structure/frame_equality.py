@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.functions import Invoke, Layer, Path
+from tensorgraft.codegen.structure.functions import Invoke, Layer, Path
 from tensorgraft.codegen.trace import Block, Frame, SourceStep, Var, given
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.codegen import idioms, simplifying, tensorflow_idioms
-from tensorgraft.codegen.recording import ScopedRecorder
-from tensorgraft.codegen.rewriting import Rewritten, live, rewrite
+from tensorgraft.codegen.recorders.recording import ScopedRecorder
+from tensorgraft.codegen.simplification import idioms, simplifying, tensorflow_idioms
+from tensorgraft.codegen.simplification.rewriting import Rewritten, live, rewrite
 from tensorgraft.codegen.trace import Frame, SourceStep, given, taken
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 

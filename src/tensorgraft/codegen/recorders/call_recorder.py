@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.codegen.frames import Called
+from tensorgraft.codegen.recorders.frames import Called
 
 
 @dataclass

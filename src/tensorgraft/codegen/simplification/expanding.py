@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tensorgraft.codegen.call_recorder import first_sentence
-from tensorgraft.codegen.calls import CannotBeSaidError, bound
+from tensorgraft.codegen.recorders.call_recorder import first_sentence
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError, bound
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import Block, Frame, HubName, SourceStep, SourceTrace, Tree, Var, prune, variables
 from tensorgraft.codegen.words import definition

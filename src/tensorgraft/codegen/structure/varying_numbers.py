@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tensorgraft.codegen.functions import Invoke, SourceFunction, Static, attribute_of
-from tensorgraft.codegen.size_merging import Extent, Quantity
-from tensorgraft.codegen.sizes import Sizes
+from tensorgraft.codegen.structure.functions import Invoke, SourceFunction, Static, attribute_of
+from tensorgraft.codegen.structure.size_merging import Extent, Quantity
+from tensorgraft.codegen.structure.sizes import Sizes
 from tensorgraft.codegen.trace import SourceStep, Var, changed, given
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
