@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
+.PHONY: demo demo-parallel test quick test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,11 @@ demo-parallel: $(STAMP)
 test: export JAX_PLATFORMS = cpu
 test: $(STAMP)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# What shows most mistakes soonest: the hub, arrays and the dispatch of PyTorch's operators, on NumPy alone.
+quick: export JAX_PLATFORMS = cpu
+quick: $(STAMP)
+	$(BIN)/python -m pytest tests/hub tests/frontends/array_api tests/frontends/torch/dispatch -k numpy -r fE $(PYTEST_ARGS)
 
 # Everything: eager operations compiled, PyTorch's databases whole, on every backend. Hours.
 test-all: export JAX_PLATFORMS = cpu

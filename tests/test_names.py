@@ -38,6 +38,27 @@ def test_one_type_for_arrays():
     assert found == {"hub/array.py"}
 
 
+_INFIX = {
+    *("add", "subtract", "multiply", "divide", "pow", "negative", "matmul", "floor_divide", "remainder", "abs"),
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "bitwise_left_shift", "bitwise_right_shift"),
+}
+
+
+def _is_infix(node):
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _INFIX
+
+
+def test_formulas_are_written_in_operators():
+    """`xp.multiply(g, xp.subtract(1, xp.square(y)))` is `g * (1 - xp.square(y))` in a function `with_operators`
+    (`hub/value.py`). What nests such calls runs at each eager step, or is a backend's own method: it does not grow.
+    """
+    nodes = (node for path in ROOT.rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    nested = sum(_is_infix(inner) for node in nodes if _is_infix(node) for inner in node.args)
+    assert nested <= 169, f"{nested} calls of infix operations stand in one another: write formulas in operators"
+
+
 def test_exceptions_are_needed():
     assert {name for name, files in classes().items() if len(files) > 1} >= EXCEPTIONS.keys()
 

@@ -16,9 +16,10 @@ __version__ = "0.1.0"
 # Without SciPy it was not installed for NumPy alone (`tensorgraft[numpy]`) either.
 if not any(p in sys.modules or importlib.util.find_spec(p) for p in ("jax", "torch", "tensorflow", "scipy")):
     warnings.warn(
-        "no tensor framework is installed: arrays of tensorgraft.array_api are NumPy's, without what needs SciPy, and"
-        ' programs of PyTorch, JAX and TensorFlow do not run. pip install "tensorgraft[torch,jax]" for the first two,'
-        ' "tensorgraft[tensorflow]", or "tensorgraft[numpy]" for NumPy alone.',
+        "no tensor framework is installed: tensorgraft.array_api computes with NumPy, without the functions that"
+        " need SciPy, and programs of PyTorch, JAX and TensorFlow do not run. Install them by pip install"
+        ' "tensorgraft[torch,jax]", or "tensorgraft[tensorflow]", or "tensorgraft[numpy]" for NumPy and'
+        " SciPy alone.",
         stacklevel=2,
     )
 

@@ -46,8 +46,8 @@ _FRAMEWORKS = (
 
 
 def is_array(x: Any) -> bool:
-    """`x` is an array of any framework: a `tensorgraft.array_api.Array`, `numpy.ndarray` (or one of its scalars),
-    `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too.
+    """Return True if `x` is an array of any framework: a `tensorgraft.array_api.Array`, `numpy.ndarray` (or one of its
+    scalars), `jax.Array`, `torch.Tensor`, `tf.Tensor` or `tf.Variable`; traced ones too.
 
     >>> import numpy as np, tensorgraft as tg
     >>> tg.transforms.is_array(np.ones(2)), tg.transforms.is_array([1.0, 1.0])
@@ -57,12 +57,12 @@ def is_array(x: Any) -> bool:
 
 
 def is_array_like(x: Any) -> bool:
-    """`x` is an array of any framework, or a Python number."""
+    """Return True if `x` is an array of any framework, or a Python number."""
     return isinstance(x, _NUMBERS) or is_array(x)
 
 
 def is_inexact_array(x: Any) -> bool:
-    """`x` is an array, of any framework, of floating-point or complex numbers."""
+    """Return True if `x` is an array, of any framework, of floating-point or complex numbers."""
     framework = framework_of(x)
     if framework is None:
         return False
@@ -74,7 +74,7 @@ def is_inexact_array(x: Any) -> bool:
 
 
 def is_inexact_array_like(x: Any) -> bool:
-    """`x` is an array of floating-point or complex numbers, or a Python float or complex."""
+    """Return True if `x` is an array of floating-point or complex numbers, or a Python float or complex."""
     return isinstance(x, float | complex) or is_inexact_array(x)
 
 

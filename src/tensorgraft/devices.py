@@ -80,15 +80,16 @@ def from_backend_array(a: Any) -> torch.Tensor:
 
     slot = _slot_of(a, devices.numbered())
     if slot is None:
-        raise TypeError(f"{type(a).__module__}.{type(a).__qualname__} is no array of an installed backend")
+        raise TypeError(f"{type(a).__module__}.{type(a).__qualname__} is not an array of an installed backend")
     xp = slot.backend
     if xp.dtype_of(a) not in tensors.FROM_NUMPY:
         raise TypeError(f"PyTorch has no tensors of {a.dtype}")
     with xp.scope():
         if xp.mutable and not in_rows(xp, a):
             raise ValueError(
-                f"from_backend_array shares the memory of the array, which must be row-major; this one is not: its"
-                f" shape is {xp.shape(a)}. numpy.ascontiguousarray, or `.contiguous()` of a tensor, makes a copy."
+                "from_backend_array shares the memory of the array, which must be row-major, but the array of"
+                f" shape {xp.shape(a)} is not. Make a copy with numpy.ascontiguousarray, or with `.contiguous()`"
+                " for a tensor."
             )
         if xp.mutable and xp.memory(a) is None:  # a scalar, or the memory of something immutable
             a = xp.copy(a)

@@ -54,7 +54,8 @@ def form_of(shape: Shape, strides: Shape, offset: int, dtype: np.dtype, here: Sh
 
 
 def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Array) -> Array:
-    """`storage.read` with the offset of the geometry an integer array without axes; that of `geometry` says nothing."""
+    """Compute `storage.read` with the offset given as an integer array without axes; the one in `geometry` is
+    ignored."""
     shape, dtype = geometry.shape, geometry.dtype
     if form.kind == "empty":
         return xp.zeros(shape, dtype)
@@ -70,7 +71,7 @@ def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Arra
 
 
 def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
-    """`storage.read` of an array that has values, by a program that serves every offset of the form."""
+    """Compute `storage.read` of an array that has values, by a program that serves every offset of the form."""
     if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
         return storage.read(xp, array, geometry)
     out = cold.attempt(xp, ("look", geometry), lambda host, lent: storage.read(host, lent, geometry), (array,))
@@ -86,7 +87,7 @@ def _reader(xp: Backend, geometry: Geometry, form: Form) -> Callable[..., tuple[
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array, form: Form, offset: Array) -> Array:
-    """`storage.write` with the offset an operand, on backends whose arrays are immutable."""
+    """Compute `storage.write` with the offset an operand, on backends whose arrays are immutable."""
     if form.kind == "empty":
         return array
     offset = _integer(xp, offset)
@@ -158,7 +159,7 @@ def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Box) -> Arr
 
 
 def _slice(xp: Backend, geometry: Geometry, offset: Array, here: Shape) -> tuple[Box, list[Array]]:
-    """(how the geometry is a slice of an array of shape `here`, where that begins)."""
+    """Return (how the geometry is a slice of an array of shape `here`, where that begins)."""
     plan = strided_slice.of_array(geometry.shape, geometry.strides, -_least(geometry), here)
     assert plan is not None
     rest, start = _moved(xp, geometry, offset), []

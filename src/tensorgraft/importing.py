@@ -32,8 +32,8 @@ def uncollected() -> Iterator[None]:
 
 
 def _program_freezes() -> bool:
-    """The program keeps objects from the collector, which `unfreeze` would give back. Asked until it does: the count
-    goes through all of them."""
+    """Return True if the program has frozen objects for the garbage collector, which `unfreeze` would thaw. Cached once
+    true: the count goes through all objects."""
     global _freezes
     _freezes = _freezes or gc.get_freeze_count() > 0
     return _freezes

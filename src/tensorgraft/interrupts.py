@@ -22,8 +22,8 @@ _held = False  # by the main thread, where alone handlers run
 
 
 class held_back:
-    """Inside, signals for which Python has a handler wait: it runs at the end. The second of a kind does not wait: what
-    is inside may never end."""
+    """Context that delays signals for which Python has a handler until the end. The second signal of a kind is not
+    delayed, since the context may never end."""
 
     __slots__ = ("_handlers", "_waiting")
 

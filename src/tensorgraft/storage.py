@@ -120,8 +120,8 @@ class Geometry(NamedTuple):
 
 
 def in_rows(xp: Backend, array: Array) -> bool:
-    """The elements of an array of a mutable backend lie one after the other, so that it can be in a storage. What
-    cannot be written has to be copied anyway."""
+    """Return True if the elements of an array of a mutable backend are contiguous, so that it can be a storage. Arrays
+    that cannot be written have to be copied anyway."""
     lent = xp.memory(array)
     return lent is None or same_strides(xp.shape(array), lent[1], contiguous_strides(xp.shape(array)))
 
@@ -132,7 +132,7 @@ def whole(shape: Shape, dtype: np.dtype) -> Geometry:
 
 
 def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
-    """Strides of axes with one element mean nothing."""
+    """Return True if two strides are the same for a shape; those of axes with one element do not matter."""
     return all(n <= 1 or x == y for n, x, y in zip(shape, a, b, strict=True))
 
 
@@ -233,7 +233,7 @@ def _ahead(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
 
 
 def positions(xp: Backend, geometry: Geometry) -> Array:
-    """int64 positions in the flat storage of what the geometry sees."""
+    """Return int64 positions in the flat storage of what the geometry sees."""
     shape, strides, offset, _ = geometry
     at = xp.full(shape, offset, dtypes.int64)
     for axis, (n, stride) in enumerate(zip(shape, strides, strict=True)):
@@ -244,7 +244,8 @@ def positions(xp: Backend, geometry: Geometry) -> Array:
 
 
 def is_dense(shape: Shape, strides: Shape) -> bool:
-    """The elements fill a block of memory without gaps, each place once (non-overlapping and dense, in PyTorch)."""
+    """Return True if the elements fill a block of memory without gaps, each once (non-overlapping and dense, in
+    PyTorch)."""
     expected = 1
     for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
         if stride != expected:

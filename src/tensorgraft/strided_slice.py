@@ -76,7 +76,7 @@ class Box(NamedTuple):
 
 
 def _axes(shape: Shape, strides: Shape, offset: int) -> tuple[int, Shape, Shape, Shape]:
-    """(the place of the least element, axes of negative stride, axes that do not move, the others by falling
+    """Return (the place of the least element, axes of negative stride, axes that do not move, the others by falling
     stride)."""
     backward = tuple(axis for axis, (n, s) in enumerate(zip(shape, strides, strict=True)) if s < 0 and n > 1)
     for axis in backward:

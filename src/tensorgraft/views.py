@@ -86,7 +86,7 @@ def shape_with(shape: Sequence[int], size: int) -> Shape:
     """A shape in which one extent may be -1. Raises ValueError where it cannot hold `size` elements."""
     extents = [operator.index(n) for n in shape]
     if extents.count(-1) > 1 or any(n < -1 for n in extents):
-        raise ValueError(f"{tuple(extents)} is no shape: at most one extent is -1")
+        raise ValueError(f"{tuple(extents)} is not a shape: at most one extent may be -1")
     if -1 in extents:
         known = math.prod(n for n in extents if n != -1)
         if not known or size % known:
@@ -123,5 +123,5 @@ def indexed(g: Geometry, key: Sequence[Any]) -> Geometry:
 
 
 def overlaps_itself(g: Geometry) -> bool:
-    """Two elements are surely at one place: what was broadcast."""
+    """Return True if two elements certainly share memory, as after a broadcast."""
     return 0 not in g.shape and any(n > 1 and not stride for n, stride in zip(g.shape, g.strides, strict=True))

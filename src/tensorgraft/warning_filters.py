@@ -33,7 +33,7 @@ def ignore(message: str) -> None:
 
 
 class _first:
-    """Inside, a filter is before all others."""
+    """Context in which a filter precedes all others."""
 
     __slots__ = ("_item",)
 
@@ -53,12 +53,12 @@ class _first:
 
 
 def ignored(message: str = "") -> contextlib.AbstractContextManager[None]:
-    """Inside, warnings whose text begins as the regular expression `message` says are not shown."""
+    """Context that hides warnings whose text begins with the regular expression `message`."""
     return _first(_filter("ignore", message))
 
 
 class heard:
-    """Inside, this thread's warnings are not shown: their texts are in the list."""
+    """Context that hides this thread's warnings, and yields the list of their texts."""
 
     __slots__ = ("_first", "_show")
 
@@ -84,7 +84,8 @@ class heard:
 
 @contextlib.contextmanager
 def remembered() -> Iterator[None]:
-    """Inside, libraries that are imported may change the filters: what was shown before is not shown again for it."""
+    """Context in which libraries that are imported may change the filters, without warnings that were shown already
+    being shown again."""
     before = _version()
     try:
         yield

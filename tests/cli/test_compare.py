@@ -60,7 +60,7 @@ def test_a_script_by_the_numbers_that_it_prints(tensorgraft, script):
 
 def test_wrong_usage(tensorgraft):
     done = tensorgraft("compare", "nothing")
-    assert done.returncode == 2 and "neither a script.py nor module:function" in done.stdout
+    assert done.returncode == 2 and "expected script.py, module:function" in done.stdout
     done = tensorgraft("compare", "m:f", "--on", "nowhere")
     assert done.returncode == 2 and "there is no backend 'nowhere'" in done.stdout
     done = tensorgraft("bench", "arange", "--on", "numpy", "--shape", "2")

@@ -192,7 +192,7 @@ def test_folders_and_packages(tensorgraft, python, script):
 
 
 @pytest.mark.parametrize(
-    ("on", "said"), [("pytorch3", "there is no backend 'pytorch3'"), ("jax:x:y:z", "is no device")]
+    ("on", "said"), [("pytorch3", "there is no backend 'pytorch3'"), ("jax:x:y:z", "is not a device")]
 )
 def test_unknown_backend(tensorgraft, script, on, said):
     result = tensorgraft("run", "--on", on, script("print('never')"))

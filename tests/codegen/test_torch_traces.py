@@ -379,7 +379,7 @@ class Detached(nn.Linear):
 
 
 def test_a_write_to_what_is_detached_is_an_error() -> None:
-    with pytest.raises(TracedValueError, match=r"test_torch_traces.py:\d+: what detach\(\) or .data gives"):
+    with pytest.raises(TracedValueError, match=r"test_torch_traces.py:\d+: the result of detach\(\) or .data"):
         trace_module(Detached(3, 3), (rand(2, 3),))
 
 

@@ -120,7 +120,7 @@ def limit(room: int) -> None:
 
 _CARELESS = (TypeError, KeyError, IndexError, AttributeError, AssertionError, StopIteration, ZeroDivisionError)
 # TypeErrors that say what is wrong: dtypes that a backend lacks, a graph that takes other arrays than it is given
-_REFUSED = re.compile("cannot be on the device|was given .* of shape")
+_REFUSED = re.compile("cannot be on the device|got .* of shape")
 
 
 def of_ours(error: BaseException) -> bool:

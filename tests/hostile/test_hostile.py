@@ -118,7 +118,7 @@ def test_headers_of_arrays_are_not_expressions(function):
         archive.writestr(
             "layer.w.npy", b"\x93NUMPY\x01\x00" + (28).to_bytes(2, "little") + b"__import__('os').getpid()   \n"
         )
-    with pytest.raises(ValueError, match="has not the header that is written"):
+    with pytest.raises(ValueError, match="does not have the header that was written"):
         tg.load(function)
 
 

@@ -122,5 +122,5 @@ def test_without_scipy_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch
 
 def test_there_is_one_device() -> None:
     for index, platform in ((1, None), (0, "gpu")):
-        with pytest.raises(ValueError, match="is no device: NumPy has one"):
+        with pytest.raises(ValueError, match="is not a device: NumPy has one"):
             NumpyBackend(index, platform)

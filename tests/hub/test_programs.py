@@ -145,16 +145,16 @@ def test_static_arguments_survive_files(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format="x"), "is no tensorgraft program"),
+        (lambda d: d.update(format="x"), "is not a tensorgraft program"),
         (lambda d: d.update(version=99), "version 99; this tensorgraft reads 1"),
-        (lambda d: d["program"]["calls"][0].__setitem__(0, "to_numpy"), "'to_numpy' is no operation"),
-        (lambda d: d["program"]["calls"][0].__setitem__(0, "__class__"), "is no operation"),
-        (lambda d: d["program"]["calls"][0].__setitem__(2, {"a=1)": 1}), "are no names of arguments"),
+        (lambda d: d["program"]["calls"][0].__setitem__(0, "to_numpy"), "'to_numpy' is not an operation"),
+        (lambda d: d["program"]["calls"][0].__setitem__(0, "__class__"), "is not an operation"),
+        (lambda d: d["program"]["calls"][0].__setitem__(2, {"a=1)": 1}), "are not names of arguments"),
         (lambda d: d["program"]["calls"][0][1].__setitem__(0, {"x": 99}), "broken"),
         (lambda d: d["program"]["result"]["tuple"].__setitem__(0, {"x": 10}), "of another program"),
         (lambda d: d["program"]["calls"][0][1].__setitem__(0, {"c": 99}), "broken"),
         (lambda d: d["program"]["parameters"][0].__setitem__(1, [5, 5]), "contracted axes of equal extents"),
-        (lambda d: d["program"]["parameters"][0].__setitem__(0, "float31"), "'float31' is no dtype"),
+        (lambda d: d["program"]["parameters"][0].__setitem__(0, "float31"), "'float31' is not a dtype"),
         (lambda d: d["constants"].update(c0=["float64", [4]]), "is float32"),
         (lambda d: d["constants"].update(c77=["float64", [4]]), "lacks the array 'c77'"),
         (lambda d: d.pop("constants"), "broken"),
@@ -171,7 +171,7 @@ def test_broken_files_are_refused(program, tmp_path, change, message):
 
 def test_text_that_is_no_json(tmp_path):
     (tmp_path / "program.json").write_text("{")
-    with pytest.raises(ValueError, match="is no tensorgraft program"):
+    with pytest.raises(ValueError, match="is not a tensorgraft program"):
         encoding.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         encoding.load(tmp_path / "nowhere")
@@ -179,13 +179,13 @@ def test_text_that_is_no_json(tmp_path):
 
 def test_what_cannot_be_recorded():
     spec = [ShapeDtype((3,), F32)]
-    with pytest.raises(TracedValueError, match="asked for while a program is being"):
+    with pytest.raises(TracedValueError, match="needed while a program is being"):
         record(lambda xp, x: [x if x else xp.add(x, 1)], spec)
     with pytest.raises(TracedValueError, match="depends on values"):
         record(lambda xp, x: xp.nonzero(xp.greater(x, 0)), spec)
-    with pytest.raises(TypeError, match=r"add is recorded, and was given a builtins\.object"):
+    with pytest.raises(TypeError, match=r"add is being recorded, but got a builtins\.object"):
         record(lambda xp, x: [xp.add(x, object())], spec)
-    with pytest.raises(TypeError, match=r"returns arrays, got a builtins\.str"):
+    with pytest.raises(TypeError, match=r"must return arrays, got a builtins\.str"):
         record(lambda xp, x: ["x"], spec)
     with pytest.raises(ValueError, match=r"add\(float32\[3\], float32\[2\]\): expected shapes that broadcast"):
         record(lambda xp, x: [xp.add(x, xp.asarray(np.zeros(2, F32)))], spec)
@@ -219,7 +219,7 @@ def test_inputs_are_checked(program):
     xp = registry.get("numpy")
     with pytest.raises(TypeError, match="the program takes 2 arrays, got 1"):
         program.check_inputs(xp, inputs()[:1])
-    with pytest.raises(ValueError, match=r"argument 0 of f is float32\[3, 4\], and was recorded as float32\[2, 3\]"):
+    with pytest.raises(ValueError, match=r"argument 0 of f is float32\[3, 4\], but was recorded as float32\[2, 3\]"):
         program.check_inputs(xp, inputs()[::-1], "f")
 
 

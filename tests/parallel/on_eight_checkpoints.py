@@ -174,7 +174,9 @@ def test_an_interrupted_save(tmp_path, monkeypatch):
 def test_safetensors(tmp_path, brought):
     model = placed("fully sharded")
     state = {name: t for name, t in model.state_dict().items() if t.is_floating_point()}  # whole files have no others
-    with pytest.raises(BaseException, match="'weight' is spread over devices, in 8 pieces: pass save_distributed=True"):
+    with pytest.raises(
+        BaseException, match="'weight' is sharded over devices, in 8 pieces: pass save_distributed=True"
+    ):
         dcp.save(state, storage_writer=HuggingFaceStorageWriter(str(tmp_path / "refused")))
     whole = tmp_path / "whole"
     files = dict.fromkeys(state, 1) | {"weight": 2}

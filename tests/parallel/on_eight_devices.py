@@ -432,11 +432,11 @@ def test_bad_input_of_a_plan():
     other = parallel.mesh(16, "data", device="jax", abstract=True)
     model, real = nn.Linear(256, 256, device="meta"), nn.Linear(8, 8).to(DEVICE)
     x = torch.ones(256, 256, device="meta")
-    refused(ValueError, "abstract=True makes one to plan for", parallel.mesh, 256, "data")
-    refused(ValueError, "nothing of the device meta has been placed", parallel.plan, model, x)
-    refused(ValueError, "go with a mesh made with abstract=True", parallel.shard_, model, LINE, {})
-    refused(ValueError, "go with a mesh made with abstract=True", parallel.shard_, real, mesh, {})
-    refused(ValueError, "go with a mesh made with abstract=True", parallel.shard, torch.ones(8), LINE.__class__(
+    refused(ValueError, "abstract=True makes a mesh to plan for", parallel.mesh, 256, "data")
+    refused(ValueError, "has been placed on a mesh", parallel.plan, model, x)
+    refused(ValueError, "require a mesh made with abstract=True", parallel.shard_, model, LINE, {})
+    refused(ValueError, "require a mesh made with abstract=True", parallel.shard_, real, mesh, {})
+    refused(ValueError, "require a mesh made with abstract=True", parallel.shard, torch.ones(8), LINE.__class__(
         (8,), ("data",), "jax", tuple(range(8)), True), ("data",))  # fmt: skip
     parallel.shard_(model, mesh, {})
     refused(ValueError, "mesh is a mesh of 16", functools.partial(parallel.plan, mesh=other), model, x)
@@ -518,17 +518,17 @@ def refused(error, words, fn, *args):
 def test_bad_input():
     x, model = matrix(8, 6), nn.Linear(6, 8).to(DEVICE)
     small = parallel.mesh(4, "data")
-    refused(ValueError, "takes 16 devices, and jax has 8 here", parallel.mesh, (4, 4), ("a", "b"))
+    refused(ValueError, "requires 16 devices, but jax has 8 here", parallel.mesh, (4, 4), ("a", "b"))
     refused(ValueError, "one for each axis", parallel.mesh, (4, 2), ("a",))
-    refused(ValueError, "1 device or more", parallel.mesh, (0,), ("a",))
+    refused(ValueError, "at least 1 device for each axis", parallel.mesh, (0,), ("a",))
     refused(ValueError, "names the axis 'dat'", parallel.shard, x, MESH, ("dat",))
     refused(ValueError, r"is 6, which 'data' \(4\) does not divide", parallel.shard, x, MESH, (None, "data"))
     refused(ValueError, "twice", parallel.shard, x, MESH, ("data", "data"))
-    refused(ValueError, "3 entries, the array 2", parallel.shard, x, MESH, ("data", None, "model"))
+    refused(ValueError, "3 entries, but the array has 2", parallel.shard, x, MESH, ("data", None, "model"))
     refused(ValueError, "one of Shard", parallel.shard, x, MESH, [Shard(0)])
     refused(TypeError, "expected a torch.Tensor", parallel.shard, 3, MESH, ())
     refused(ValueError, "on graft:8", parallel.shard, x.to(tg.device("numpy")), MESH, ())
-    refused(ValueError, "'wieght' of plan fits no parameter", parallel.shard_, model, MESH, {"wieght": ("data",)})
+    refused(ValueError, "'wieght' of plan matches no parameter", parallel.shard_, model, MESH, {"wieght": ("data",)})
     plan = {"bias": ("data",), "weight": (None, "data")}
     refused(ValueError, "shard_: weight: dimension 1", parallel.shard_, model, MESH, plan)
     assert parallel.placement(model.bias) is None and not model.weight._backward_hooks
@@ -543,9 +543,11 @@ def test_bad_input():
     refused(ValueError, "operands lie on different meshes", tg.jit(torch.matmul, compile="first"), a, b.mT)
     onto_small = tg.jit(lambda x: parallel.constrain(x, ("data",), small), compile="first")
     refused(ValueError, "a value on the way is constrained to another one", onto_small, a)
-    refused(TypeError, "names are strings", parallel.mesh, (4, 2), (1, 2))
+    refused(TypeError, "names must be strings", parallel.mesh, (4, 2), (1, 2))
     net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 6)).to(DEVICE)
     refused(ValueError, "names the axis 'dat'", parallel.shard_, net, MESH, {"0": parallel.Output(("dat",))})
-    refused(ValueError, "'2' of plan fits no submodule", parallel.shard_, net, MESH, {"2": parallel.Output(("data",))})
+    refused(
+        ValueError, "'2' of plan matches no submodule", parallel.shard_, net, MESH, {"2": parallel.Output(("data",))}
+    )
     refused(ValueError, r"dimension 0 of shape \(6,\)", parallel.shard, {"a": x, "b": x[0]}, small, ("data",))
     assert all(parallel.placement(p) is None and not p._backward_hooks for p in net.parameters())

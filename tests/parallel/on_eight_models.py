@@ -311,7 +311,7 @@ def test_models_of_jax(program):
     ]:
         losses, kernels = program(plan)
         assert np.allclose(losses, one, rtol=0, atol=1e-5) and [spec(k) for k in kernels] == wanted
-    with pytest.raises(ValueError, match="'wieght' of plan fits no parameter"):
+    with pytest.raises(ValueError, match="'wieght' of plan matches no parameter"):
         program((LINE, {"wieght": ()}))
 
 
@@ -329,7 +329,7 @@ def test_meshes_of_pytorch_and_jax(monkeypatch):
     theirs = jax.make_mesh((4, 2), ("data", "model"), (jax.sharding.AxisType.Auto,) * 2)
     assert parallel.placement(parallel.shard(x, theirs, ("data", "model"))).mesh == ours
     assert parallel.constrain(jnp.ones(8), ("data",), theirs).sharding.mesh == theirs
-    with pytest.raises(TypeError, match=r"shard_batch: mesh is one that .* not a builtins.int"):
+    with pytest.raises(TypeError, match=r"shard_batch: expected a mesh .* got a builtins.int"):
         parallel.shard_batch(x, 8)
     dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
     try:
@@ -344,7 +344,7 @@ def test_meshes_of_pytorch_and_jax(monkeypatch):
         with pytest.raises(ValueError, match="have no names"):
             parallel.shard(x, init_device_mesh("graft", (8,)), ())
         monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
-        with pytest.raises(ValueError, match="of 8 processes, each with devices of its own"):
+        with pytest.raises(ValueError, match="has 8 processes, each with its own devices"):
             parallel.shard(x, theirs, ())
     finally:
         monkeypatch.undo()

@@ -187,8 +187,8 @@ def errors():
     """One on every process, before anything is changed."""
     first = INDEX == 0
     x = parallel.shard(matrix(8, 2), LINE, ("data",))
-    refused("takes 16 devices, and there are", parallel.mesh, 16, "data")
-    refused("give as many each", parallel.mesh, 3, "data")
+    refused("requires 16 devices, but there are", parallel.mesh, 16, "data")
+    refused("all of which must be used equally", parallel.mesh, 3, "data")
     refused("differ in the array", parallel.shard, torch.ones(8) * INDEX, LINE, ("data",))
     model = nn.Linear(4, 8).to(DEVICE)
     nn.init.constant_(model.weight, 1.0)
@@ -201,7 +201,7 @@ def errors():
     refused("different things: process 0 asks for the values", lambda: x.cpu() if first else x.cos())
     refused("different things", lambda: parallel.shard_batch(torch.ones(4 * (1 + INDEX), 2), LINE).tan())
     needs = torch.ones(4, 2, requires_grad=True)
-    refused("requires gradients", parallel.shard_batch, needs, LINE)
+    refused("requires a gradient", parallel.shard_batch, needs, LINE)
     assert x.shape == (8, 2) and len(x.cpu()) == 8  # and goes on
 
 

@@ -65,5 +65,5 @@ def test_a_mesh_of_one_device(backend):
 
 
 def test_other_backends_have_one_device():
-    with pytest.raises(ValueError, match=r"shape \(2,\) takes 2 devices, and numpy has 1 here"):
+    with pytest.raises(ValueError, match=r"shape \(2,\) requires 2 devices, but numpy has 1 here"):
         parallel.mesh(2, "data", device="numpy")

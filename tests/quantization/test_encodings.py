@@ -74,7 +74,7 @@ def test_offsets_by_gptq():
     [{"encoding": "table"}, {"encoding": "table", "table": (0.0, 0.0)}, {"encoding": "int4", "table": (0.0, 1.0)}],
 )
 def test_bad_tables(arguments):
-    with pytest.raises(ValueError, match=r"with a table of .* numbers: 'table', and no other encoding, has one"):
+    with pytest.raises(ValueError, match=r"with a table of .* numbers: only the encoding 'table' has one"):
         Scheme(**arguments)
 
 

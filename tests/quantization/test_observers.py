@@ -45,7 +45,7 @@ def test_percentiles_are_of_numbers():
 def test_others_are_errors():
     x = xp.ones((2, 3), device="numpy")
     for observer in ("median", "percentile_40", None):
-        with pytest.raises(ValueError, match=r"observer is .* it is to be 'minmax', 'mse', 'percentile'"):
+        with pytest.raises(ValueError, match=r"observer to be 'minmax', 'mse', 'percentile'"):
             tg.quantize(x, "int8_per_channel", observer=observer)
     with pytest.raises(ValueError, match="has NaN"):
         tg.quantize(x * float("nan"), "int8_per_channel", observer="mse")

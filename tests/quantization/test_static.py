@@ -131,21 +131,24 @@ def test_what_is_observed():
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_bad_input(backend):
     w = on(backend, W)
-    with pytest.raises(ValueError, match=r"quantize: int8_static_per_channel keeps the range .*: give inputs="):
+    with pytest.raises(ValueError, match=r"quantize: int8_static_per_channel stores the range .*: pass inputs="):
         tg.quantize(w, "int8_static")
     with pytest.raises(
-        ValueError, match="inputs are for schemes such as int8_static, and int8_per_channel measures none"
+        ValueError,
+        match="inputs are used only by schemes such as int8_static, but int8_per_channel does not measure any",
     ):
         tg.quantize(w, "int8_per_channel", inputs=w)
     with pytest.raises(ValueError, match=r"batch 1 of the inputs, of shape \(40, 64\), has NaN"):
         tg.quantize(w, "int8_static", inputs=[X, X * np.nan])
-    with pytest.raises(ValueError, match="there are no inputs"):
+    with pytest.raises(ValueError, match="inputs is empty"):
         tg.quantize(w, "int8_static", inputs=[])
-    with pytest.raises(ValueError, match="activation_observer is 'median': it is to be 'minmax'"):
+    with pytest.raises(ValueError, match="expected activation_observer to be 'minmax'"):
         tg.quantize(w, "int8_static", inputs=X, activation_observer="median")
-    with pytest.raises(ValueError, match=r"activation is 'int4': it is to be one of None, 'int8', 'int8_static'"):
+    with pytest.raises(ValueError, match=r"expected activation to be one of None, 'int8', 'int8_static'"):
         tg.quantization.Scheme("int8", activation="int4")
-    with pytest.raises(ValueError, match="needs symmetric int8 codes with one scale a channel or tensor, not int4"):
+    with pytest.raises(
+        ValueError, match="requires symmetric int8 codes with one scale for each channel or tensor, got int4"
+    ):
         tg.quantize(w, "int4_static", inputs=X)
 
 

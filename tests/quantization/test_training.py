@@ -160,14 +160,14 @@ def test_modules_that_cannot_be_prepared():
     model, _ = network("numpy", width=40)
     with pytest.raises(ValueError, match=r"prepare_qat_: layers\.0\.weight: .*does not divide into groups of 32"):
         prepare_qat_(model, "int4_per_group_32")
-    with pytest.raises(ValueError, match="no weight is prepared"):
+    with pytest.raises(ValueError, match="no prepared weight"):
         convert_(model)
     prepared = prepare_qat_(model, "int8_per_channel")
     with pytest.raises(ValueError, match=r"layers\.0\.weight is prepared already \(int8_per_channel, in training\)"):
         prepare_qat_(prepared, "int8_per_channel")
     with pytest.raises(ValueError, match=r"layers\.0\.weight is quantised already"):
         prepare_qat_(convert_(prepared), "int8_per_channel")
-    with pytest.raises(ValueError, match=r"needs the range of activations"):
+    with pytest.raises(ValueError, match=r"requires the range of activations"):
         prepare_qat_(model, "int8_static")
     prepared.layers[1].weight[0, 0] = float("nan")
     with pytest.raises(ValueError, match=r"convert_: layers\.1\.weight: .*has NaN"):

@@ -138,7 +138,7 @@ def test_exactness_of_codes():
     [
         ((4, 10), "int4_per_group_32", ValueError, "does not divide into groups of 32 along axis 1, which has 10"),
         ((4, 10), "int9", ValueError, "unknown scheme 'int9'"),
-        ((4, 10), "int4_dynamic", ValueError, "needs symmetric int8 codes"),
+        ((4, 10), "int4_dynamic", ValueError, "requires symmetric int8 codes"),
         ((), "int8_per_channel", ValueError, "no channels"),
         ((4, 10), "nf4_asymmetric", ValueError, "has no zero points"),
     ],

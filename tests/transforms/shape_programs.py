@@ -174,8 +174,8 @@ TracedValueError: demo.py:7: `return x * float(xp.mean(x))` needs the value of x
 traced float64 scalar.
   xp.mean(x) became traced in demo.py:7: `return x * float(xp.mean(x))`
 Inside {name} an array has no value yet.
-  stay an array:     use it itself in the place of its value
-  look at it later:  return it, and ask for its value outside
+  stay an array:     use the array itself instead of its value
+  look at it later:  return it, and read its value outside
   know it before:    pass it as a Python number: each value is compiled""",
     ),
     "item": (
@@ -187,8 +187,8 @@ def f(x, k):
 TracedValueError: demo.py:7: `return x * k.item()` needs the value of k now, but k is a traced int32 scalar.
   k became traced as an argument of f, demo.py:6
 Inside {name} an array has no value yet.
-  stay an array:     use it itself in the place of its value
-  look at it later:  return it, and ask for its value outside
+  stay an array:     use the array itself instead of its value
+  look at it later:  return it, and read its value outside
   know it before:    pass it as a Python number: each value is compiled""",
     ),
     "number for a shape": (

@@ -118,7 +118,7 @@ def test_fori(backend):
 
 @pytest.mark.parametrize("bounds", [(0.5, 3), (0, 2.0), (0, "three")], ids=str)
 def test_bounds_of_fori_are_integers(bounds):
-    with pytest.raises(TypeError, match="fori_loop: bounds are ints"):
+    with pytest.raises(TypeError, match="fori_loop: bounds must be ints"):
         fori_loop(*bounds, lambda i, s: s, xp.ones(2))
 
 
@@ -155,13 +155,15 @@ def test_what_the_body_of_a_loop_keeps_outside_has_values(backend):
 
 def test_errors(backend):
     x = array([1.0, 2.0], backend)
-    with pytest.raises(TypeError, match=r"a condition is a bool array of no dimension, got bool\[2\]"):
+    with pytest.raises(TypeError, match=r"a condition must be a bool array of no dimension, got bool\[2\]"):
         while_loop(lambda s: s < 3, lambda s: s + 1, x)
-    with pytest.raises(TypeError, match=r"what looks like its state, \S+ of float64\[2\], got \S+ of float64\[4\]"):
+    with pytest.raises(
+        TypeError, match=r"the structure, shapes and dtypes of its state, \S+ of float64\[2\], got \S+ of float64\[4\]"
+    ):
         while_loop(lambda s: xp.sum(s) < 10, lambda s: xp.concat([s, s]), x)
-    with pytest.raises(ValueError, match=r"one first axis, of length=3: got shapes \(2,\)"):
+    with pytest.raises(ValueError, match=r"scan: expected arrays in xs .*length=3\), got shapes \(2,\)"):
         scan(lambda c, x: (c, x), 0.0, x, length=3)
-    with pytest.raises(TypeError, match=r"a step returns a pair, \(carry, y\), got a Array"):
+    with pytest.raises(TypeError, match=r"a step must return a pair \(carry, y\), got a Array"):
         scan(lambda c, x: c, x, x)
     if backend != "numpy":
 

@@ -128,8 +128,8 @@ def test_writes_and_wrong_rules_are_errors(backend):
 
     with pytest.raises(TypeError, match="a tuple of cotangents, one for each of the 1 arguments, got a Array"):
         gradient(lambda args, out, g: g)
-    with pytest.raises(ValueError, match=r"cotangent of argument 0 of .* is an array of shape \(2,\), got one of"):
+    with pytest.raises(ValueError, match=r"cotangent of argument 0 of .* must have its shape \(2,\), got one of"):
         gradient(lambda args, out, g: (xp.sum(g),))
-    with pytest.raises(ValueError, match="does not look like it"):
+    with pytest.raises(ValueError, match="does not have its structure"):
         custom = custom_vjp(lambda t: t["a"] * 2, lambda args, out, g: ([g, g],))
         tg.grad(lambda a: xp.sum(custom({"a": a})))(a)

@@ -128,7 +128,7 @@ def test_a_condition_of_a_loop_has_no_checks():
     def f(x):
         return while_loop(lambda s: error_if(s, s > 5, "large") < 10, lambda s: s + 1, x)
 
-    with pytest.raises(ValueError, match="put it into the body"):
+    with pytest.raises(ValueError, match="move it into the body"):
         tg.jit(f)(array(0.0, "jax"))
 
 

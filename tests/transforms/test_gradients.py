@@ -197,7 +197,7 @@ def test_an_exception_leaves_everything_as_it_was(backend):
 def test_errors(backend):
     x = array(X, backend)
     n = array(np.arange(3), backend)
-    with pytest.raises(TypeError, match="grad: arrays of floating-point numbers have derivatives, not of int64"):
+    with pytest.raises(TypeError, match="grad: only floating-point arrays have derivatives, got int64"):
         tg.grad(xp.sum)(n)
     with pytest.raises(
         TypeError, match=r"must return a real floating-point array of no dimension, got float64\[2, 3\]"
@@ -208,14 +208,14 @@ def test_errors(backend):
     with pytest.raises(ValueError, match="argnums is 3, but the function was called with 1 argument"):
         tg.grad(lambda x: x, 3)(x)
     with pytest.raises(
-        ValueError, match=r"the cotangents must look like the results, float64\[2, 3\], got float64\[3, 2\]"
+        ValueError, match=r"the cotangents must have the shapes of the results, float64\[2, 3\], got float64\[3, 2\]"
     ):
         tg.vjp(lambda x: x * 2, x)[1](x.T)
-    with pytest.raises(ValueError, match=r"the tangents must look like the primals"):
+    with pytest.raises(ValueError, match=r"the tangents must have the shapes of the primals"):
         tg.jvp(lambda x: x * 2, (x,), (x.T,))
     with pytest.raises(ValueError, match=r"different extents: \[2, 3\]"):
         tg.vmap(lambda a, b: a + b)(x, x.T)
-    with pytest.raises(ValueError, match="writes an array from outside, once for every slice"):
+    with pytest.raises(ValueError, match="writes an array from outside, which would happen"):
         tg.vmap(lambda row: x.__setitem__(0, row))(array(X, backend))
     close(x, X)
     branch = tg.jit(lambda x: x if x[0, 0] > 0 else -x)

@@ -140,16 +140,16 @@ def test_abstract_attributes():
         def f(self):
             return self.a
 
-    with pytest.raises(TypeError, match=r"abstract class .*Base: it is to have a, kind"):
+    with pytest.raises(TypeError, match=r"abstract class .*Base: it lacks a, kind"):
         Base()
-    with pytest.raises(TypeError, match=r"abstract class .*Half: it is to have kind"):
+    with pytest.raises(TypeError, match=r"abstract class .*Half: it lacks kind"):
         Half(1)
     assert Whole(1).f() == 1 and Other().f() == 5
 
     class Text(Module):
         a: "AbstractVar[int]"
 
-    with pytest.raises(TypeError, match="it is to have a"):
+    with pytest.raises(TypeError, match="it lacks a"):
         Text()
     with pytest.raises(TypeError, match="abstract"):
 
@@ -185,7 +185,7 @@ def test_wrong_use():
     with pytest.raises(TypeError, match="has not set the field 'a'"):
         Unset()
     for array in (np.ones(2), jnp.ones(2), ones(2), [ones(2)]):
-        with pytest.raises(TypeError, match="size is a static field and was given an array"):
+        with pytest.raises(TypeError, match="size is a static field, but got an array"):
             Affine(1, 2, array)
 
     class Cycle(Module):

@@ -87,9 +87,9 @@ def test_filters_are_equinoxs(spec):
 
 
 def test_wrong_filters():
-    with pytest.raises(ValueError, match="bools and functions, not of a int"):
+    with pytest.raises(ValueError, match="bools and functions, got a int"):
         filter([1, 2], [1, True])
-    with pytest.raises(ValueError, match="no prefix"):
+    with pytest.raises(ValueError, match="not a prefix"):
         filter([1, 2], [True])
     assert combine([None, 1], [2, 3], [4, 5]) == [2, 1]
 
@@ -136,10 +136,10 @@ def test_tree_at_is_equinoxs(name):
     [
         (lambda t: t[0].n, "static fields"),
         (lambda t: t[0].b, "is_leaf"),
-        (lambda t: t[0].a + 1, "not to compute with leaves"),
+        (lambda t: t[0].a + 1, "cannot compute with leaves"),
         (lambda t: (t[0].a, t[0].a), "same node twice"),
         (lambda t: (t[0], t[0].a), "a node and a part of it"),
-        (lambda t: (t[0].a, 3), "no node of the tree, but 3"),
+        (lambda t: (t[0].a, 3), "is not a node of the tree, but 3"),
         (lambda t: (t[0].a,), "picked 1 nodes, replace has 2"),
     ],
 )

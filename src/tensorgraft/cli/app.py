@@ -220,7 +220,7 @@ def bench(
     try:
         extents = [int(n) for n in shape.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"--shape {shape!r}: integers with commas between, such as 512,512") from None
+        raise typer.BadParameter(f"--shape {shape!r}: expected integers separated by commas, such as 512,512") from None
     raise typer.Exit(run_bench(operation, extents, on or registry.backends(), dtype, repeat, json))
 
 

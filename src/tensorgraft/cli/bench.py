@@ -60,7 +60,7 @@ def _measured(name: str, shape: tuple[int, ...], backend: str, dtype: str, repea
     registry.lookup(registry.parse(backend)[0])
     fn = getattr(xp, name, None)
     if not inspect.isfunction(fn):
-        raise ValueError(f"the Array API has no function {name!r}")
+        raise ValueError(f"the Array API standard has no function {name!r}")
     rng = np.random.default_rng(0)
 
     def operand(s: tuple[int, ...]) -> Any:
@@ -93,7 +93,8 @@ def _shapes(name: str, fn: Callable[..., Any], shape: tuple[int, ...]) -> list[t
 
 
 def _time(call: Callable[[], Any], backend: str, repeat: int) -> tuple[float, float]:
-    """(median, spread between the quartiles) of the seconds of a call; the backend is waited for after each burst."""
+    """Return (median, spread between the quartiles) of the seconds of a call; the backend is waited for after each
+    burst."""
     xp = registry.get(backend)
     call()
     xp.synchronize()

@@ -69,7 +69,7 @@ def compare(
     script = target.endswith(".py")
     try:
         if not script and ":" not in target:
-            raise ValueError(f"{target!r} is neither a script.py nor module:function nor file.py:function")
+            raise ValueError(f"{target!r}: expected script.py, module:function or file.py:function")
         for backend in on:
             if backend not in NATIVE:
                 registry.lookup(registry.parse(backend)[0])
@@ -140,7 +140,7 @@ def _environment(backend: str) -> dict[str, str]:
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "the process ended without a word"
+    return lines[-1] if lines else "the process ended without any output"
 
 
 def _difference(reference: dict[str, np.ndarray], values: dict[str, np.ndarray], kind: str) -> float | None:

@@ -71,7 +71,7 @@ def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str,
         variables, values = held_by(model).variables, load_file(weights)
         drawn = {name for name in variables if name.endswith("seed_generator_state")}  # of random numbers: no weights
         if strange := sorted(values.keys() ^ (variables.keys() - drawn)):
-            raise ValueError(f"{weights} and the variables of the program differ in {', '.join(strange)}")
+            raise ValueError(f"{weights} does not match the variables of the program: {', '.join(strange)}")
         for name, value in values.items():
             variables[name].assign(value)
     has_modes = "training" in inspect.signature(getattr(model, "call", model)).parameters
@@ -79,13 +79,14 @@ def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str,
 
 
 def _program(text: str) -> Any:
-    """`module:Model` or `file.py:Model`: an object, or a class or function that is called without arguments for one."""
+    """Import `module:Model` or `file.py:Model`: an object, or a class or function that returns one when called without
+    arguments."""
     place, _, name = text.rpartition(":")
     if not place:
         raise ValueError(f"{text!r}: expected module:Model or file.py:Model")
     if place.endswith(".py"):
         if not os.path.exists(place):
-            raise FileNotFoundError(f"there is no {place}")
+            raise FileNotFoundError(f"{place} does not exist")
         title = os.path.splitext(os.path.basename(place))[0]
         sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
         spec = importlib.util.spec_from_file_location(title, place)
@@ -111,8 +112,8 @@ def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...
         if example is None:
             raise ValueError(
                 f"{program} needs an example of its arguments: --input 2x3x32x32, --input ids=2x8:int64<99, or a"
-                " function"
-                " example_inputs() beside it, which returns them (a tuple, or a dictionary by name)"
+                " function example_inputs() in the same module that returns them (a tuple, or a dictionary by"
+                " name)"
             )
         given = example()
         return ((), given) if isinstance(given, dict) else (tuple(given), {})
@@ -125,7 +126,8 @@ def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...
         found = _ARRAY.match(text)
         if found is None:
             raise ValueError(
-                f"--input {text!r}: expected a shape and perhaps a dtype, as 2x3x32x32 or ids=2x8:int64<99"
+                f"--input {text!r}: expected a shape with an optional name, dtype and upper bound, such as"
+                " 2x3x32x32 or ids=2x8:int64<99"
             )
         shape = tuple(map(int, found["shape"].split("x")))
         dtype = np.dtype(found["dtype"] or "float32")

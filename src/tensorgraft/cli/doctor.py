@@ -74,7 +74,7 @@ def print_report(devices: bool = False) -> None:
 
 
 def _state(package: str, here: bool, command: str) -> tuple[str, str]:
-    """(the package and its version, what installs one that serves)"""
+    """Return (the package and its version, what installs one that serves)"""
     if not here:
         return f"[dim]{escape(package)}[/dim]", escape(command)
     installed, least = version(package), _least(package)

@@ -91,7 +91,7 @@ def _run_script(program: Sequence[str]) -> None:
 
 
 def _inside(path: str) -> importlib.machinery.ModuleSpec | None:
-    """`__main__` in a directory or a zip file, which Python runs as a script, too."""
+    """Find `__main__` in a directory or a zip file, which Python runs as a script, too."""
     return importlib.machinery.PathFinder.find_spec("__main__", [os.path.abspath(path)])
 
 
@@ -178,5 +178,5 @@ def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
 
 
 def _installed(file: str) -> bool:
-    """A file of an installed library or of Python's own, not of the program."""
+    """Return True for a file of an installed library or of Python's own, not of the program."""
     return f"{os.sep}site-packages{os.sep}" in file or file.startswith(os.path.dirname(os.__file__) + os.sep)

@@ -103,7 +103,7 @@ def main() -> None:
     step, args = subject if isinstance(subject, tuple) and len(subject) == 2 and callable(subject[0]) else (subject, ())
     if not callable(step):
         raise TypeError(
-            f"{target} is to return (step, args), a function that is measured and its arguments; it returned a"
+            f"{target} must return (step, args), the function to measure and its arguments, but returned a"
             f" {type(subject).__qualname__}"
         )
     synchronize(backend)

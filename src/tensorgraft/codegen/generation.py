@@ -82,7 +82,9 @@ class GeneratedSource:
         root, _ = os.path.splitext(path)
         folder, title = os.path.split(root)
         if check and self.checked is None:
-            raise ValueError("save(check=True) writes what the source was checked with: tg.source(..., check=True)")
+            raise ValueError(
+                "save(check=True) writes the recorded check, which there is only after tg.source(..., check=True)"
+            )
         if self.weights:
             write_weights(self.weights, f"{root}.safetensors")
         if check and self.checked is not None:

@@ -27,7 +27,7 @@ def default_check() -> Check:
     """Return how traces are checked where a function does not say: `TENSORGRAFT_JIT_CHECK`, or "never"."""
     chosen: Any = os.environ.get("TENSORGRAFT_JIT_CHECK", "never")
     if chosen not in ("second", "always", "never"):
-        raise ValueError(f"TENSORGRAFT_JIT_CHECK is {chosen!r}: it is to be second, always or never")
+        raise ValueError(f"TENSORGRAFT_JIT_CHECK is {chosen!r}: expected 'second', 'always' or 'never'")
     return chosen
 
 

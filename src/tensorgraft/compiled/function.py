@@ -54,7 +54,7 @@ def call_of(leaves: Sequence[Any]) -> Call:
 
 
 def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> Callable[[Any, Any], Flattened]:
-    """`flatten` of the arguments of a call, most of which have no containers, but `atoms` alone."""
+    """Return a function that flattens the arguments of a call, fast if all are of the types `atoms` (no containers)."""
 
     def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flattened:
         if not kwargs:
@@ -148,7 +148,7 @@ class TracedFunction:
 
     @staticmethod
     def _is_inside() -> bool:
-        """A trace or a transform is under way, which has the function with the rest."""
+        """Return True inside another trace or a transform, which then sees the function as a part of its own."""
         raise NotImplementedError
 
     def _first_call(

@@ -116,10 +116,9 @@ class Template:
             raise
         except Exception as error:
             raise TracedValueError(
-                f"a compiled function returns or keeps a {type(self.value).__qualname__} that cannot be copied, so that"
-                f" each call could be given its own ({type(error).__name__}: {error}).\n"
-                "  its arrays:   return or keep these, in tuples, lists or dictionaries\n"
-                "  make it:      outside of the compiled function"
+                f"a compiled function returns or keeps a {type(self.value).__qualname__} that cannot be copied, so"
+                f" that calls cannot each have their own ({type(error).__name__}: {error}).\n  return its arrays: "
+                " in tuples, lists or dictionaries\n  create it:          outside of the compiled function"
             ) from error
 
 

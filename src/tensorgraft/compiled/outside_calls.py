@@ -73,7 +73,8 @@ class OutsideCalls:
 
     @contextlib.contextmanager
     def watched(self, bound: Sequence[tuple[dict[str, Any], str]] = ()) -> Iterator[None]:
-        """Inside, this thread's calls are watched. `bound`: global variables of the program that are such functions."""
+        """Context that watches this thread's calls. `bound`: global variables of the program that are such
+        functions."""
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
             for owner, name, make in self._places():

@@ -14,7 +14,8 @@ _CLEAR = "\r\x1b[K"
 
 @contextlib.contextmanager
 def told(name: str) -> Iterator[None]:
-    """Inside, where that takes long, the terminal says what is compiled and for how long; the line goes in the end."""
+    """Context that shows in the terminal what is compiled and for how long, if it takes long; the line is erased in the
+    end."""
     out = sys.stderr
     if out is None or not out.isatty():
         yield

@@ -128,7 +128,7 @@ class ProgramInputs:
 
     @property
     def fed(self) -> bool:
-        """The host feeds some of them, anew for each call."""
+        """Return True if some inputs come from the host, anew for each call."""
         return bool(self._feeds)
 
     def __call__(self, leaves: Leaves) -> list[Array]:

@@ -7,18 +7,16 @@ compared: what differs is a `Change`, which is undone, and done again at every c
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import io
 import random
 import sys
 import types
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from operator import is_, is_not
+from operator import is_not
 from typing import Any
 from weakref import ReferenceType
 
@@ -36,19 +34,30 @@ from tensorgraft.compiled.captured_objects import (
     is_plain_tensor,
     slots_of,
 )
+from tensorgraft.compiled.changes import Change, change_of
 from tensorgraft.compiled.instructions import (
     WRITES,
     codes_of,
     global_names,
     names_of,
     stored_attributes,
-    stored_names,
     uses_of,
 )
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
-from tensorgraft.compiled.values import is_scalar, same
-from tensorgraft.importing import random_states, set_random_states
+from tensorgraft.compiled.random_states import same_state, set_states, states_of
+from tensorgraft.compiled.tables import (
+    ContextValue,
+    Environment,
+    Find,
+    Namespace,
+    Slots,
+    Table,
+    Variables,
+    entries_of,
+    restore,
+)
+from tensorgraft.compiled.values import is_scalar
 
 _MOST = 100_000  # objects
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
@@ -63,219 +72,14 @@ def opaque(*kinds: type) -> None:
     _OPAQUE.extend(kinds)
 
 
-Find = Callable[[Call], Any]
+_STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
+_DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
 
-
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Table:
-    """A mutable object whose entries a function may change, with its entries before a trace.
-
-    `find` gives the object that stands in its place at another call: itself, unless it comes with the arguments.
-    """
-
-    name: str
-    of: Any
-    before: Any  # a dict, a list or a set
-    find: Find | None  # None: always `of`
-    start: Any = None  # what the trace began with, where that is not `before`
-    names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
-
-    def located(self, call: Call) -> Any:
-        return self.of if self.find is None else self.find(call)
-
-
-class Variables:
-    """The variables of functions around a function, and the global ones that it binds."""
-
-    def __init__(self, fn: types.FunctionType) -> None:
-        self.fn = fn
-        self.globals = sorted(stored_names(fn.__code__))
-
-    def entries(self) -> dict[int | str, Any]:
-        """Return cells by their places, global variables by their names."""
-        space = self.fn.__globals__
-        made: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
-        for k, cell in enumerate(self.fn.__closure__ or ()):
-            with contextlib.suppress(ValueError):  # a variable that is not bound yet
-                made[k] = cell.cell_contents
-        return made
-
-    def put(self, key: int | str, value: Any) -> None:
-        if isinstance(key, int):
-            self._cell(key).cell_contents = value
-        else:
-            self.fn.__globals__[key] = value
-
-    def drop(self, key: int | str) -> None:
-        if isinstance(key, int):
-            del self._cell(key).cell_contents
-        else:
-            self.fn.__globals__.pop(key, None)
-
-    def _cell(self, k: int) -> types.CellType:
-        assert self.fn.__closure__ is not None
-        return self.fn.__closure__[k]
-
-
-class Namespace:
-    """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
-
-    def __init__(self, of: Any, names: Iterable[str], stored: Collection[str] = ()) -> None:
-        """`stored`: names that the functions may add."""
-        self.of = of
-        above = [vars(cls) for cls in of.__mro__[:-1]] if isinstance(of, type) else [vars(of)]
-        public = [n for n in names if not _is_special(n)]
-        self.names = [n for n in public if any(n in space for space in above)]
-        if isinstance(of, type):  # which nobody needs to mention
-            self.names += [n for n, v in vars(of).items() if _is_special(n) and isinstance(v, types.FunctionType)]
-        self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
-
-    def entries(self) -> dict[str, Any]:
-        own = vars(self.of)
-        return {name: own[name] for name in self._all if name in own}
-
-    def put(self, key: str, value: Any) -> None:
-        setattr(self.of, key, value)
-
-    def drop(self, key: str) -> None:
-        delattr(self.of, key)
-
-
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__") and name not in ("__getattribute__", "__init__", "__new__")
-
-
-class Slots:
-    """Attributes of an object whose class has `__slots__`."""
-
-    def __init__(self, of: Any, names: Sequence[str]) -> None:
-        self.of, self.names = of, names
-
-    def entries(self) -> dict[str, Any]:
-        return {name: getattr(self.of, name) for name in self.names if hasattr(self.of, name)}
-
-    def put(self, key: str, value: Any) -> None:
-        object.__setattr__(self.of, key, value)
-
-    def drop(self, key: str) -> None:
-        object.__delattr__(self.of, key)
-
-
-class ContextValue:
-    """The value of a context variable."""
-
-    def __init__(self, of: ContextVar[Any]) -> None:
-        self.of = of
-
-    def entries(self) -> dict[str, Any]:
-        value = self.of.get(_UNSET)
-        return {} if value is _UNSET else {"value": value}
-
-    def put(self, key: str, value: Any) -> None:
-        self.of.set(value)
-
-    def drop(self, key: str) -> None:
-        """Do nothing: a context variable keeps its value, which only a `get` without a default would tell from none."""
-
-
-_UNSET = object()
-
-
-class Environment:
-    """Variables of the process's environment."""
-
-    def __init__(self) -> None:
-        import os
-
-        self.of = os.environ
-
-    def entries(self) -> dict[str, str]:
-        return dict(self.of)
-
-    def put(self, key: str, value: str) -> None:
-        self.of[key] = value
-
-    def drop(self, key: str) -> None:
-        del self.of[key]
-
-
-def entries_of(of: Any) -> Any:
-    """Return a shallow copy of what is in a table: a dict, a list or a set."""
-    if isinstance(of, dict):
-        return dict(of.items()) if type(of) is not dict else of.copy()
-    if isinstance(of, list | deque):
-        return list(of)
-    return set(of) if isinstance(of, set) else of.entries()
-
-
-def _put(of: Any, key: Any, value: Any) -> None:
-    if isinstance(of, dict):
-        (OrderedDict if isinstance(of, OrderedDict) else dict).__setitem__(of, key, value)
-    else:
-        of.put(key, value)
-
-
-def _drop(of: Any, key: Any) -> None:
-    if isinstance(of, dict):
-        (OrderedDict if isinstance(of, OrderedDict) else dict).pop(of, key, None)  # the function may do so, too
-    else:
-        of.drop(key)
-
-
-# ---- changes ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Change:
-    """A change that a function has made to one table. New values are entries `new`, in the order of their places."""
-
-    table: Table
-    new: list[Any]
-    keys: list[Any]  # of a dict: where new values go
-    dropped: list[Any]  # keys, or elements of a set
-    order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
-    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much
-    moved: list[Any] | None = None  # keys of a dict in the order that they have come to
-
-    def apply(self, of: Any, new: Sequence[Any]) -> None:
-        """Do the same to `of`, the table of a call, with the values of that call."""
-        if isinstance(of, set):
-            of.difference_update(self.dropped)
-            of.update(new)
-        elif isinstance(of, list | deque):
-            if self.order is None:
-                of.extend(new)
-                return
-            fresh = iter(new)
-            elements = list(of)
-            made = [next(fresh) if k is None else elements[k] for k in self.order]
-            of.clear()
-            of.extend(made)
-        else:
-            counts = self.counts or {}
-            for key in self.dropped:
-                _drop(of, key)
-            for key, value in zip(self.keys, new, strict=True):
-                _put(of, key, entry_of(of, key) + counts[key] if key in counts else value)
-            if self.moved is not None:
-                _reorder(of, self.moved)
-
-
-def _reorder(of: Any, keys: Iterable[Any]) -> None:
-    """Move these entries of a dict to its end, in this order."""
-    for key in keys:
-        if key in of:
-            value = of[key]
-            _drop(of, key)
-            _put(of, key, value)
-
-
-def entry_of(of: Any, key: Any) -> Any:
-    """Return one entry of a table."""
-    return of[key] if isinstance(of, dict | list | deque) else of.entries()[key]
+# by the name of a module or class: `time` itself is mentioned wherever the module is
+_CLOCKS = {
+    "datetime": ("now", "today", "utcnow"),
+    "date": ("today",),
+}
 
 
 class Reachable:
@@ -310,7 +114,7 @@ class Reachable:
             self._walk([("sys.argv", sys.argv, None)])
         if "environ" in names or "getenv" in names:
             self._add("os.environ", Environment(), None)
-        self._dice = _random_state(self.generators)
+        self._dice = states_of(self.generators)
 
     def _walk_spaces(self) -> dict[str, Any]:
         """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
@@ -500,7 +304,7 @@ class Reachable:
     def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
         """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the
         identity of the dictionary that they are in."""
-        found = [change for table in self.tables.values() if (change := _change(table)) is not None]
+        found = [change for table in self.tables.values() if (change := change_of(table)) is not None]
         for change in found:
             before = change.table.before
             if isinstance(before, dict):
@@ -514,8 +318,8 @@ class Reachable:
 
     def drew(self) -> bool:
         """Say whether Python's or NumPy's random numbers were drawn."""
-        now = _random_state(self.generators)
-        return not all(map(_same_state, self._dice, now)) if self._dice[1] is not None else now[0] != self._dice[0]
+        now = states_of(self.generators)
+        return not all(map(same_state, self._dice, now)) if self._dice[1] is not None else now[0] != self._dice[0]
 
     def remembered(self) -> str | None:
         """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
@@ -540,7 +344,7 @@ class Reachable:
         """Put every table and random state back as it was."""
         for table in self.tables.values():
             restore(table.of, table.before)
-        _set_random_state(self._dice, self.generators)
+        set_states(self._dice, self.generators)
 
     def only_written(self, change: Change) -> bool:
         """Say whether a change is the same whatever its table has held, which the function never reads."""
@@ -560,59 +364,6 @@ def _writes_blindly(of: Any) -> bool:
     """Say whether a container's methods that write are Python's own, which do not read it."""
     methods = (getattr(of, name, None) for name in ("__setitem__", "__getitem__", *WRITES))
     return all(is_bound_builtin(method) and method.__self__ is of for method in methods if method is not None)
-
-
-def restore(of: Any, before: Any) -> None:
-    """Give a table the entries that it had."""
-    if isinstance(of, set):
-        if of != before:
-            of.clear()
-            of.update(before)
-        return
-    now = entries_of(of)
-    if isinstance(before, list):
-        if len(now) != len(before) or not all(map(is_, now, before)):
-            of.clear()
-            of.extend(before)
-        return
-    for key in now:
-        if key not in before:
-            _drop(of, key)
-    for key, value in before.items():
-        if key not in now or now[key] is not value:
-            _put(of, key, value)
-    if isinstance(of, dict) and len(of) == len(before) and list(of) != list(before):
-        _reorder(of, before)
-
-
-def _change(table: Table) -> Change | None:
-    before, now = table.before if table.start is None else table.start, entries_of(table.of)
-    if isinstance(before, set):
-        new, dropped = [v for v in now if v not in before], [v for v in before if v not in now]
-        return Change(table, new, [], dropped) if new or dropped else None
-    if isinstance(before, list):
-        n = len(before)
-        if len(now) == n and all(map(is_, now, before)):
-            return None
-        full = len(now) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
-        left = next((before[k:] for k in range(n + 1 if full else 1) if _begins(now, before[k:])), None)
-        if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended anew
-            return Change(table, now[len(left) :], [], [])
-        places = {id(v): k for k, v in reversed(list(enumerate(before)))}
-        order = [k if k < n and before[k] is v else places.get(id(v)) for k, v in enumerate(now)]
-        return Change(table, [v for v, k in zip(now, order, strict=True) if k is None], [], [], order)
-    if len(now) == len(before) and all(map(is_, now.values(), before.values())) and list(now) == list(before):
-        return None
-    keys = [k for k, v in now.items() if k not in before or before[k] is not v]
-    keys = [k for k in keys if k not in before or not same(before[k], now[k])]
-    dropped = [k for k in before if k not in now]
-    in_order = [k for k in before if k in now] + [k for k in keys if k not in before]
-    moved = list(now) if isinstance(table.of, dict) and in_order != list(now) else None
-    return Change(table, [now[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
-
-
-def _begins(now: list[Any], left: list[Any]) -> bool:
-    return len(now) >= len(left) and all(map(is_, now, left))
 
 
 def functions_of(member: Any) -> list[types.FunctionType]:
@@ -645,6 +396,11 @@ def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
     return [module for module in found if isinstance(module, types.ModuleType)]
 
 
+def _is_iterator(value: Any) -> bool:
+    """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
+    return isinstance(value, Iterator) and not type(value).__flags__ & 1 << 9 and not hasattr(value, "fileno")
+
+
 # ---- paths -----------------------------------------------------------------------------------------------------------
 
 
@@ -666,57 +422,3 @@ def _attribute(find: Find | None, name: str) -> Find | None:
 
 def _attributes_of(find: Find) -> Find:
     return lambda call: vars(find(call))
-
-
-# ---- random numbers and clocks ---------------------------------------------------------------------------------------
-
-
-_STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
-_DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
-
-# by the name of a module or class: `time` itself is mentioned wherever the module is
-_CLOCKS = {
-    "datetime": ("now", "today", "utcnow"),
-    "date": ("today",),
-}
-
-
-def _is_iterator(value: Any) -> bool:
-    """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
-    return isinstance(value, Iterator) and not type(value).__flags__ & 1 << 9 and not hasattr(value, "fileno")
-
-
-def _random_state(generators: Sequence[Any]) -> list[Any]:
-    return [*random_states(), *map(_state_of, generators)]
-
-
-def _state_of(generator: Any) -> Any:
-    if isinstance(generator, random.SystemRandom):
-        return None
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    if hasattr(generator, "bit_generator"):
-        return generator.bit_generator.state
-    return generator.get_state() if type(generator).__module__.startswith("numpy") else None
-
-
-def _same_state(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(_same_state(a[k], b[k]) for k in a)
-    if isinstance(a, list | tuple):
-        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(_same_state, a, b))
-    return a is b or (a.tobytes() == b.tobytes() if hasattr(a, "tobytes") and hasattr(b, "tobytes") else bool(a == b))
-
-
-def _set_random_state(states: list[Any], generators: Sequence[Any]) -> None:
-    if all(a is None or _same_state(a, b) for a, b in zip(states, _random_state(generators), strict=True)):
-        return
-    set_random_states(states[:2])
-    for one, state in zip(generators, states[2:], strict=True):
-        if isinstance(one, random.Random):
-            if state is not None:
-                one.setstate(state)
-        elif hasattr(one, "bit_generator"):
-            one.bit_generator.state = state
-        elif state is not None:
-            one.set_state(state)

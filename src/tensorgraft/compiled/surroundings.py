@@ -13,7 +13,7 @@ import functools
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -22,17 +22,10 @@ import numpy as np
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, walk
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.lookups import ABSENT, Lookups
-from tensorgraft.compiled.side_effects import (
-    Change,
-    ContextValue,
-    Environment,
-    Namespace,
-    Reachable,
-    Slots,
-    Table,
-    Variables,
-)
+from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, same
 from tensorgraft.errors import TracedValueError
@@ -49,10 +42,10 @@ class Contents:
         host = _on_host(array, framework)
         if host.nbytes > _LARGEST:
             raise TracedValueError(
-                f"a compiled function reaches {name}, an array of {framework} of {host.nbytes:,} bytes, whose values"
-                " would be constants of the program, and are too many to be compared at every call.\n"
-                "  pass it:      as an argument, as a tensor or an array of the program\n"
-                "  forbid it:    array.flags.writeable = False, for one of NumPy"
+                f"a compiled function reaches {name}, an array of {framework} of {host.nbytes:,} bytes, whose"
+                " values would be constants of the program. It is too large to be compared at every call.\n"
+                "  pass it:          as an argument, converted to a tensor or an array of the program\n"
+                "  make it constant: array.flags.writeable = False, for NumPy arrays"
             )
         self._kept = keep
         self._values = self._now(host)
@@ -69,8 +62,9 @@ class Contents:
         if not self.holds():
             if not self._kept:
                 raise TracedValueError(
-                    f"a compiled function writes {self.name} of {self._framework}, and reaches so many that their"
-                    " values before the call were not kept: it has been written once. Write it outside of the function"
+                    f"a compiled function writes {self.name} of {self._framework}, and uses so many such arrays"
+                    " that their values before the call were not kept. It has been written once, by tracing."
+                    " Write it outside of the function"
                 )
             dtype, shape, held = self._values
             if isinstance(held, tuple):  # objects
@@ -188,6 +182,12 @@ class Surroundings:
         for owner in whole:
             own = vars(owner)
             self._containers.append(Held(type(owner).__name__, own, functools.partial(_items, own)))
+        self._settle_containers(world, changed, slot)
+
+    def _settle_containers(
+        self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]
+    ) -> None:
+        """Keep the containers that are looked at, all of their entries in a few lists, which are compared at once."""
         left = []
         for held in self._containers:
             change = changed.get(_identity(held.of))

@@ -23,14 +23,14 @@ _BOUND = ("bound and mask", "a size n that is always enough, and a mask of what 
 _DECIDING = (ast.If, ast.While, ast.Assert, ast.IfExp)
 _OF_PYTHON = {"max": "maximum", "min": "minimum", "all": "array_api.all", "any": "array_api.any"}
 _OF_NUMBER: Ways = (
-    ("stay an array", "use it itself in the place of its value"),
-    ("look at it later", "return it, and ask for its value outside"),
+    ("stay an array", "use the array itself instead of its value"),
+    ("look at it later", "return it, and read its value outside"),
     ("know it before", "pass it as a Python number: each value is compiled"),
 )
 _NO_VALUE = "an array has no value yet"
 _OF_DERIVATIVE: Ways = (
-    ("look at it later", "return it beside the value (has_aux=True), and ask for its values outside"),
-    ("a derivative of zero", "tg.transforms.custom_vjp(f) with a rule, where f asks for the values"),
+    ("look at it later", "return it beside the value (has_aux=True), and read its values outside"),
+    ("a derivative of zero", "tg.transforms.custom_vjp(f) with a rule, where f needs the values"),
 )
 # functions of PyTorch and of arrays that take extents as ints
 _OF_EXTENTS = {
@@ -110,7 +110,7 @@ def result_shape_needed(frame: FrameType | None, x: TracedArray, more: Ways = ()
 
 
 def in_extent(node: Any) -> bool:
-    """An expression is, or is in, a shape, a count or the bound of a slice."""
+    """Return True if an expression is, or is part of, a shape, a count or a bound of a slice."""
     while isinstance(node, ast.expr | ast.keyword | ast.Slice):
         if isinstance(node, ast.Slice) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
             return True
@@ -230,8 +230,8 @@ def short_name(node: Any) -> str:
 
 
 def _condition(node: Any, called: bool) -> tuple[Any, Any]:
-    """(what decides, its condition) of the expression whose truth is asked for, by a function where one is `called`:
-    Python's own `bool`, `all`, `any`."""
+    """Return (what decides, its condition) of the expression whose truth is asked for, by a function where one is
+    `called`: Python's own `bool`, `all`, `any`."""
     if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
         return None, None
     if isinstance(node, _DECIDING):

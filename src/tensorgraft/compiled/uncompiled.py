@@ -72,7 +72,7 @@ class Uncompiled:
     changes = ()
 
     class guards:
-        """There is nothing that has to hold."""
+        """Guards of an uncompiled call: nothing has to hold."""
 
         @staticmethod
         def hold(leaves: Sequence[Any]) -> bool:

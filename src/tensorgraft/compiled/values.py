@@ -19,7 +19,7 @@ def is_scalar(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """A scalar, or a tuple or a frozen set of such."""
+    """Return True for a scalar, or a tuple or a frozen set of such."""
     kind = value.__class__
     return kind in _SCALARS or ((kind is tuple or kind is frozenset) and all(map(is_plain, value)))
 
@@ -61,7 +61,7 @@ class Replaceable:
 
 
 def same(a: Any, b: Any) -> bool:
-    """The same object, or the same plain value, or what may be in a slot `b`."""
+    """Return True for the same object, the same plain value, or an object that may stand in a slot `b`."""
     if b.__class__ is Replaceable:
         return bool(b.holds(a))
     return a is b or (a.__class__ is b.__class__ and is_plain(a) and bool(exact(a) == exact(b)))

@@ -28,9 +28,9 @@ _heats: dict[Any, tiers.Heat] = {}
 def attempt(
     xp: Backend, key: Hashable, program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None
 ) -> tuple[Any] | None:
-    """(what `program(backend, *args, **kwargs)` gives, its arrays as arrays of `xp`), computed by the cold tier; None
-    where `xp` is to compute it: without such a tier, where a program is being traced, for arrays that cannot be lent,
-    and when the signature is worth to be compiled. Call in `xp.scope()`.
+    """Return (what `program(backend, *args, **kwargs)` gives, its arrays as arrays of `xp`), computed by the cold tier;
+    None where `xp` is to compute it: without such a tier, where a program is being traced, for arrays that cannot be
+    lent, and when the signature is worth to be compiled. Call in `xp.scope()`.
 
     Arguments:
         key: what the program is, with whatever is static in it.

@@ -78,7 +78,7 @@ def directory(kind: str) -> Path | None:
 
 
 def writable(path: Path) -> bool:
-    """A file can be put there, once the directories that lack are made."""
+    """Return True if a file can be written there, once missing directories are made."""
     there = next((p for p in (path, *path.parents) if p.exists()), None)
     return there is not None and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
@@ -98,7 +98,7 @@ def processor() -> str:
 
 
 def contents(base: Path) -> tuple[int, int]:
-    """(files, bytes)"""
+    """Return (files, bytes)"""
     sizes = [stat.st_size for _, stat in _files(base)]
     return len(sizes), sum(sizes)
 

@@ -32,7 +32,8 @@ class TracedProgram(Protocol):
         """Return the files and lines, innermost first, that a line of the listing comes from, where they are known."""
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
-        """(the captured arrays, in order, or others of their shapes and dtypes) -> the results.
+        """Return a compiled function from the captured arrays (in order, or others of their shapes and dtypes) to the
+        results.
 
         `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
         has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
@@ -53,28 +54,30 @@ class Compiler:
 
     @primitive
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
-        """`fn` (arrays and Python scalars in flat positional arguments -> a flat tuple of arrays), compiled once per
-        shapes and dtypes. `donate`: positions whose memory may be reused. The identity where nothing compiles."""
+        """Compile `fn` (arrays and Python scalars in flat positional arguments -> a flat tuple of arrays) once per
+        shapes and dtypes. `donate`: positions whose memory may be reused. Returns `fn` itself if nothing compiles."""
         raise NotImplementedError
 
     def is_tracing(self) -> bool:
-        """A program is being traced: what is computed now belongs to it, also where the operands have values."""
+        """Return True if a program is being traced: what is computed now belongs to it, also where the operands have
+        values."""
         return False
 
     # ---- backends that trace only ----------------------------------------------------------------------------------
 
     @property
     def traces(self) -> bool:
-        """`trace` makes programs of functions: backends that compile do, and some that compile nothing smaller."""
+        """Return True if `trace` compiles programs of functions. Backends that compile do, and some that compile
+        nothing smaller."""
         return self.compiles
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:
         """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
         """Inside `trace`: the context in which operations on known values are computed at once."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def labelled(self, label: str, /) -> contextlib.AbstractContextManager[None]:
         """Inside `trace`: the context whose operations `TracedProgram.analyse` counts under this label, where it counts
@@ -84,11 +87,11 @@ class Compiler:
     def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
         """An array that has no memory, and lies where the placement says: a trace takes it as it does any other, and
         the program can be analysed, not run."""
-        raise TypeError(f"the backend {self.name} has no arrays without memory")
+        raise TypeError(f"the backend {self.name} has no abstract arrays")
 
     def stand_in(self, x: Array, /) -> Array:
         """Another object for the same array, without a copy: `trace` tells captured arrays apart by identity."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def as_traced(self, x: Array, /) -> Array:
         """Return `x`, in a trace, as what the trace computes: `is_traced`, whatever value a stand-in has when it is
@@ -98,7 +101,7 @@ class Compiler:
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
         """Shapes and dtypes of what `fn`, a `compile`d function, returns for operands given as (shape, dtype) or as
         Python scalars. Raises what `fn` raises while it is traced."""
-        raise TypeError(f"the backend {self.name} does not trace")
+        raise TypeError(f"the backend {self.name} cannot trace programs")
 
     # ---- backends that record only ---------------------------------------------------------------------------------
 

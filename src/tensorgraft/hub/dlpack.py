@@ -66,7 +66,7 @@ def _view(capsule: Any) -> np.ndarray:
     dtype = _CODES.get(tensor.code)
     if tensor.device_type != CPU or dtype is None or tensor.lanes != 1:
         raise BufferError(
-            f"NumPy can hold no DLPack array of device type {tensor.device_type}, dtype code {tensor.code} and"
+            f"NumPy cannot hold a DLPack array of device type {tensor.device_type}, dtype code {tensor.code} and"
             f" {tensor.lanes} lanes: copy it to the CPU, in a dtype of NumPy or ml_dtypes"
         )
     shape = tuple(tensor.shape[: tensor.ndim])

@@ -30,7 +30,7 @@ _FLOAT_LIKE = frozenset(FLOATING + FLOAT8)
 
 
 def is_floating(dtype: np.dtype) -> bool:
-    """Real floating point, bfloat16 and float8 included (whose NumPy kind is not `f`)."""
+    """Return True for real floating point, bfloat16 and float8 included (whose NumPy kind is not `f`)."""
     return dtype in _FLOAT_LIKE
 
 
@@ -43,7 +43,7 @@ def is_inexact(dtype: np.dtype) -> bool:
 
 
 def is_integer(dtype: np.dtype) -> bool:
-    """Signed or unsigned integers; bool is not one."""
+    """Return True for signed or unsigned integers; bool is not one."""
     return dtype.kind in "iu"
 
 
@@ -52,7 +52,7 @@ def is_bool(dtype: np.dtype) -> bool:
 
 
 def finfo(dtype: np.dtype) -> Any:
-    """`numpy.finfo`, also of `ml_dtypes` and, for complex dtypes, of their parts."""
+    """Return `numpy.finfo`, also of `ml_dtypes` and, for complex dtypes, of their parts."""
     return ml_dtypes.finfo(real_dtype(dtype))
 
 

@@ -77,7 +77,7 @@ def dawson(xp: Any, x: Value) -> Value:
 
 @with_operators
 def fresnel(xp: Any, x: Value) -> tuple[Value, Value]:
-    """(sine, cosine) integrals."""
+    """Return (sine, cosine) integrals."""
     size = abs(x)
     small = held(xp, size, size < 1.5, 0.0)
     t = xp.square(small) * (math.pi / 2)

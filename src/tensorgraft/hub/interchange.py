@@ -103,25 +103,27 @@ class Interchange:
         return dtype
 
     def seed_words(self, key: Any, /) -> Array:
-        """uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
+        """Return uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
         if isinstance(key, int | np.integer):
             return self.asarray(np.array([int(key) >> 32 & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], np.uint32))
         words = self.asarray(np.array(key)) if isinstance(key, list | tuple) else self.operand(key)
         if words is None or self.shape(words) != (2,) or not dtypes.is_integer(self.dtype_of(words)):
-            raise TypeError(f"a seed is an int, or an array of two integers, not {key!r}")
+            raise TypeError(f"expected a seed that is an int or an array of two integers, got {key!r}")
         return self.astype(words, dtypes.uint32)
 
     def in_trace(self) -> bool:
-        """The framework's own tracer follows what is computed here: new arrays belong to it, older ones do not."""
+        """Return True if the framework's own tracer sees what is computed here: new arrays belong to it, older ones do
+        not."""
         return False
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:
-        """The framework may trace, batch or differentiate what is computed of these arrays."""
+        """Return True if the framework may trace, batch or differentiate what is computed from these arrays."""
         xp: Any = self
         return self.in_trace() or xp.is_tracing() or any(map(xp.is_traced, arrays))
 
     def native_scope(self) -> contextlib.AbstractContextManager[None]:
-        """`scope` for functions that the framework's users call: what follows their operations follows these, too."""
+        """Return `scope` for functions that the framework's users call, so that their tracers and modes see the
+        operations inside."""
         return self.scope()
 
     def native_function(
@@ -140,7 +142,7 @@ class Interchange:
             backward: residuals, cotangents of the inexact results -> cotangents of the arguments, None for zero;
                 transposed, not conjugated.
         """
-        raise TypeError(f"the backend {self.name} makes no native functions")
+        raise TypeError(f"the backend {self.name} cannot make native functions")
 
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
         """A function of the framework with the derivatives of `function`."""
@@ -162,7 +164,7 @@ class Interchange:
 
     def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
         """A function of the framework that runs a program of StableHLO, with its derivatives."""
-        raise TypeError(f"the backend {self.name} runs no programs of StableHLO")
+        raise TypeError(f"the backend {self.name} cannot run StableHLO programs")
 
     def module(
         self,
@@ -181,7 +183,7 @@ class Interchange:
         return HoldingProgram(call, {**parameters, **constants}, stateful)
 
     def detached(self, x: Array, /) -> Array:
-        """`x` without the history by which its framework would differentiate it."""
+        """Return `x` without the history by which its framework would differentiate it."""
         return x
 
     def operand(self, x: Any, /) -> Array | None:

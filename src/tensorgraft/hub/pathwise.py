@@ -99,7 +99,8 @@ def dirichlet(xp: Any, x: Value, alpha: Value, total: Value) -> Value:
     odds = x / rest
 
     def drift(log_ratio: Value, odds: Value) -> Value:
-        """log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the interval."""
+        """Compute log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the
+        interval."""
         return xp.log1p(-(odds * xp.expm1(log_ratio)))
 
     low = _towards_zero(xp, x, alpha, lambda r: (beta - 1) * drift(r, odds), lambda r: score_at_x + r)

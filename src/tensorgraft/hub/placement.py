@@ -68,7 +68,7 @@ class Placement:
 
     @property
     def is_replicated(self) -> bool:
-        """Every device has all of the array."""
+        """Return True if every device has the whole array."""
         return not any(self.spec)
 
     def parts(self, dim: int) -> int:
@@ -111,8 +111,9 @@ class Placement:
                 fit = [name for name, k in self.mesh.extents.items() if k > 1 and n % k == 0]
                 by = " x ".join(f"{name!r} ({self.mesh.extents[name]})" for name in self.spec[dim])
                 raise ValueError(
-                    f"{what}: dimension {dim} of shape {tuple(shape)} is {n}, which {by} does not divide, and nothing"
-                    f" is padded. Leave it whole (None){', or take ' + ' or '.join(map(repr, fit)) if fit else ''}."
+                    f"{what}: dimension {dim} of shape {tuple(shape)} is {n}, which is not divisible by {by}, and"
+                    " arrays are not padded. Leave the dimension whole"
+                    f" (None){', or take ' + ' or '.join(map(repr, fit)) if fit else ''}."
                 )
 
     def __str__(self) -> str:
@@ -136,13 +137,17 @@ def placement(mesh: Mesh, spec: Sequence[Any], ndim: int, what: str) -> Placemen
     while len(entries) > ndim and not entries[-1]:
         entries = entries[:-1]
     if len(entries) > ndim:
-        raise ValueError(f"{what}: spec {tuple(spec)!r} has {len(entries)} entries, the array {ndim} dimensions")
+        raise ValueError(
+            f"{what}: spec {tuple(spec)!r} has {len(entries)} entries, but the array has {ndim} dimensions"
+        )
     used = [name for names in entries for name in names]
     for name in used:
         if name not in mesh.extents:
             raise ValueError(f"{what}: spec {tuple(spec)!r} names the axis {name!r}, which the {mesh} does not have")
         if used.count(name) > 1:
-            raise ValueError(f"{what}: spec {tuple(spec)!r} splits along {name!r} twice: an axis splits one dimension")
+            raise ValueError(
+                f"{what}: spec {tuple(spec)!r} splits along {name!r} twice, but an axis can split only one dimension"
+            )
     return Placement(mesh, (*entries, *((),) * (ndim - len(entries))))
 
 
@@ -153,4 +158,6 @@ def _names(entry: Any, what: str) -> tuple[str, ...]:
         return (entry,)
     if isinstance(entry, list | tuple) and all(isinstance(name, str) for name in entry):
         return tuple(entry)
-    raise TypeError(f"{what}: an entry of a spec is None, the name of an axis or a tuple of names, not {entry!r}")
+    raise TypeError(
+        f"{what}: expected None, the name of an axis or a tuple of names as an entry of a spec, got {entry!r}"
+    )

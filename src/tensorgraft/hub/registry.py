@@ -108,7 +108,7 @@ def parse(device: str) -> tuple[str, str | None, int]:
     name, *rest = device.split(":")
     platform = rest.pop(0) if rest and not rest[0].isdigit() else None
     if len(rest) > 1 or (rest and not rest[0].isdigit()):
-        raise ValueError(f"{device!r} is no device: write a backend, backend:index or backend:platform:index")
+        raise ValueError(f"{device!r} is not a device: expected a backend, backend:index or backend:platform:index")
     return name, platform, int(rest[0]) if rest else 0
 
 

@@ -45,7 +45,7 @@ class Runtime:
 
     @primitive
     def is_traced(self, x: Array, /) -> bool:
-        """`x` stands for a value that a trace has not computed yet."""
+        """Return True if `x` stands for a value that a trace has not computed yet."""
         raise NotImplementedError
 
     def is_differentiated(self, x: Array, /) -> bool:
@@ -79,7 +79,7 @@ class Runtime:
         raise NotImplementedError
 
     def materialize(self, x: Array, /) -> Array:
-        """`x` as an array of the framework itself."""
+        """Return `x` as an array of the framework itself."""
         return x
 
     def lifted(self, x: Array, /) -> Array:
@@ -105,7 +105,7 @@ class Runtime:
 
     @primitive
     def memory_stats(self) -> dict[str, int]:
-        """`allocated` and `peak` bytes where the framework tells them, else an empty dictionary."""
+        """Return a dictionary of `allocated` and `peak` bytes, empty if the framework does not report them."""
         raise NotImplementedError
 
     @primitive
@@ -125,11 +125,12 @@ class Runtime:
         return (self.index,) if count == 1 else None
 
     def processes(self) -> tuple[int, int]:
-        """(the number of this process, of how many over whose devices arrays can be spread)"""
+        """Return (the number of this process, of how many over whose devices arrays can be spread)"""
         return 0, 1
 
     def parts_fed(self, placement: Placement, /) -> tuple[int, int]:
-        """(which part, of how many) of the first dimension of an array that lies so is on this process's devices."""
+        """Return (which part, of how many) of the first dimension of an array that lies so is on this process's
+        devices."""
         return 0, 1
 
     def assembled(self, part: Array, placement: Placement, /) -> Array:
@@ -153,8 +154,8 @@ class Runtime:
         return {(0,) * len(self.shape(x)): x}
 
     def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
-        """`x` with another piece at an offset of `pieces`, on every device of this process that has it. Nobody writes
-        `piece` any more."""
+        """Return `x` with another piece at an offset of `pieces`, on every device of this process that holds it.
+        `piece` must not be written afterwards."""
         return self.asarray(piece)
 
     def joined_as(self) -> int | None:
@@ -167,7 +168,7 @@ class Runtime:
         a program that is being traced.
 
         Raises RuntimeError where they call different ones."""
-        raise TypeError(f"the backend {self.name} joins no processes")
+        raise TypeError(f"the backend {self.name} does not support several processes")
 
     def place(self, n: int, /) -> Any:
         """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""
@@ -177,7 +178,7 @@ class Runtime:
         """Call `fn` with the numbers of `x`: now, or, where a program is being traced, whenever it has computed them
         (`synchronize` waits for that). Raises TypeError where such a program calls nobody."""
         if self.is_traced(x):
-            raise TypeError(f"a compiled program of {self.name} does not tell what it computes on the way")
+            raise TypeError(f"a compiled program of {self.name} cannot report intermediate values")
         fn(self.to_numpy(x))
 
     # ---- the memory of the host, which a cold tier computes on -----------------------------------------------------
@@ -217,10 +218,10 @@ class Runtime:
         raise TypeError(f"arrays of the backend {self.name} cannot be written")
 
     def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
-        """(a one-dimensional contiguous array over the memory in which `x` lies, strides and offset of `x` in it, in
-        elements); None where the memory cannot be written, or has no such strides."""
-        raise TypeError(f"arrays of the backend {self.name} have no memory of their own")
+        """Return (a one-dimensional contiguous array over the memory in which `x` lies, strides and offset of `x` in
+        it, in elements); None where the memory cannot be written, or has no such strides."""
+        raise TypeError(f"arrays of the backend {self.name} do not own their memory")
 
     def ensure_owned(self, x: Array, /) -> Array:
-        """`x` itself if it is row-major and no other array shares its memory, else a copy."""
+        """Return `x` itself if it is row-major and no other array shares its memory, else a copy."""
         return x

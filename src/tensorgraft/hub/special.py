@@ -49,7 +49,7 @@ def _far(xp: Any, x: Value, table: dict[str, Any], phase: float, second: bool, m
 
 
 def held(xp: Any, x: AnyArray, inside: AnyArray, harmless: float) -> AnyArray:
-    """`x` where a formula is used, else a number that does it no harm."""
+    """Return `x` where a formula is used, elsewhere a harmless number."""
     return xp.where(inside, x, xp.full_like(x, harmless))
 
 
@@ -196,7 +196,7 @@ def ndtri(xp: Any, y: Value) -> Value:
 
 @with_operators
 def erfcx(xp: Any, x: Value) -> Value:
-    """exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
+    """Compute exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
     low = x < 2
     small, large = held(xp, x, low, 0.0), held(xp, x, ~low, 3.0)
     near = xp.exp(small * small) * xp.erfc(small)

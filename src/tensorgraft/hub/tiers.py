@@ -28,7 +28,7 @@ ELEMENTS = 1 << 24
 
 def _checked(mode: str) -> Mode:
     if mode not in get_args(Mode):
-        raise ValueError(f"eager mode is 'tiered' or 'compiled', not {mode!r}")
+        raise ValueError(f"expected the eager mode 'tiered' or 'compiled', got {mode!r}")
     return mode  # type: ignore[return-value]
 
 
@@ -45,7 +45,7 @@ def mode() -> Mode:
 
 
 def tiered() -> bool:
-    """Signatures seen for the first times are computed without a compiler, where the backend has a way."""
+    """Return True if the backend computes new signatures without a compiler at first."""
     return _state.mode == "tiered"
 
 
@@ -86,7 +86,7 @@ class Heat:
         self.calls = self.elements = 0
 
     def spent(self, elements: int) -> bool:
-        """Count one more call, which passes over so many elements: whether compiling is worth it from now on."""
+        """Count one more call on so many elements, and return True once compiling is worth it."""
         self.calls += 1
         self.elements += elements
         return self.calls > CALLS or self.elements > ELEMENTS

@@ -32,11 +32,12 @@ class Transforms:
     def jvp(
         self, fn: Function, primals: Sequence[Array], tangents: Sequence[Array], /
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """(results, their tangents; of results that are not inexact, zeros of their own dtype)."""
+        """Return (results, their tangents; of results that are not inexact, zeros of their own dtype)."""
         raise NotImplementedError(_NONE.format(self))
 
     def vmap(self, fn: Function, /, *arrays: Array) -> tuple[Array, ...]:
-        """`fn` of every slice along the first axis of the arrays, which have one of the same extent; results stacked.
+        """Apply `fn` to every slice along the first axis of the arrays, which have the same extent there, and stack the
+        results.
 
         Written once as a loop; frameworks that batch programs override it.
         """
@@ -48,7 +49,7 @@ class Transforms:
     def custom_vjp(
         self, fn: Function, backward: Backward, forward: Forward | None = None, /, *arrays: Array
     ) -> tuple[Array, ...]:
-        """`fn(self, *arrays)`, whose derivative is not that of what it computes but that of a rule.
+        """Call `fn(self, *arrays)`, whose derivative is given by a rule instead of by its operations.
 
         Rules are called with the backend of the level outside of the derivative that is computed, on which arguments
         and results have derivatives of their own: a rule in terms of `custom_vjp` itself has all higher derivatives.

@@ -175,7 +175,7 @@ def array_of(x: Value | Array) -> Array:
 
 
 def _value(xp: ValueBackend, x: Any) -> Any:
-    """`x` with its arrays as values."""
+    """Return `x` with its arrays as values."""
     if xp.backend.is_array(x):
         return Value(x, xp.backend)
     if isinstance(x, _LISTS):
@@ -184,7 +184,7 @@ def _value(xp: ValueBackend, x: Any) -> Any:
 
 
 def _array(xp: ValueBackend, x: Any) -> Any:
-    """`x` with its values as arrays; a function, which a backend calls with arrays, gets values."""
+    """Return `x` with its values as arrays; a function, which a backend calls with arrays, gets values."""
     if type(x) is Value:
         return x.array
     if isinstance(x, _LISTS):
@@ -217,9 +217,10 @@ def _function(xp: ValueBackend, fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
+def with_operators(fn: Callable[..., Any], host: Sequence[int] = ()) -> Callable[..., Any]:
     """Make of a function of a `ValueBackend` and values one of a backend and arrays. Called with a `ValueBackend`, as
-    functions of values call each other, it is `fn`."""
+    functions of values call each other, it is `fn`. `host`: positions of operands that stay NumPy's arrays.
+    """
 
     @functools.wraps(fn)
     def call(xp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -228,6 +229,9 @@ def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
         view = ValueBackend(xp)
         is_array = xp.is_array
         operands = [Value(a, xp) if is_array(a) else _value(view, a) if isinstance(a, _LISTS) else a for a in args]
+        for i in host:
+            if i < len(args):
+                operands[i] = args[i]
         if kwargs:
             kwargs = {k: Value(a, xp) if is_array(a) else a for k, a in kwargs.items()}
         out = fn(view, *operands, **kwargs)
@@ -238,7 +242,7 @@ def with_operators(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_formula(fn: Callable[..., Any]) -> bool:
-    """`fn` is a function of arrays that `with_operators` has made."""
+    """Return True if `fn` is a function of arrays that `with_operators` has made."""
     return getattr(fn, "is_formula", False)
 
 

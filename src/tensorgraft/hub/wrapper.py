@@ -42,7 +42,7 @@ def _parts() -> set[str]:
 
 
 if unsaid := _parts() ^ (FORWARDED | WRITTEN | INHERITED):
-    raise TypeError(f"tensorgraft.hub.wrapper does not say what becomes of {', '.join(sorted(unsaid))}")
+    raise TypeError(f"tensorgraft.hub.wrapper does not list the methods {', '.join(sorted(unsaid))}")
 
 
 class Wrapper(Backend):

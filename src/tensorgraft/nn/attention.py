@@ -15,8 +15,8 @@ from tensorgraft.transforms.module import Module, field
 
 
 def dot_product_attention(query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
-    """softmax(query key^T / sqrt(size)) value, of (..., q, size), (..., kv, size) and (..., kv, width). `mask`, which
-    broadcasts to (..., q, kv), is true where a query may look (Vaswani et al. 2017, arXiv 1706.03762).
+    """Compute softmax(query key^T / sqrt(size)) value, of (..., q, size), (..., kv, size) and (..., kv, width). `mask`,
+    which broadcasts to (..., q, kv), is true where a query may look (Vaswani et al. 2017, arXiv 1706.03762).
 
     Returns (..., q, width). Raises TypeError for what are no floating-point arrays, ValueError for other shapes.
     """
@@ -101,7 +101,8 @@ class MultiheadAttention(Module):
         """
         if key_.shape[:-1] != value.shape[:-1]:
             raise ValueError(
-                f"MultiheadAttention: key and value are sequences of one length, not {key_.shape} and {value.shape}"
+                f"MultiheadAttention: key and value must be sequences of the same length, got {key_.shape} and"
+                f" {value.shape}"
             )
         heads = [
             self._heads(self.query_proj, query),
@@ -112,7 +113,9 @@ class MultiheadAttention(Module):
             before = [h.shape for h in heads]
             heads = list(process_heads(*heads))
             if [h.shape for h in heads] != before:
-                raise ValueError(f"process_heads must not change shapes: {before} became {[h.shape for h in heads]}")
+                raise ValueError(
+                    f"process_heads must not change shapes: {before} changed to {[h.shape for h in heads]}"
+                )
         q, k, v = (xp.moveaxis(h, -2, -3) for h in heads)
         weights = attention_weights(q, k, mask)
         if key is None or self.dropout.p == 0:

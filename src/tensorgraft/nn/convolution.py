@@ -67,7 +67,7 @@ class Conv(Module):
             raise ValueError(f"Conv: {in_channels} in_channels are not a multiple of {groups} groups")
         self.groups, self.use_bias, self.padding_mode = groups, use_bias, padding_mode.upper()
         if self.padding_mode not in _MODES:
-            raise ValueError(f"Conv: padding_mode is one of {', '.join(_MODES)}, not {padding_mode!r}")
+            raise ValueError(f"Conv: padding_mode must be one of {', '.join(_MODES)}, got {padding_mode!r}")
         dtype = initial.dtype_or_default(dtype)
         weight_key, bias_key = initial.keys(key, 2)
         limit = 1 / math.sqrt(in_channels // groups * math.prod(self.kernel_size))
@@ -79,8 +79,8 @@ class Conv(Module):
         n = self.num_spatial_dims
         if x.ndim not in (n + 1, n + 2) or x.shape[-n - 1] != self.in_channels:
             raise ValueError(
-                f"Conv of {n} spatial axes takes ({self.in_channels}, {', '.join(['extent'] * n)}), or a batch of them,"
-                f" not {x.dtype}{list(x.shape)}"
+                f"Conv of {n} spatial axes expects ({self.in_channels}, {', '.join(['extent'] * n)}), or a batch"
+                f" of them, got {x.dtype}{list(x.shape)}"
             )
         batch = x if x.ndim == n + 2 else xp.expand_dims(x, axis=0)
         pads: Any = self.padding
@@ -99,11 +99,11 @@ class Conv(Module):
 def _padding(padding: Padding, n: int) -> str | tuple[tuple[int, int], ...]:
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "SAME_LOWER", "VALID"):
-            raise ValueError(f"Conv: padding is SAME, SAME_LOWER or VALID, or numbers, not {padding!r}")
+            raise ValueError(f"Conv: padding must be SAME, SAME_LOWER, VALID or numbers, got {padding!r}")
         return padding.upper()
     pads: Any = (padding,) * n if isinstance(padding, int) else tuple(padding)
     if len(pads) != n:
-        raise ValueError(f"Conv: padding is an int, {n} ints or {n} pairs, not {padding}")
+        raise ValueError(f"Conv: padding must be an int, {n} ints or {n} pairs, got {padding}")
     return tuple((p, p) if isinstance(p, int) else (p[0], p[1]) for p in pads)
 
 

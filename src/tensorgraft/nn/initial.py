@@ -13,7 +13,7 @@ from tensorgraft.hub import dtypes
 
 
 def dtype_or_default(dtype: Any) -> Any:
-    """float32 where nothing is said."""
+    """Return float32 where nothing is said."""
     return dtypes.float32 if dtype is None else checked(dtype)
 
 

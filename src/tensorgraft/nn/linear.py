@@ -52,8 +52,8 @@ class Linear(Module):
         if self.in_features == "scalar":
             x = xp.expand_dims(x, axis=-1)
         elif x.shape[-1:] != (self.in_features,):
-            raise ValueError(f"Linear({self.in_features}, {self.out_features}) takes (..., {self.in_features}), not"
-                             f" {x.dtype}{list(x.shape)}")  # fmt: skip
+            raise ValueError(f"Linear({self.in_features}, {self.out_features}) expects (..., {self.in_features}), got"
+            f" {x.dtype}{list(x.shape)}")  # fmt: skip
         out = xp.matmul(x, self.weight.mT)
         if self.bias is not None:
             out = out + self.bias
@@ -165,7 +165,7 @@ class Embedding(Module):
     ) -> None:
         if weight is None:
             if num_embeddings is None or embedding_size is None or key is None:
-                raise ValueError("Embedding: give num_embeddings, embedding_size and key, or weight")
+                raise ValueError("Embedding: pass num_embeddings, embedding_size and key, or weight")
             dtype = initial.dtype_or_default(dtype)
             weight = random.normal(key, (num_embeddings, embedding_size), dtype)
         if weight.ndim != 2 or (num_embeddings or weight.shape[0], embedding_size or weight.shape[1]) != weight.shape:

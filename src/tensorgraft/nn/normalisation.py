@@ -43,7 +43,8 @@ class _Norm(Module):
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         if x.shape[x.ndim - len(self.shape) :] != self.shape:
             raise ValueError(
-                f"{type(self).__name__}({self.shape}) takes arrays whose shape ends so, not {x.dtype}{list(x.shape)}"
+                f"{type(self).__name__}({self.shape}) expects arrays whose shape ends with it, got"
+                f" {x.dtype}{list(x.shape)}"
             )
         wide = dtypes.accumulator(x.dtype)
         out = self._normalised(xp.astype(x, wide, copy=False))

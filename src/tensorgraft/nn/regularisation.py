@@ -22,7 +22,10 @@ class Dropout(Module):
         if (self.inference if inference is None else inference) or self.p == 0:
             return x
         if key is None:
-            raise RuntimeError("Dropout takes a key in training: dropout(x, key=key), or tree_inference(model, True)")
+            raise RuntimeError(
+                "Dropout requires a key in training: call dropout(x, key=key), or switch it off with"
+                " tree_inference(model, True)"
+            )
         kept = 1 - self.p
         drawn = random.uniform(key, x.shape, dtypes.accumulator(dtypes.real_dtype(x.dtype)))
         return xp.where(drawn < kept, x / kept, xp.zeros_like(x))

@@ -94,7 +94,7 @@ class LinearOperator(ABC):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(out_size, in_size), of the matrix that it stands for."""
+        """Return (out_size, in_size), of the matrix that it stands for."""
         return self.out_size, self.in_size
 
     @property
@@ -157,11 +157,11 @@ class LinearOperator(ABC):
         return self._out.ravel(optree.tree_leaves(out), x.shape[1])
 
     def as_matrix(self) -> Array:
-        """(out_size, in_size), vectors ravelled leaf by leaf in row-major order."""
+        """Return (out_size, in_size), vectors ravelled leaf by leaf in row-major order."""
         return self.mm_flat(xp.eye(self.in_size, dtype=self._in.dtype, device=self.device))
 
     def diagonal(self) -> Array:
-        """(n,): the diagonal of the matrix, of which some columns at a time are computed."""
+        """Return (n,): the diagonal of the matrix, of which some columns at a time are computed."""
         n = min(self.shape)
         pieces = []
         for at in range(0, n, _COLUMNS):

@@ -51,7 +51,7 @@ class KroneckerLinearOperator(Composed):
         return self.by_factors(v, _applied)
 
     def by_factors(self, x: Array, apply: Apply) -> Array:
-        """`apply` of each factor along its axis of columns (n, k): never the matrix of the product."""
+        """Apply each factor along its axis of columns (n, k), without forming the matrix of the product."""
         k = x.shape[1]
         extents = [p.in_size if apply is _applied else p.out_size for p in self.operators]
         x = xp.reshape(x, (*extents, k))
@@ -120,7 +120,7 @@ class BlockDiagonalLinearOperator(Composed):
         return self.by_blocks(x, _applied)
 
     def by_blocks(self, x: Array, apply: Apply) -> Array:
-        """`apply` of each block to its rows of columns (n, k)."""
+        """Apply each block to its rows of columns (n, k)."""
         pieces, at = [], 0
         for part in self.operators:
             n = part.in_size if apply is _applied else part.out_size
@@ -248,7 +248,7 @@ class BlockLinearOperator(LinearOperator):
 
 def _one(name: str, verb: str, structures: Sequence[Structure]) -> None:
     if not structures:
-        raise ValueError(f"{name} has no operator: what it {verb} is not known")
+        raise ValueError(f"{name} has no operator, so that what it {verb} is unknown")
     for s in structures[1:]:
         if not _alike(s, structures[0]):
             raise ValueError(f"{name}: an operator {verb} {structures[0]}, another one {s}")

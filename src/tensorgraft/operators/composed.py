@@ -129,7 +129,9 @@ class ScaledLinearOperator(Wrapped):
             raise TypeError(f"ScaledLinearOperator: expected a number or an array of no dimension, got {scalar!r}")
         kind = scalar.dtype if isinstance(scalar, Array) else type(scalar)
         if (kind is complex or getattr(kind, "kind", "") == "c") and not dtypes.is_complex(operator.dtype):
-            raise TypeError(f"ScaledLinearOperator: a complex number times an operator of {operator.dtype}")
+            raise TypeError(
+                f"ScaledLinearOperator: an operator of {operator.dtype} cannot be multiplied by a complex number"
+            )
         self.scalar = scalar
 
     @property
@@ -249,7 +251,8 @@ class SumLinearOperator(Composed):
         for x in self.operators[1:]:
             if not (_alike(x._in, first._in) and _alike(x._out, first._out)):
                 raise ValueError(
-                    f"a sum of operators: expected all of {first._in} -> {first._out}, got one of {x._in} -> {x._out}"
+                    f"a sum of operators: expected all to map {first._in} -> {first._out}, got one of {x._in} ->"
+                    f" {x._out}"
                 )
 
     @property
@@ -322,8 +325,8 @@ class ProductLinearOperator(Composed):
         for left, right in zip(self.operators, self.operators[1:], strict=False):
             if not _alike(left._in, right._out):
                 raise ValueError(
-                    f"a product of operators: {type(left).__name__} takes {left._in}, but {type(right).__name__} gives"
-                    f" {right._out}"
+                    f"a product of operators: {type(left).__name__} expects {left._in}, but {type(right).__name__}"
+                    f" returns {right._out}"
                 )
 
     @property

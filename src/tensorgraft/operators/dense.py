@@ -12,7 +12,7 @@ from tensorgraft.hub import dtypes
 def triangular_solve(
     a: Array, b: Array, lower: bool, transpose: bool = False, adjoint: bool = False, unit_diagonal: bool = False
 ) -> Array:
-    """x with op(a) x = b for (batches of) triangular matrices (..., n, n) and (..., n, k); one triangle is read."""
+    """Solve op(a) x = b for (batches of) triangular matrices (..., n, n) and (..., n, k); one triangle is read."""
     backend, dtype = arrays_of("triangular_solve", a, b, kinds="fc")
     with backend.scope():
         x = backend.triangular_solve(
@@ -27,7 +27,7 @@ def triangular_solve(
 
 
 def lu_solve(a: Array, b: Array, transpose: bool = False) -> Array:
-    """x with a x = b, or a^T x = b, by the factors of a (n, n); b is (n, k)."""
+    """Solve a x = b, or a^T x = b, by the factors of a (n, n); b is (n, k)."""
     backend, dtype = arrays_of("lu_solve", a, b, kinds="fc")
     with backend.scope():
         right = converted(backend, b, dtype)
@@ -45,18 +45,18 @@ def adjoint(x: Array) -> Array:
 
 
 def inner(x: Array, y: Array) -> Array:
-    """(k,): the inner products of the columns of two matrices (n, k), the first conjugated."""
+    """Return (k,): the inner products of the columns of two matrices (n, k), the first conjugated."""
     return xp.sum((xp.conj(x) if dtypes.is_complex(x.dtype) else x) * y, axis=0)
 
 
 def norms(x: Array) -> Array:
-    """(k,), real: the Euclidean norms of the columns."""
+    """Return (k,), real: the Euclidean norms of the columns."""
     return xp.sqrt(xp.sum(xp.real(x) ** 2 + xp.imag(x) ** 2, axis=0) if dtypes.is_complex(x.dtype)
                    else xp.sum(x * x, axis=0))  # fmt: skip
 
 
 def tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Array:
-    """x with T x = b, for b (n, k), by parallel cyclic reduction (Hockney 1965): log2(n) steps on whole arrays.
+    """Solve T x = b, for b (n, k), by parallel cyclic reduction (Hockney 1965): log2(n) steps on whole arrays.
 
     There is no pivoting: right for diagonally dominant and for positive definite matrices. `lower` and `upper` are
     (n - 1,).

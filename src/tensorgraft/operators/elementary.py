@@ -133,8 +133,8 @@ def _arrays(name: str, x: Any) -> Structure:
     for v in leaves:
         if not isinstance(v, Array):
             raise TypeError(
-                f"{name}: expected arrays of tensorgraft.array_api, got a {type(v).__module__}.{type(v).__qualname__}:"
-                " asarray makes one of it"
+                f"{name}: expected arrays of tensorgraft.array_api, got a"
+                f" {type(v).__module__}.{type(v).__qualname__}: convert it with asarray"
             )
     places = dict.fromkeys(str(v.device) for v in leaves)
     if len(places) > 1:
@@ -185,7 +185,7 @@ class TridiagonalLinearOperator(LinearOperator):
 
     @property
     def bands(self) -> tuple[Array, Array, Array]:
-        """(below, on, above) the diagonal."""
+        """Return (below, on, above) the diagonal."""
         return self.lower, self._diagonal, self.upper
 
     def mv(self, x: Any, /) -> Array:

@@ -36,12 +36,13 @@ class Iterative(LinearSolver):
     ) -> None:
         for name, value in (("rtol", rtol), ("atol", atol)):
             if not isinstance(value, int | float) or not value >= 0:
-                raise ValueError(f"{type(self).__name__}: {name} is a number of at least 0, got {value!r}")
+                raise ValueError(f"{type(self).__name__}: expected {name} to be a number of at least 0, got {value!r}")
         if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
-            raise ValueError(f"{type(self).__name__}: max_steps is an int of at least 1, got {max_steps!r}")
+            raise ValueError(f"{type(self).__name__}: expected max_steps to be an int of at least 1, got {max_steps!r}")
         if preconditioner is not None and not isinstance(preconditioner, LinearOperator):
             raise TypeError(
-                f"{type(self).__name__}: preconditioner is a LinearOperator, got a {type(preconditioner).__qualname__}"
+                f"{type(self).__name__}: expected preconditioner to be a LinearOperator, got a"
+                f" {type(preconditioner).__qualname__}"
             )
         self.rtol = float(rtol)
         self.atol = float(atol)
@@ -82,7 +83,7 @@ class Iterative(LinearSolver):
         return 10 * max(operator.shape) if self.max_steps is None else self.max_steps
 
     def _goal(self, b: Array) -> Array:
-        """(k,): the norms that residuals are to reach."""
+        """Return (k,): the norms that residuals are to reach."""
         bound = dense.norms(b) * self.rtol
         return xp.maximum(bound, xp.full_like(bound, self.atol))
 
@@ -179,7 +180,7 @@ class GMRES(Iterative):
     ) -> None:
         super().__init__(rtol, atol, max_steps, preconditioner)
         if not isinstance(restart, int) or restart < 1:
-            raise ValueError(f"GMRES: restart is an int of at least 1, got {restart!r}")
+            raise ValueError(f"GMRES: expected restart to be an int of at least 1, got {restart!r}")
         self.restart = restart
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
@@ -216,7 +217,7 @@ class GMRES(Iterative):
         return Solved(s["x"], s["error"] <= goal, s["step"])
 
     def _cycle(self, operator: LinearOperator, r: Array, goal: Array, size: int, left: Array) -> tuple[Array, Array]:
-        """(what is to be preconditioned and added, the steps). Arrays have the column's axis first."""
+        """Return (what is to be preconditioned and added, the steps). Arrays have the column's axis first."""
         n, k = r.shape
         dtype, device = r.dtype, r.device
         places = xp.arange(size + 1, device=device)
@@ -304,12 +305,12 @@ def _square(x: Array) -> Array:
 
 
 def _row(mask: Array, dtype: Any) -> Array:
-    """(1, size, 1) of a mask (size,)."""
+    """Return (1, size, 1) of a mask (size,)."""
     return xp.reshape(xp.astype(mask, dtype), (1, -1, 1))
 
 
 def _at(x: Array) -> Array:
-    """(k, 1, n) of (k, n)."""
+    """Return (k, 1, n) of (k, n)."""
     return xp.expand_dims(x, axis=1)
 
 

@@ -48,9 +48,9 @@ class LowRankLinearOperator(LinearOperator):
         shape = u.shape[0], w.shape[0]
         if base is not None:
             if not isinstance(base, LinearOperator):
-                raise TypeError(f"{name}: base is a LinearOperator, got a {type(base).__qualname__}")
+                raise TypeError(f"{name}: expected base to be a LinearOperator, got a {type(base).__qualname__}")
             if base.shape != shape or not base.is_vector_operator:
-                raise ValueError(f"{name}: U diag(s) V^H has shape {shape}, the base is {base}")
+                raise ValueError(f"{name}: U diag(s) V^H has shape {shape}, but the base is {base}")
             dtype = promote(dtype, base.dtype)
         self.u, self.s, self.v, self.base = u, s, v, base
         self._given = tags_.closed(tags, dtype, shape, name)
@@ -132,7 +132,7 @@ class LowRankLinearOperator(LinearOperator):
         return out if self.base is None else self.base.diagonal() + out
 
     def woodbury(self, b: Array, solve: Callable[[LinearOperator, Array], Array]) -> Array:
-        """x with (base + U S V^H) x = b by B^-1 (I - U (I + S V^H B^-1 U)^-1 S V^H B^-1), of one more matrix (r, r)."""
+        """Solve (base + U S V^H) x = b by B^-1 (I - U (I + S V^H B^-1 U)^-1 S V^H B^-1), of one more matrix (r, r)."""
         assert self.base is not None
         r, k = self.u.shape[1], b.shape[1]
         dtype = promote(promote(b.dtype, self.dtype), self.base.dtype)

@@ -44,7 +44,7 @@ class Bidiagonal(Iterative):
         return x if self.preconditioner is None else applied(self.preconditioner.H, x)
 
     def _begin(self, operator: LinearOperator, adjoint: LinearOperator, b: Array) -> tuple[Array, ...]:
-        """beta u = b, alpha v = A^H u."""
+        """Normalise the first vectors: beta u = b, alpha v = A^H u."""
         beta = dense.norms(b)
         u = b / safe(beta)
         v = self._back(adjoint, u)

@@ -29,7 +29,7 @@ class MatrixLinearOperator(LinearOperator):
         if not isinstance(matrix, Array):
             raise TypeError(
                 "MatrixLinearOperator: expected an array of tensorgraft.array_api, got a"
-                f" {type(matrix).__module__}.{type(matrix).__qualname__}: asarray makes one of it"
+                f" {type(matrix).__module__}.{type(matrix).__qualname__}: convert it with asarray"
             )
         if matrix.ndim != 2:
             raise ValueError(
@@ -37,8 +37,8 @@ class MatrixLinearOperator(LinearOperator):
             )
         if not dtypes.is_inexact(matrix.dtype):
             raise TypeError(
-                f"MatrixLinearOperator: expected floating-point or complex numbers, got {matrix.dtype}:"
-                " astype(matrix, float64) makes them"
+                f"MatrixLinearOperator: expected floating-point or complex numbers, got {matrix.dtype}: convert"
+                " them with astype(matrix, float64)"
             )
         self.matrix = matrix
         self._given = tags_.closed(tags, matrix.dtype, self.shape, "MatrixLinearOperator")

@@ -42,14 +42,14 @@ class LinearSolver(ABC):
 
     @abstractmethod
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        """`b` is (m, k), ravelled."""
+        """Solve for a right-hand side `b` (m, k), ravelled."""
 
     def check(self, operator: LinearOperator) -> None:
         """Raises ValueError where the solver is not for such operators."""
         if not self.least_squares and operator.shape[0] != operator.shape[1]:
             raise ValueError(
-                f"linear_solve: {self.name} is for square operators, this one has shape {operator.shape}:"
-                " 'qr', 'svd', 'lsmr' and 'lsqr' give the least squares solution"
+                f"linear_solve: {self.name} requires a square operator, this one has shape {operator.shape}: use"
+                " 'qr', 'svd', 'lsmr' or 'lsqr' for the least squares solution"
             )
 
     def transposed(self) -> LinearSolver:
@@ -126,7 +126,7 @@ def _sup(x: Array) -> Array:
 
 
 def bands(operator: LinearOperator) -> tuple[Array, Array, Array]:
-    """(below, on, above) the diagonal of a tridiagonal operator, of three products."""
+    """Return (below, on, above) the diagonal of a tridiagonal operator, of three products."""
     known = getattr(operator, "bands", None)
     if known is not None:
         return known
@@ -249,8 +249,8 @@ def definite(solver: LinearSolver, operator: LinearOperator) -> int:
     if "negative_semidefinite" in operator.tags:
         return -1
     raise ValueError(
-        f"linear_solve: {solver.name} is for positive or negative semidefinite operators, this one is tagged"
-        f" {_shown(operator)}: TaggedLinearOperator(operator, 'positive_semidefinite') where that holds, or another"
+        f"linear_solve: {solver.name} requires a positive or negative semidefinite operator, this one is tagged"
+        f" {_shown(operator)}: use TaggedLinearOperator(operator, 'positive_semidefinite') if it is, else another"
         " solver ('lu', 'gmres')"
     )
 
@@ -258,7 +258,7 @@ def definite(solver: LinearSolver, operator: LinearOperator) -> int:
 def _tagged(solver: LinearSolver, operator: LinearOperator, tag: str) -> None:
     if tag not in operator.tags:
         raise ValueError(
-            f"linear_solve: {solver.name} is for operators tagged {tag!r}, this one is tagged {_shown(operator)}"
+            f"linear_solve: {solver.name} requires an operator tagged {tag!r}, this one is tagged {_shown(operator)}"
         )
 
 

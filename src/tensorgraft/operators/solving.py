@@ -74,7 +74,7 @@ register(Solution, _flatten, _unflatten)
 def linear_solve(
     operator: LinearOperator, b: Any, solver: str | LinearSolver | None = None, *, throw: bool = True, **options: Any
 ) -> Solution:
-    """x with A x = b; the least squares solution of least norm by the solvers that give it.
+    """Solve A x = b; the least squares solution of least norm by the solvers that give it.
 
     The derivative in the arrays of the operator (those that its functions close over, too) and in `b` is that of the
     equation, not of the iterations: one more solution of the transposed system.
@@ -99,7 +99,9 @@ def linear_solve(
     leaves = operator._out.checked("linear_solve", b)
     for x in leaves:
         if not dtypes.is_inexact(x.dtype):
-            raise TypeError(f"linear_solve: the right-hand side is of {x.dtype}: astype(b, {operator.dtype})")
+            raise TypeError(
+                f"linear_solve: the right-hand side has dtype {x.dtype}: convert it with astype(b, {operator.dtype})"
+            )
     method = as_solver(solver, operator, options)
     column = xp.expand_dims(operator._out.ravel(leaves), axis=1)
     x, error, converged, steps = solve_columns(operator, column, method)
@@ -116,7 +118,7 @@ def as_solver(solver: Any, operator: LinearOperator, options: dict[str, Any]) ->
             raise ValueError(f"linear_solve: unknown solver {solver!r}: expected one of {', '.join(SOLVERS)}")
         solver = SOLVERS[solver](**options)
     elif options:
-        raise TypeError(f"linear_solve: options ({', '.join(options)}) are for a solver given by its name")
+        raise TypeError(f"linear_solve: options ({', '.join(options)}) require a solver that is given by its name")
     if solver is None:
         solver = chosen(operator)
     if not isinstance(solver, LinearSolver):
@@ -146,7 +148,7 @@ def refuse(solution: Solution, solver: LinearSolver, operator: LinearOperator) -
 
 
 def solve_columns(operator: LinearOperator, b: Array, solver: LinearSolver) -> tuple[Array, Array, Array, Array]:
-    """(x (n, k), norms of b - A x (k,), bool (k,), steps) for columns b (m, k)."""
+    """Return (x (n, k), norms of b - A x (k,), bool (k,), steps) for columns b (m, k)."""
     dtype = promote(operator.dtype, b.dtype)
     b = xp.astype(b, dtype, copy=False)
     cells = custom.cells_of(lambda: operator.mv(operator._in.zeros(operator.device)), (operator, b, solver))

@@ -52,7 +52,7 @@ class Structured(LinearSolver):
         super().check(operator)
         if not Structured.suits(operator):
             raise ValueError(
-                f"linear_solve: structured is for operators made of square ones, not for {type(operator).__name__}"
+                f"linear_solve: structured requires an operator composed of square ones, got {type(operator).__name__}"
             )
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:

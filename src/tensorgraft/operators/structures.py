@@ -44,7 +44,7 @@ class Structure:
 
     @property
     def is_vector(self) -> bool:
-        """One array of one dimension."""
+        """Return True for one array of one dimension."""
         return len(self.leaves) == 1 and len(self.leaves[0].shape) == 1 and optree.treespec_is_leaf(self.tree)
 
     # ---- vectors -----------------------------------------------------------------------------------------------------
@@ -156,13 +156,13 @@ def given(name: str, spec: Any) -> Structure:
             x = ShapeDtype(tuple(x[0]), np.dtype(x[1]) if not isinstance(x[1], np.dtype) else x[1])
         elif not hasattr(x, "shape") or not hasattr(x, "dtype"):
             raise TypeError(
-                f"{name}: a structure is a pytree of (shape, dtype) pairs such as ((3, 4), 'float64'), got {x!r}"
+                f"{name}: expected a structure, a pytree of (shape, dtype) pairs such as ((3, 4), 'float64'), got {x!r}"
             )
         leaf_specs.append(ShapeDtype(tuple(x.shape), np.dtype(x.dtype)))
         if not dtypes.is_inexact(leaf_specs[-1].dtype):
-            raise TypeError(f"{name}: linear operators are of floating-point or complex numbers, got {leaf_specs[-1]}")
+            raise TypeError(f"{name}: linear operators require floating-point or complex numbers, got {leaf_specs[-1]}")
     if not leaf_specs:
-        raise TypeError(f"{name}: a structure has at least one array, got {spec!r}")
+        raise TypeError(f"{name}: expected a structure with at least one array, got {spec!r}")
     return Structure(leaf_specs, tree)
 
 

@@ -40,8 +40,8 @@ def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts
     if not plan:
         what = "no weights of experts" if experts is None else f"no parameter that fits experts={experts!r}"
         raise ValueError(
-            f"expert_parallel: {type(module).__name__} has {what}: name those that are stacked, experts='*.moe.w*', or"
-            f" write a plan, {{'*.moe.w1': ({axis!r},), ...}}"
+            f"expert_parallel: {type(module).__name__} has {what}: name the stacked ones with experts='*.moe.w*',"
+            f" or write a plan, {{'*.moe.w1': ({axis!r},), ...}}"
         )
     return plan
 

@@ -34,7 +34,7 @@ def memory_limit(bytes: int) -> Iterator[None]:
     400
     """
     if bytes < 1:
-        raise ValueError(f"memory_limit: bytes is {bytes}: a device has 1 or more")
+        raise ValueError(f"memory_limit: expected bytes of at least 1, got {bytes}")
     limit = _Limit(bytes)
     made, called = Storage.__init__, TracedFunction.__call__
 

@@ -16,13 +16,15 @@ def specs_by_name(names: Sequence[str], plan: Plan, others: Sequence[str] = ()) 
 
     Raises ValueError for a pattern that fits none, TypeError for a plan that is no mapping."""
     if not isinstance(plan, Mapping):
-        raise TypeError(f"shard_: plan is a mapping of patterns of names to specs, not {plan!r}")
+        raise TypeError(f"shard_: expected a plan that maps patterns of names to specs, got {plan!r}")
     for pattern, entry in plan.items():
         among = others if isinstance(entry, Output) else names
         if not fnmatch.filter(among, pattern):
             some = ", ".join(map(repr, list(among)[:6]))
             what = "submodule" if isinstance(entry, Output) else "parameter"
-            raise ValueError(f"shard_: the pattern {pattern!r} of plan fits no {what}; there are {some or 'none'}, ...")
+            raise ValueError(
+                f"shard_: the pattern {pattern!r} of plan matches no {what}; the first ones are {some or 'none'}, ..."
+            )
 
     def entry_of(name: str) -> Any:
         fitting = (e for p, e in plan.items() if fnmatch.fnmatchcase(name, p) and not isinstance(e, Output))

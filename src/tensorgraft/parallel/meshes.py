@@ -53,11 +53,11 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     axes = (names,) if isinstance(names, str) else tuple(names)
     if len(sizes) != len(axes) or len(set(axes)) != len(axes) or not sizes:
-        raise ValueError(f"mesh: names {axes} are to be different, one for each axis of shape {sizes}")
+        raise ValueError(f"mesh: expected different names, one for each axis of shape {sizes}")
     if not all(isinstance(name, str) for name in axes):
-        raise TypeError(f"mesh: names are strings, not {axes}")
+        raise TypeError(f"mesh: names must be strings, got {axes}")
     if any(not isinstance(n, int) or isinstance(n, bool) or n < 1 for n in sizes):
-        raise ValueError(f"mesh: shape is {sizes}: an axis has 1 device or more")
+        raise ValueError(f"mesh: expected at least 1 device for each axis, got shape {sizes}")
     backend, count = _backend(device), math.prod(sizes)
     if abstract:
         return Mesh(sizes, axes, backend.name, tuple(range(count)), abstract=True)
@@ -66,13 +66,13 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
         here = registry.backend_class(backend.name).device_count()
         if (processes := backend.processes()[1]) > 1:
             raise ValueError(
-                f"mesh: shape {sizes} takes {count} devices, and there are {processes} processes with {here} each,"
-                f" which give as many each; abstract=True makes one to plan for"
+                f"mesh: shape {sizes} requires {count} devices, but there are {processes} processes with {here}"
+                " devices each, all of which must be used equally; abstract=True makes a mesh to plan for"
             )
         simulated = " (XLA_FLAGS=--xla_force_host_platform_device_count=N, set before JAX starts, simulates N on a CPU)"
         raise ValueError(
-            f"mesh: shape {sizes} takes {count} devices, and {backend.name} has {here} here"
-            f"{simulated if backend.name == 'jax' else ''}; abstract=True makes one to plan for"
+            f"mesh: shape {sizes} requires {count} devices, but {backend.name} has {here}"
+            f" here{simulated if backend.name == 'jax' else ''}; abstract=True makes a mesh to plan for"
         )
     return Mesh(sizes, axes, backend.name, ids)
 
@@ -91,7 +91,7 @@ def as_mesh(what: str, mesh: Any) -> Mesh:
         return Mesh(tuple(mesh.axis_sizes), tuple(mesh.axis_names), "jax", tuple(range(mesh.size)), abstract=True)
     if kind != "torch.DeviceMesh":
         raise TypeError(
-            f"{what}: mesh is one that tg.parallel.mesh makes, PyTorch's DeviceMesh or JAX's Mesh, not a"
+            f"{what}: expected a mesh of tg.parallel.mesh, a DeviceMesh of PyTorch or a Mesh of JAX, got a"
             f" {type(mesh).__module__}.{type(mesh).__qualname__}"
         )
     if mesh.mesh_dim_names is None:
@@ -99,15 +99,16 @@ def as_mesh(what: str, mesh: Any) -> Mesh:
     dist = sys.modules["torch.distributed"]
     if not processes.joined and dist.is_initialized() and dist.get_backend() != "fake" and dist.get_world_size() > 1:
         raise ValueError(
-            f"{what}: {mesh} is of {dist.get_world_size()} processes, each with devices of its own: spread arrays need"
-            " processes that share theirs (tensorgraft run --processes); PyTorch's own distribute_tensor does not"
+            f"{what}: {mesh} has {dist.get_world_size()} processes, each with its own devices, but sharded arrays"
+            " require processes that share their devices (tensorgraft run --processes). PyTorch's own"
+            " distribute_tensor does not"
         )
     ranks = mesh.mesh.flatten().tolist()
     backend = _backend("graft" if mesh.device_type == "cuda" else mesh.device_type)  # of `tensorgraft run`
     ids = backend.mesh_ids(max(ranks) + 1)
     if ids is None:
         here = registry.backend_class(backend.name).device_count()
-        raise ValueError(f"{what}: {mesh} takes {max(ranks) + 1} devices, and {backend.name} has {here} here")
+        raise ValueError(f"{what}: {mesh} requires {max(ranks) + 1} devices, but {backend.name} has {here} here")
     return Mesh(tuple(mesh.mesh.shape), mesh.mesh_dim_names, backend.name, tuple(ids[r] for r in ranks))
 
 
@@ -129,7 +130,7 @@ def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], what: str) -> Pla
     if isinstance(spec, Placement):
         resolved = spec
         if spec.mesh != mesh or len(spec.spec) != len(shape):
-            raise ValueError(f"{what}: {spec} is no placement of an array of shape {tuple(shape)} on the {mesh}")
+            raise ValueError(f"{what}: {spec} is not a placement of an array of shape {tuple(shape)} on the {mesh}")
     else:
         resolved = hub.placement(mesh, _by_names(spec, mesh, len(shape), what), len(shape), what)
     resolved.check(shape, what)
@@ -145,22 +146,20 @@ def _by_names(spec: Spec, mesh: Mesh, ndim: int, what: str) -> Sequence[Any]:
         entries = tuple(spec)
     except TypeError:
         raise TypeError(
-            f"{what}: a spec is a tuple such as ('data', None), or Shard(dim) and Replicate() for each axis of the"
-            f" mesh, not {spec!r}"
+            f"{what}: expected a spec, a tuple such as ('data', None), or one of Shard(dim) and Replicate() for"
+            f" each axis of the mesh, got {spec!r}"
         ) from None
     if not any(map(_is_word, entries)):
         return entries
     if len(entries) != len(mesh.names):
-        raise ValueError(f"{what}: {spec!r} is to have one of Shard(dim) and Replicate() for each axis of the {mesh}")
+        raise ValueError(f"{what}: {spec!r} must have one of Shard(dim) and Replicate() for each axis of the {mesh}")
     by_dim: list[tuple[str, ...]] = [()] * ndim
     for name, word in zip(mesh.names, entries, strict=True):
         kind = type(word).__name__
         if kind == "Replicate":
             continue
         if kind != "Shard":
-            raise TypeError(
-                f"{what}: {word!r} is no placement of values that are there: Shard(dim) and Replicate() are"
-            )
+            raise TypeError(f"{what}: {word!r} is not supported: use Shard(dim) and Replicate()")
         if not -ndim <= word.dim < ndim:
             raise ValueError(f"{what}: {word!r} of an array with {ndim} dimensions")
         by_dim[word.dim % ndim] += (name,)

@@ -35,16 +35,18 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
         if t.device.type != "cpu" or mesh.abstract:
             check_device(f"shard_: {name}", t, mesh)
         elif t.grad_fn is not None or t.layout != torch.strided:
-            raise ValueError(f"shard_: {name} is no parameter or buffer that can be moved: it is {t.layout}, computed")
+            raise ValueError(f"shard_: {name} cannot be moved, since it is {t.layout}, computed")
         if not sharded_tensors.fills(t):
-            raise ValueError(f"shard_: {name} is a part of a larger storage: give it one of its own (.clone()) first")
+            raise ValueError(f"shard_: {name} is a view of a larger storage: make a copy (.clone()) first")
         where = resolved(entry, name, tuple(t.shape), mesh)
         if id(t) in chosen:  # tied
             before, _, other = chosen[id(t)]
             if entry is None or where == other:
                 continue
             if entry_of(before) is not None:
-                raise ValueError(f"shard_: {before} and {name} are one parameter, for which plan has two specs")
+                raise ValueError(
+                    f"shard_: {before} and {name} are the same parameter, but plan has different specs for them"
+                )
         chosen[id(t)] = name, t, where
     outputs = [(part, entry) for pattern, entry in plan.items() if isinstance(entry, Output)
                for part in (parts[n] for n in fnmatch.filter(parts, pattern))]  # fmt: skip

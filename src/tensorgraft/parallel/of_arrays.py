@@ -12,8 +12,8 @@ from tensorgraft.storage import Storage, pin
 def _check(name: str, x: Array, mesh: Mesh) -> None:
     if x._cell.backend.name != mesh.backend:
         raise ValueError(
-            f"{name}: an array of shape {x.shape} is on {x.device}, the {mesh} is another device:"
-            " x.to_device(...) moves it"
+            f"{name}: an array of shape {x.shape} is on {x.device}, but the {mesh} is on another device: move it"
+            " with x.to_device(...)"
         )
 
 

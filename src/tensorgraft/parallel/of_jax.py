@@ -25,7 +25,7 @@ def assembled(x: Array, mesh: Mesh, placement: Placement) -> Array:
 
 def constrain(x: Array, placement: Placement) -> Array:
     if placement.mesh.backend != "jax":
-        raise ValueError(f"constrain: a jax.Array is not on the {placement.mesh}")
+        raise ValueError(f"constrain: a jax.Array cannot be placed on the {placement.mesh}")
     return registry.get("jax").constrain(x, placement)
 
 

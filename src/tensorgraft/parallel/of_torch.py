@@ -22,14 +22,14 @@ def check_device(name: str, x: Tensor, mesh: Mesh) -> None:
     if (mesh.abstract and not state.now.planning) or x.device.type == "meta":
         if not mesh.abstract or x.device.type != "meta":
             raise ValueError(
-                f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, and the {mesh}: tensors of the device"
-                " meta go with a mesh made with abstract=True, and only they"
+                f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, but the mesh is a {mesh}: meta"
+                " tensors require a mesh made with abstract=True, which accepts no others"
             )
         return
     if x.device != device(mesh.backend):
         raise ValueError(
-            f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, the {mesh} is {device(mesh.backend)}:"
-            f" move it there first (.to(tg.device({mesh.backend!r})))"
+            f"{name}: a tensor of shape {tuple(x.shape)} is on {x.device}, but the {mesh} is on"
+            f" {device(mesh.backend)}: move it there first (.to(tg.device({mesh.backend!r})))"
         )
 
 
@@ -58,8 +58,8 @@ def own(x: Tensor, mesh: Mesh) -> Any:
 def assembled(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
     if x.requires_grad:
         raise ValueError(
-            f"shard_batch: a tensor of shape {tuple(x.shape)} requires gradients, and other processes have other parts"
-            " of the batch: tg.parallel.shard takes the whole of it from each"
+            f"shard_batch: a tensor of shape {tuple(x.shape)} requires a gradient, but each process has only its"
+            " part of the batch: use tg.parallel.shard with the whole batch in each process"
         )
     slot = slot_of(device(mesh.backend))
     array = own(x, mesh)
@@ -87,7 +87,7 @@ def placement(x: Tensor) -> Placement | None:
     if x.device.type != TYPE:
         return None
     if state.now.capture is not None:
-        raise TracedValueError("placement: where a tensor lies is not known while a function is compiled")
+        raise TracedValueError("placement: the placement of a tensor is unknown while a function is being compiled")
     return cell_of(x).backend.placement(to_array(x.detach(), codes=True))
 
 

@@ -79,7 +79,8 @@ def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = Non
 
 
 def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[int, int]:
-    """(which part, of how many) of a batch this process gives to `shard_batch`; (0, 1) in a program of one process.
+    """Return (which part, of how many) of a batch this process gives to `shard_batch`; (0, 1) in a program of one
+    process.
 
     It is what `DistributedSampler(data, rank=part, num_replicas=parts)` wants to know. Processes between which the axis
     does not run have the same part, and give the same. Raises ValueError for an axis that the mesh has not.
@@ -135,7 +136,7 @@ def check_same(name: str, x: Any, mesh: Mesh, names: Mapping[str, Any] | None = 
 
 
 def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
-    """`x`, of which the program says how it lies from here on: what GSPMD has not to find out by itself.
+    """Return `x` with its layout fixed from here on, instead of left to GSPMD.
 
     For values on the way (activations), eagerly and inside compiled functions; its derivative lies so, too.
 
@@ -151,7 +152,7 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
     def one(front: ModuleType, a: Any) -> Any:
         at = where or front.mesh_of(a) or last_mesh()
         if at is None:
-            raise ValueError("constrain: mesh is None, and nothing has been placed on one yet: pass mesh=")
+            raise ValueError("constrain: nothing has been placed on a mesh yet: pass mesh=")
         return front.constrain(a, placement_of(spec, at, tuple(a.shape), "constrain"))
 
     return _each("constrain", x, one)
@@ -230,7 +231,7 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 def _each(name: str, tree: Any, fn: Callable[[ModuleType, Any], Any]) -> Any:
-    """`fn` of every array of a tree, which has one; of all before any result is given back."""
+    """Apply `fn` to every array of a tree, which has at least one. All are computed before any result is returned."""
     if framework_of(tree) is not None:
         return fn(front_end(name, tree), tree)
     jax = jax_of(tree)

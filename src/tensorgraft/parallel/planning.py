@@ -61,7 +61,7 @@ def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kw
     step = _uncompiled(step)
     with imagined(step, args, kwargs) as where:
         if mesh is not None and mesh != where:
-            raise ValueError(f"plan: mesh is a {mesh}, and what the step is given and reaches lies on a {where}")
+            raise ValueError(f"plan: mesh is a {mesh}, but arrays that the step receives or reaches are on a {where}")
         try:
             explanation = explain_call(step, args, kwargs)
         except Exception as error:

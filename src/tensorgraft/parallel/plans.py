@@ -132,14 +132,14 @@ def declared(module: Any, kind: str) -> dict[str, str]:
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Their patterns: a star is one part of a name."""
+    """Return True if the patterns match; a star stands for one part of a name."""
     parts, wanted = name.split("."), pattern.split(".")
     return len(parts) == len(wanted) and all(w in ("*", p) for p, w in zip(parts, wanted, strict=True))
 
 
 def sequence_parallel(module: Any, axis: str = "model", batch: str | None = "data") -> dict[str, Any]:
-    """`tensor_parallel`, and between the layers that it splits, activations in pieces along the sequence (Korthikanti
-    et al., arXiv 2205.05198): what layer normalisation gives, whose tensors are (batch, sequence, features).
+    """Extend `tensor_parallel`: between the layers that it splits, activations are split along the sequence
+    (Korthikanti et al., arXiv 2205.05198), that is, the results of layer normalisation, (batch, sequence, features).
 
     Arguments:
         axis: of the mesh, along which layers and sequences are split.

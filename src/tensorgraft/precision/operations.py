@@ -68,7 +68,8 @@ BY_ARGUMENTS: dict[str, Callable[..., str]] = {
 
 
 def autocasting(xp: Backend) -> Backend:
-    """`xp` with the casts of the region that this thread is in; `xp` itself outside of one, or in a disabled one.
+    """Return `xp` with the casts of the autocast region of this thread; `xp` itself outside of one, or in a disabled
+    one.
 
     What is compiled with it has these casts for good: its cache is to know `precision.current()` too. Raises nothing.
     """
@@ -77,9 +78,8 @@ def autocasting(xp: Backend) -> Backend:
 
 
 def within(xp: Backend, region: Region | None) -> Backend:
-    """`xp` with the casts of a region, for a program that says the dtype of every result: an operation computes in the
-    dtype that the policy says, and gives the one that it would have given outside. Raises
-    nothing."""
+    """Return `xp` with the casts of a region, for a program that fixes the dtype of every result: an operation computes
+    in the dtype of the policy, and its result is cast to the dtype that it has outside. Raises nothing."""
     return xp if region is None else _casting(xp, region.policy, region.dtype, True)
 
 

@@ -68,7 +68,7 @@ def policies_in_use() -> frozenset[str]:
 
 def _checked(name: str) -> str:
     if name not in POLICIES:
-        raise ValueError(f"there is no autocast policy {name!r}: there are {', '.join(map(repr, POLICIES))}")
+        raise ValueError(f"unknown autocast policy {name!r}: expected one of {', '.join(map(repr, POLICIES))}")
     return name
 
 
@@ -169,7 +169,7 @@ class autocast:
 
     def __call__(self, fn: F) -> F:
         if not callable(fn):
-            raise TypeError(f"tg.autocast(...)(fn) takes a function, not a {type(fn).__qualname__}")
+            raise TypeError(f"tg.autocast(...)(fn) expects a function, got a {type(fn).__qualname__}")
 
         @functools.wraps(fn)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -204,7 +204,7 @@ def _as_dtype(dtype: Any) -> np.dtype:
         resolved = None
     if resolved is None or resolved.kind == "O":
         raise TypeError(
-            f"tg.autocast takes a dtype (bfloat16, float16), not {dtype!r}; the decorator is written with parentheses,"
+            f"tg.autocast expects a dtype (bfloat16, float16), got {dtype!r}; as a decorator it needs parentheses,"
             " @tg.autocast()"
         )
     return resolved

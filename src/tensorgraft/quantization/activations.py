@@ -17,7 +17,8 @@ _LEAST = 1.18e-38  # a scale of less has no reciprocal: the row is zeros
 
 
 def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
-    """(int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along `axes`.
+    """Return (int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along
+    `axes`.
 
     The greatest number lies half a step beyond the last code, a scale for 16-bit floats is one of these, and numbers
     are multiplied by its reciprocal, as in torchao: how its models round is how they round here.
@@ -36,7 +37,7 @@ def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
 
 
 def by_range(xp: Backend, x: Array, scale: Array, zero: Array | None) -> Array:
-    """int8 codes by a scale and a zero point, scalars; numbers beyond the last codes get these."""
+    """Quantise to int8 with a given scalar scale and zero point; numbers out of range get the outermost codes."""
     return xp.astype(xp.clip(_steps(xp, xp.astype(x, dtypes.float32), scale, zero), LOW, HIGH), dtypes.int8)
 
 
@@ -48,7 +49,8 @@ def in_range(xp: ValueBackend, x: Value, scale: Value, zero: Value | None) -> Va
 
 
 def common_inputs(xp: Backend, arrays: Sequence[Any]) -> tuple[Array | None, Array | None]:
-    """(scale, zero point) of a range that has those of several quantised arrays in it; None where they have none."""
+    """Return (scale, zero point) of a range that has those of several quantised arrays in it; None where they have
+    none."""
     scales, zeros = [a.input_scale for a in arrays], [a.input_zero for a in arrays]
     if scales[0] is None or len(arrays) == 1:
         return scales[0], zeros[0]

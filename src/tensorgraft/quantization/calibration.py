@@ -43,7 +43,7 @@ class Stage:
 
     # the model with quantised arrays in the places of weights, by their names, and the others as they were
     show: Callable[[Mapping[str, Quantized]], Any]
-    # inside, the model runs as it does when it is used, and not when it is trained; afterwards, it has run
+    # context in which the model runs as for inference, not for training; its mode is restored afterwards
     running: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 
@@ -61,13 +61,13 @@ class Method:
         percentile_of(self.observer)
         percentile_of(self.activation_observer, "activation_observer")
         if self.rounding not in ("nearest", "gptq"):
-            raise ValueError(f"quantize_: rounding is {self.rounding!r}: it is to be 'nearest' or 'gptq'")
+            raise ValueError(f"quantize_: expected rounding 'nearest' or 'gptq', got {self.rounding!r}")
         check_damping("quantize_", self.damping)
         c = self.calibrate
         if c is not None and not callable(c) and (isinstance(c, str | Mapping) or not isinstance(c, Iterable)):
             raise TypeError(
-                f"quantize_: calibrate is a {type(c).__qualname__}: it is to be a list (or any iterable) of batches, or"
-                " a function that runs the model it is given"
+                "quantize_: expected calibrate to be a list (or any iterable) of batches, or a function that"
+                f" takes the model and runs it, got a {type(c).__qualname__}"
             )
 
     def quantized(self, weights: Mapping[str, Weight], stage: Stage) -> dict[str, Quantized]:
@@ -76,8 +76,8 @@ class Method:
         asking = [name for name, w in weights.items() if w.scheme.is_static or self.rounding == "gptq"]
         if not asking and self.calibrate is not None:
             raise ValueError(
-                f"quantize_: calibrate is given, and nothing is measured: {_schemes(weights)} with rounding="
-                f"{self.rounding!r} need no inputs. int8_static does, and rounding='gptq'"
+                f"quantize_: calibrate is given, but nothing is measured: {_schemes(weights)} with"
+                f" rounding={self.rounding!r} need no inputs, unlike int8_static and rounding='gptq'"
             )
         if not asking:
             return rounded
@@ -85,8 +85,8 @@ class Method:
             name = asking[0]
             why = "rounding='gptq'" if self.rounding == "gptq" else str(weights[name].scheme)
             raise ValueError(
-                f"quantize_: {name}: {why} measures what the weight is multiplied by: give calibrate=, a list of inputs"
-                " of the model (tensors, or tuples or dictionaries of its arguments)"
+                f"quantize_: {name}: {why} measures activations: pass calibrate=, a list of inputs of the model"
+                " (tensors, or tuples or dictionaries of its arguments)"
             )
         run = _Run(self, weights, stage)
         return rounded | (run.gptq(asking) if self.rounding == "gptq" else run.ranges(asking, rounded))
@@ -108,7 +108,7 @@ class _Run:
         )
         if not callable(calibrate) and not self.batches:
             raise ValueError(
-                "quantize_: calibrate has no batches: give inputs of the model, or a function that runs it"
+                "quantize_: calibrate has no batches: pass inputs of the model, or a function that runs it"
             )
 
     def ranges(self, names: Iterable[str], weights: Mapping[str, Quantized]) -> dict[str, Quantized]:
@@ -164,9 +164,10 @@ class _Run:
                 relay.watch = None
         if missing := [name for name, watch in watches.items() if not watch.count]:
             raise ValueError(
-                f"quantize_: calibrate: nothing is multiplied by {', '.join(missing)} in"
-                f" {'the run' if callable(self.batches) else f'{len(self.batches)} batches'}: give batches that reach"
-                f" it, or leave it as it is by a pattern, {{{missing[0].removesuffix('.weight')!r}: None, '*': ...}}"
+                f"quantize_: calibrate: no input reached {', '.join(missing)} in"
+                f" {'the run' if callable(self.batches) else f'{len(self.batches)} batches'}: pass batches that"
+                f" reach it, or exclude it by a pattern, {{{missing[0].removesuffix('.weight')!r}: None, '*':"
+                " ...}"
             )
         return order
 
@@ -254,8 +255,8 @@ class _Digest:
 def _called(model: Callable[..., Any], batch: Any) -> None:
     if not callable(model):
         raise TypeError(
-            f"quantize_: calibrate: a {type(model).__qualname__} cannot be called with batches: give a function that"
-            " runs the model it is given"
+            f"quantize_: calibrate: a {type(model).__qualname__} cannot be called with batches: pass a function"
+            " that takes the model and runs it"
         )
     if isinstance(batch, Mapping):
         model(**batch)

@@ -42,7 +42,7 @@ def convolved(name: str, xp: Backend, x: Any, w: Any, *args: Any, **kwargs: Any)
 
 
 def _of_outputs(xp: Backend, w: Quantized, outputs: int) -> Array | None:
-    """(n,) scales, one for each output channel of a group or 1; None where there are others, or zero points."""
+    """Return (n,) scales, one for each output channel of a group or 1; None where there are others, or zero points."""
     if w.zero is not None or w.encoding.kind == "dense":
         return None
     scale = seen(xp, w).scale

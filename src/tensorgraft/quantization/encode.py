@@ -31,7 +31,7 @@ def encode(
     and, if so, the zero point that a scheme with static activations keeps."""
     dtype, shape = xp.dtype_of(x), xp.shape(x)
     if not dtypes.is_floating(dtype):
-        raise TypeError(f"{name}: a tensor of {dtype} cannot be quantised: a floating-point dtype is expected")
+        raise TypeError(f"{name}: expected a floating-point dtype to quantise, got {dtype}")
     block = scheme.blocks(shape)
     _check_finite(xp, xp.isfinite(x), f"{name}: the {dtype} tensor of shape {shape}", "NaN or infinite values")
     if dtype.itemsize > 4:
@@ -51,13 +51,13 @@ def _check_finite(xp: Backend, holds: Array, what: str, problem: str) -> None:
     every = xp.all(holds)
     if not xp.is_traced(every) and not bool(xp.to_numpy(every)):  # a trace may begin with arrays that have values
         raise ValueError(
-            f"{what} has {problem}, which no scale fits: find where they come from (isfinite), or replace them"
+            f"{what} has {problem}, which cannot be quantised: find their origin (isfinite), or replace them"
             " (nan_to_num, clip)"
         )
 
 
 def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
-    """`x`, of the base's shape, quantised by the scheme of `like`."""
+    """Return `x`, of the shape of the base, quantised by the scheme of `like`."""
     dtype = like.dtype
     values = x if xp.dtype_of(x) == dtype else xp.astype(x, dtype)
     scheme = like.scheme

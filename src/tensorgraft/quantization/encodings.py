@@ -147,8 +147,8 @@ def _largest(name: str) -> float:
 
 @functools.cache
 def _ascending(table: tuple[float, ...], to_even: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """(float32 numbers half way between those of a table in ascending order, the uint8 code at each place; None where
-    that is the place itself). What lies half way gets the lower number, or, of floats, the even code."""
+    """Return (float32 numbers half way between those of a table in ascending order, the uint8 code at each place; None
+    where that is the place itself). What lies half way gets the lower number, or, of floats, the even code."""
     values = np.array(table, np.float32)
     known = {float(v): code for code, v in reversed(list(enumerate(values.tolist())))}  # 0.0, not -0.0
     codes = np.array([known[v] for v in sorted(known)], np.uint8)

@@ -41,7 +41,7 @@ class InputRange:
                 self.histogram.update(x)
 
     def found(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """float32 scalars: (scale, zero point or None)."""
+        """Return float32 scalars: (scale, zero point or None)."""
         low, high = self.low, self.high
         if self.histogram is not None and self.percent is not None:
             below, above = self.histogram.outermost(self.percent / 100, self.with_zero)
@@ -65,7 +65,7 @@ def range_of(scheme: Scheme, observer: str) -> InputRange | None:
 
 
 def with_range(q: Quantized, observed: InputRange | None) -> Quantized:
-    """`q`, of NumPy's arrays, with a range that was found."""
+    """Return `q` with a range that was found; its arrays are NumPy's."""
     if observed is None:
         return q
     scale, zero = observed.found()
@@ -98,7 +98,7 @@ class _Histogram:
         self.counts += np.bincount(np.clip(at, 0, _BINS - 1), minlength=_BINS)
 
     def outermost(self, part: float, with_zero: bool) -> tuple[float, float]:
-        """(low, high) between which a `part` of the numbers lies, as `observers` counts them."""
+        """Return (low, high) between which a `part` of the numbers lies, as `observers` counts them."""
         half = _BINS // 2
         counts = self.counts.copy()
         counts[half] += self.zeros

@@ -143,8 +143,8 @@ def step(
 
 
 def phase(seed: int, parameter: int, moment: int) -> int:
-    """int32: where a dither begins. Those of different parameters have nothing to do with each other (SplitMix64;
-    Steele et al. 2014)."""
+    """Return where a dither begins, as int32. Those of different parameters are independent (SplitMix64; Steele et al.
+    2014)."""
     z = (seed * 0x9E3779B97F4A7C15 + 2 * parameter + moment + 1) * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
@@ -152,7 +152,7 @@ def phase(seed: int, parameter: int, moment: int) -> int:
 
 
 def later(phase: int, element: int) -> int:
-    """int32: where the dither begins for what lies from an element on."""
+    """Return where the dither begins for the elements from one on, as int32."""
     return (phase + element * _PLASTIC + 2**31) % 2**32 - 2**31
 
 
@@ -164,7 +164,7 @@ def _corrected(xp: Any, beta: float, count: AnyArray, dtype: Any) -> AnyArray:
 
 
 def _encode(xp: ValueBackend, values: Value, form: MomentFormat, count: Value, start: int) -> tuple[Value, Value]:
-    """(codes, scales) of float values of any shape, block by block."""
+    """Return (codes, scales) of float values of any shape, block by block."""
     size = xp.size(values)
     flat = xp.reshape(xp.astype(values, dtypes.float32), (size,))
     rows = -(-size // BLOCK)
@@ -189,7 +189,7 @@ def _encode(xp: ValueBackend, values: Value, form: MomentFormat, count: Value, s
 
 
 def _dither(xp: ValueBackend, rows: int, bits: int, count: Value, start: int) -> Value:
-    """int32 (rows, BLOCK), from 0 to 2^bits - 1."""
+    """Return int32 (rows, BLOCK), from 0 to 2^bits - 1."""
     # arrays with an axis: NumPy warns where numbers of 32 bits overflow, as they are to do here
     now = xp.reshape(xp.astype(count, dtypes.int32), (1,)) * _int32(xp, _GOLDEN)
     now = now + _int32(xp, start)
@@ -208,7 +208,7 @@ def _int32(xp: Any, value: int) -> Any:
 
 
 def _decode(xp: ValueBackend, codes: Value, scale: Value, form: MomentFormat, shape: tuple[int, ...]) -> Value:
-    """float32 values of a shape."""
+    """Return float32 values of a shape."""
     kept = codes.shape
     level = xp.astype(codes, dtypes.int32)
     codes = level & 127 if form.signed else level

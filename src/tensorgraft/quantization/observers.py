@@ -25,8 +25,8 @@ def percentile_of(observer: str, argument: str = "observer") -> float | None:
         return percent
     if observer not in ("minmax", "mse"):
         raise ValueError(
-            f"{argument} is {observer!r}: it is to be 'minmax', 'mse', 'percentile' (99.9), or, for example,"
-            " 'percentile_99.5', of more than 50 and at most 100"
+            f"expected {argument} to be 'minmax', 'mse', 'percentile' (99.9) or, for example, 'percentile_99.5'"
+            f" (more than 50, at most 100), got {observer!r}"
         )
     return None
 
@@ -34,8 +34,8 @@ def percentile_of(observer: str, argument: str = "observer") -> float | None:
 def observed(
     xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...], observer: str
 ) -> tuple[Array, Array | None]:
-    """float32 (scales, zero points or None) of every block: "minmax" covers all its numbers, "percentile" all but the
-    outermost, "mse" those with which the mean square error is least."""
+    """Return float32 (scales, zero points or None) of every block: "minmax" covers all its numbers, "percentile" all
+    but the outermost, "mse" those with which the mean square error is least."""
     percent = percentile_of(observer)
     if observer == "minmax" or 0 in xp.shape(x):
         return ranges(xp, x, scheme, block)

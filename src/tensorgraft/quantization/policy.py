@@ -73,8 +73,8 @@ def served(operation: str, times: int = 1) -> None:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Notes]:
-    """Inside, operations are neither counted nor forbidden, but noted: a program that is compiled once and run often is
-    `counted` at every run."""
+    """Context in which operations are noted instead of counted or forbidden: a program that is compiled once and run
+    often is `counted` at every run."""
     before, _now.notes = _now.notes, []
     try:
         yield _now.notes
@@ -101,7 +101,7 @@ def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def meant() -> Iterator[None]:
-    """Inside, dequantising is what was asked for."""
+    """Context in which dequantisation is intended, and so neither counted nor forbidden."""
     before, _now.counting = _now.counting, False
     try:
         yield

@@ -87,7 +87,7 @@ def _of_matrix(
 
 
 def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
-    """One scale for all that is added up, and codes that are what they mean."""
+    """Return True if one scale serves all terms of a sum, and codes are the numbers they stand for."""
     varying = axes_of(q)
     if varying is None or q.zero is not None or q.encoding.kind in ("table", "dense"):
         return False

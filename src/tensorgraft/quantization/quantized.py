@@ -106,7 +106,7 @@ def check_numbers(parts: Mapping[str, np.ndarray], what: str) -> None:
             raise ValueError(
                 f"{what}: {count} of {x.size} numbers of {name}, of shape {x.shape}, are NaN or infinite"
                 + ("" if "zero" in name else f" or not {'more than' if name == 'input_scale' else 'other than'} 0")
-                + ": quantise the dense tensor again (tg.quantize), or give the scale 1 to blocks of zeros"
+                + ": quantise the dense tensor again (tg.quantize), or set the scale of blocks of zeros to 1"
             )
 
 
@@ -130,11 +130,11 @@ def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, 
     numbers = [*geometry.shape, *geometry.strides, geometry.offset]
     if len(geometry.shape) != len(geometry.strides) or any(type(n) is not int or n < 0 for n in numbers):
         raise ValueError(
-            f"{what}: no shape, strides and offset: {geometry.shape}, {geometry.strides}, {geometry.offset}"
+            f"{what}: invalid shape, strides and offset: {geometry.shape}, {geometry.strides}, {geometry.offset}"
         )
     last = geometry.offset + sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True))
     if (0 not in geometry.shape and last >= count) or geometry.offset > count:
-        raise ValueError(f"{what}: a view of shape {geometry.shape} looks beyond the {count} numbers that there are")
+        raise ValueError(f"{what}: a view of shape {geometry.shape} exceeds the {count} numbers of the storage")
 
 
 class Axis(NamedTuple):
@@ -147,8 +147,8 @@ class Axis(NamedTuple):
 
 
 def axes_of(q: Quantized) -> tuple[list[Axis], list[int]] | None:
-    """(each axis of the view as a slice of one axis of the base, the index on each axis of the base that no axis of the
-    view moves along); None where some axis moves along several."""
+    """Return (each axis of the view as a slice of one axis of the base, the index on each axis of the base that no axis
+    of the view moves along); None where some axis moves along several."""
     g, strides = q.geometry, contiguous_strides(q.base)
     if 0 in g.shape or 0 in q.base:
         return None

@@ -15,7 +15,7 @@ from tensorgraft.storage import whole
 
 @with_operators
 def ranges(xp: ValueBackend, x: Value, scheme: Scheme, block: tuple[int, ...]) -> tuple[Value, Value | None]:
-    """float32 (scales, zero points or None) of every block, one axis for each of `x`; of a block of zeros, 1.
+    """Return float32 (scales, zero points or None) of every block, one axis for each of `x`; of a block of zeros, 1.
 
     Of signed codes, that which is greatest in magnitude gets the lowest code, since there is one more of them below
     zero: scales may be negative.
@@ -58,7 +58,7 @@ def ranges(xp: ValueBackend, x: Value, scheme: Scheme, block: tuple[int, ...]) -
 
 
 def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array | None) -> Quantized:
-    """`x` in the nearest codes, scales and zero points given."""
+    """Return `x` quantised to the nearest codes, with scales and zero points given."""
     shape = xp.shape(x)
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
     split, inner = split_of(shape, block)
@@ -74,7 +74,7 @@ def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array
 
 
 def split_of(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(the shape with every axis split into blocks and what is in them, the axes of the latter)."""
+    """Return (the shape with every axis split into blocks and what is in them, the axes of the latter)."""
     split: list[int] = []
     inner = []
     for n, b in zip(shape, block, strict=True):

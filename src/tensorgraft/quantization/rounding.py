@@ -20,7 +20,7 @@ _TOGETHER = 128  # columns whose errors reach those beyond in one product
 
 def check_damping(name: str, damping: float) -> None:
     if not 0 < damping < np.inf:
-        raise ValueError(f"{name}: damping is {damping}: it is to be more than 0")
+        raise ValueError(f"{name}: expected damping greater than 0, got {damping}")
 
 
 class Moments:
@@ -56,7 +56,9 @@ def rounded(w: np.ndarray, moments: Moments, scheme: Scheme, damping: float, obs
     with np.errstate(over="ignore"):
         fits = np.isfinite(w.astype(np.float32)).all()
     if not fits:
-        raise ValueError(f"the {w.dtype} weight of shape {w.shape} has NaN or infinite values, or beyond float32")
+        raise ValueError(
+            f"the {w.dtype} weight of shape {w.shape} has NaN or infinite values, or values out of range of float32"
+        )
     block, dtype = scheme.blocks(w.shape), w.dtype
     if moments.axis == 0:
         w, block = w.T, block[::-1]
@@ -76,7 +78,7 @@ def _rounded(
     damping: float,
     observer: str,
 ) -> tuple[Any, Any, Any]:
-    """(codes (N, K), scales and zero points of every block)."""
+    """Return (codes (N, K), scales and zero points of every block)."""
     (n, k), codes = w.shape, scheme.codes
     rows, columns = block
     left = w.astype(np.float64)

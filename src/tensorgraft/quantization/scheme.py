@@ -48,28 +48,28 @@ class Scheme:
             raise ValueError(f"unknown encoding {self.encoding!r}; there are {', '.join(ENCODINGS)}, table")
         if bool(self.table) != (self.encoding == "table") or (self.table and not is_table(self.table)):
             raise ValueError(
-                f"{self.encoding} with a table of {len(self.table)} numbers: 'table', and no other encoding, has one,"
-                " of 2 to 256 finite numbers that are not all 0"
+                f"{self.encoding} with a table of {len(self.table)} numbers: only the encoding 'table' has one, of"
+                " 2 to 256 finite numbers that are not all 0"
             )
         if self.granularity not in ("tensor", "channel", "group", "block"):
-            raise ValueError(f"granularity is {self.granularity!r}: it is to be tensor, channel, group or block")
+            raise ValueError(f"expected granularity tensor, channel, group or block, got {self.granularity!r}")
         if self.granularity == "group" and self.group < 1:
-            raise ValueError(f"group is {self.group}: it is to be 1 or more")
+            raise ValueError(f"expected group of at least 1, got {self.group}")
         if self.granularity == "block" and (not self.block or min(self.block) < 1):
-            raise ValueError(f"block is {self.block}: it is to be extents of 1 or more")
+            raise ValueError(f"expected a block of extents of at least 1, got {self.block}")
         if self.activation not in _ACTIVATIONS.values():
             kinds = ", ".join(map(repr, _ACTIVATIONS.values()))
-            raise ValueError(f"activation is {self.activation!r}: it is to be one of {kinds}")
+            raise ValueError(f"expected activation to be one of {kinds}, got {self.activation!r}")
         if self.codes.kind != "integer" and not self.symmetric:
-            raise ValueError(f"{self.encoding} has no zero points: symmetric is to be True")
+            raise ValueError(f"{self.encoding} has no zero points: expected symmetric=True")
         if self.offset and self.symmetric:
             raise ValueError(
-                "offset=True says what zero points are, which symmetric codes have none of: symmetric=False"
+                "offset=True requires zero points, which symmetric codes do not have: pass symmetric=False"
             )
         if self.activation and (self.encoding != "int8" or not self.symmetric or self.granularity not in _ROWS):
             raise ValueError(
-                f"activation={self.activation!r} multiplies integers, and needs symmetric int8 codes with one scale a"
-                f" channel or tensor, not {self.encoding} per {self.granularity}"
+                f"activation={self.activation!r} multiplies integers, which requires symmetric int8 codes with one"
+                f" scale for each channel or tensor, got {self.encoding} per {self.granularity}"
             )
 
     @property
@@ -143,8 +143,8 @@ def scheme_of(name: str | Scheme) -> Scheme:
     if match is None:
         raise ValueError(
             f"unknown scheme {name!r}: write an encoding ({', '.join(ENCODINGS)}), then _asymmetric, _offset,"
-            " _dynamic, _static or _static_asymmetric if so, then _per_tensor, _per_channel, _per_group_32 or"
-            " _per_block_16x16; for example int4_per_group_32"
+            " _dynamic, _static or _static_asymmetric where needed, then _per_tensor, _per_channel, _per_group_32"
+            " or _per_block_16x16; for example int4_per_group_32"
         )
     encoding = match["encoding"]
     granularity = (match["granularity"] or ("group_64" if encoding == "nf4" else "channel")).partition("_")[0]

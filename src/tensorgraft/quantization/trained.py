@@ -38,7 +38,7 @@ class Training(Scheme):
 
     def __post_init__(self) -> None:
         if self.target.is_static:
-            raise ValueError(f"{self.target} needs the range of activations, which is calibrated after training")
+            raise ValueError(f"{self.target} requires the range of activations, which is calibrated after training")
 
     @property
     def codes(self) -> Encoding:

@@ -58,7 +58,9 @@ def collect(cls: type) -> dict[str, type]:
     if asked:
         for name in asked:
             if name in cls.__dict__:
-                raise TypeError(f"{cls.__qualname__}.{name} is abstract and has a value: leave one of the two out")
+                raise TypeError(
+                    f"{cls.__qualname__}.{name} is declared abstract, but has a value: remove one of the two"
+                )
             del own[name]
         cls.__annotations__ = own
     lacking: dict[str, type] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
-    """`state = body(state)`, from `init` on, while `condition(state)`, a bool array of no dimension, holds.
+    """Run `state = body(state)`, starting with `init`, while `condition(state)`, a bool array of no dimension, holds.
 
     Compiled, it has no reverse derivative, its length being unknown: see `scan`, `custom_vjp`.
 
@@ -25,7 +25,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
 
 
 def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
-    """`state = body(i, state)` for i from `start` to `stop` - 1, an int64 array (or what `start` is).
+    """Run `state = body(i, state)` for i from `start` to `stop` - 1, an int64 array (or of the dtype of `start`).
 
     With Python ints it has reverse derivatives, compiled too. Raises TypeError where a step of a traced loop changes
     the structure, shapes or dtypes of the state, and for bounds that have dimensions.
@@ -38,7 +38,7 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
 def scan(
     body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None = None, reverse: bool = False
 ) -> tuple[Any, Any]:
-    """`carry, y = body(carry, x)` along the first axis of the arrays in `xs`; returns (carry, the ys stacked).
+    """Run `carry, y = body(carry, x)` along the first axis of the arrays in `xs`; return (carry, the ys stacked).
 
     Arguments:
         length: of that axis; needed where `xs` has no array.
@@ -57,7 +57,7 @@ def scan(
 
 
 def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
-    """`true_fn(*operands)` where the bool array of no dimension holds, else `false_fn(*operands)`.
+    """Call `true_fn(*operands)` if the bool array of no dimension holds, else `false_fn(*operands)`.
 
     Raises TypeError for a predicate that is no bool and no such array, and, in a function that is traced, where the
     results have different structures, shapes or dtypes.

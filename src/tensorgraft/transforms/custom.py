@@ -8,8 +8,7 @@ from typing import Any
 
 
 def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
-    """`fn`, which is differentiated by a rule, not by what it computes: loops, branches and searches in it need no
-    derivative.
+    """Return `fn` with a derivative given by a rule, so that loops, branches and searches in it need none.
 
     ```python
     def root(a):  # by Newton's method
@@ -61,7 +60,7 @@ def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
         several = isinstance(cotangents, tuple | list)
         seen = f"{len(cotangents)}" if several else f"a {type(cotangents).__qualname__}"
         raise TypeError(
-            f"custom_vjp: the rule of {_name(fn)} returns a tuple of cotangents, one for each of the"
+            f"custom_vjp: the rule of {_name(fn)} must return a tuple of cotangents, one for each of the"
             f" {len(arguments)} arguments, got {seen}"
         )
     flat: list[Any] = []
@@ -71,7 +70,7 @@ def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
             parts = [None] * len(leaves) if g is None else structure.flatten_up_to(g)
         except ValueError as error:
             raise ValueError(
-                f"custom_vjp: the cotangent of argument {k} of {_name(fn)} does not look like it: {error}"
+                f"custom_vjp: the cotangent of argument {k} of {_name(fn)} does not have its structure: {error}"
             ) from None
         for part, leaf in zip(parts, leaves, strict=True):
             if not isinstance(leaf, Array):
@@ -79,8 +78,8 @@ def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
             if part is not None and (not isinstance(part, Array) or part.shape != leaf.shape):
                 seen = f"one of shape {part.shape}" if isinstance(part, Array) else repr(part)
                 raise ValueError(
-                    f"custom_vjp: the cotangent of argument {k} of {_name(fn)} is an array of shape {leaf.shape}, got"
-                    f" {seen}"
+                    f"custom_vjp: the cotangent of argument {k} of {_name(fn)} must have its shape {leaf.shape},"
+                    f" got {seen}"
                 )
             flat.append(part)
     return flat

@@ -13,7 +13,7 @@ from tensorgraft.errors import CheckError
 
 
 def error_if(x: Any, pred: Any, message: str) -> Any:
-    """`x`, or an error where `pred` holds: `message`, and the line that asked.
+    """Return `x`, or raise an error where `pred` holds, with `message` and the line of the call.
 
     Eagerly it is raised at once. In a function compiled by `tg.jit`, the condition is one more result of the program:
     it is looked at when the program has run, before anything that the program writes is written, and the error is
@@ -37,12 +37,12 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
     framework = framework_of(pred)
     if framework is None:
         if not isinstance(pred, bool):
-            raise TypeError(f"error_if: pred is to be a bool or an array of bools, not a {type(pred).__qualname__}")
+            raise TypeError(f"error_if: pred must be a bool or an array of bools, got a {type(pred).__qualname__}")
         if pred:
             raise CheckError(text)
         return x
     if str(pred.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>") != "bool":
-        raise TypeError(f"error_if: pred is to be a bool or an array of bools, not {describe(pred)}")
+        raise TypeError(f"error_if: pred must be a bool or an array of bools, got {describe(pred)}")
     if framework == "tensorgraft":
         from tensorgraft.frontends.array_api.core.checks import check
 

@@ -33,7 +33,7 @@ def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     own = "tensorgraft" in kinds
     native = kinds - {"numpy", "tensorgraft"}
     if len(native) > 1 or (own and native):
-        raise ValueError(f"filter_eval_shape: arrays of several frameworks, {', '.join(sorted(kinds))}")
+        raise ValueError(f"filter_eval_shape: expected arrays of one framework, got {', '.join(sorted(kinds))}")
     if native:
         return native_shapes.EVALUATE[native.pop()](fn, args, kwargs)
     from tensorgraft.frontends.array_api.transforms.shapes import eval_shape

@@ -61,8 +61,8 @@ def _apart(call: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
 
 
 def filter_checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, of which a derivative keeps the arguments alone, and computes again what it needs of the inside (Griewank
-    and Walther 2000, and Chen et al. 2016, arXiv 1604.06174): less memory for one more call.
+    """Return `fn` with a derivative that keeps only the arguments and recomputes everything else it needs (Griewank and
+    Walther 2000, and Chen et al. 2016, arXiv 1604.06174): less memory for one more call.
 
         def block(layer, x):
             return filter_checkpoint(layer)(x)

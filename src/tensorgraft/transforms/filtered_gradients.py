@@ -36,7 +36,8 @@ class _Grad(WrappedFunction):
 
 
 def filter_value_and_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """(the result of `fn`, its gradient) with respect to the arrays of floating-point numbers in the first argument.
+    """Return (the result of `fn`, its gradient) with respect to the arrays of floating-point numbers in the first
+    argument.
 
     The gradient is a pytree like that argument, with None in the places of all other leaves. `fn` returns a real
     floating-point array of no dimension, with `has_aux` a pair of one and anything. Raises TypeError for another
@@ -56,7 +57,7 @@ def filter_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) 
 
 
 def filter_vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """(the result of `fn(*primals)`, pullback), with `has_aux` (result, pullback, anything).
+    """Return (the result of `fn(*primals)`, pullback), with `has_aux` (result, pullback, anything).
 
     The pullback takes cotangents like the result, None where they are zero or the leaf has no derivative, and gives a
     tuple of cotangents like the primals, None for leaves without. Raises ValueError for others.
@@ -69,7 +70,7 @@ def filter_vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         if not has_aux:
             return out, None
         if not (isinstance(out, tuple) and len(out) == 2):
-            raise TypeError("filter_vjp: with has_aux=True the function returns a pair, (result, anything)")
+            raise TypeError("filter_vjp: with has_aux=True the function must return a pair (result, anything)")
         return out
 
     (out, aux), pullback = vjp(run, *(m for m, _ in parts))
@@ -83,8 +84,9 @@ def filter_vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 
 def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """(the result of `fn(*primals)`, its tangent), for tangents like the primals: None where they are zero, or the leaf
-    has no derivative. So are the tangents that are returned. Raises ValueError for tangents of another structure."""
+    """Return (the result of `fn(*primals)`, its tangent), for tangents like the primals: None where they are zero, or
+    the leaf has no derivative. So are the tangents that are returned. Raises ValueError for tangents of another
+    structure."""
     primals, tangents, kwargs = adopted((tuple(primals), tuple(tangents), kwargs))
     leaves, structure = optree.tree_flatten(primals)
     seeds = _like(leaves, structure, tangents, "filter_jvp: the tangents", "primals")
@@ -119,7 +121,7 @@ def _like(leaves: list[Any], structure: Any, tree: Any, what: str, whose: str) -
         raise ValueError(f"{what} must have the structure of the {whose} ({looks(leaves)}): {error}") from None
     for x, v in zip(leaves, matched, strict=True):
         if is_inexact_array(x) and v is not None and getattr(v, "shape", None) != x.shape:
-            raise ValueError(f"{what} must look like the {whose}: {looks(v)} is given for {looks(x)}")
+            raise ValueError(f"{what} must have the shapes and dtypes of the {whose}: got {looks(v)} for {looks(x)}")
     return [_zero(x) if v is None or not is_inexact_array(x) else v for x, v in zip(leaves, matched, strict=True)]
 
 

@@ -52,8 +52,9 @@ class _Counted(WrappedFunction):
             self.traces[0] += 1
             if self.max_traces is not None and self.traces[0] > self.max_traces:
                 raise RuntimeError(
-                    f"{name_of(self.fn)} is traced for the {self.traces[0]}th time, and may be {self.max_traces} times"
-                    " (assert_max_traces): shapes, dtypes or Python arguments have changed"
+                    f"{name_of(self.fn)} is being traced for the {self.traces[0]}th time, but at most"
+                    f" {self.max_traces} are allowed (assert_max_traces): shapes, dtypes or Python arguments have"
+                    " changed"
                 )
         return self.fn(*args, **kwargs)
 
@@ -78,5 +79,5 @@ def get_num_traces(fn: Any) -> int:
     while isinstance(fn, WrappedFunction) and not isinstance(fn, _Counted):
         fn = fn.fn
     if not isinstance(fn, _Counted):
-        raise TypeError(f"get_num_traces: {name_of(fn)} has not been through assert_max_traces")
+        raise TypeError(f"get_num_traces: {name_of(fn)} is not a function returned by assert_max_traces")
     return fn.traces[0]

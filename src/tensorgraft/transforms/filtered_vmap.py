@@ -44,7 +44,9 @@ def _axes(name: str, spec: Any, tree: Any) -> list[int | None]:
         for x in optree.tree_leaves(part):
             a = axis(x) if callable(axis) else axis
             if a is not None and not isinstance(a, int):
-                raise TypeError(f"filter_vmap: {name} has ints, None and functions to these, not {a!r}")
+                raise TypeError(
+                    f"filter_vmap: {name} must consist of ints, None and functions that return them, got {a!r}"
+                )
             if a is not None and not is_array(x):
                 raise TypeError(f"filter_vmap: {name} is {a} for a {type(x).__qualname__}, which has no axes")
             axes.append(a)
@@ -52,7 +54,7 @@ def _axes(name: str, spec: Any, tree: Any) -> list[int | None]:
     try:
         optree.tree_map_(below, spec, tree, is_leaf=lambda x: x is None)
     except ValueError as error:
-        raise ValueError(f"filter_vmap: {name} is no prefix of what it is for: {error}") from None
+        raise ValueError(f"filter_vmap: {name} is not a prefix of the structure that it applies to: {error}") from None
     return axes
 
 
@@ -67,7 +69,9 @@ class _Vmap(WrappedFunction):
         if kwargs:
             bound = inspect.signature(self.fn).bind(*args, **kwargs)
             if bound.kwargs:
-                raise TypeError(f"filter_vmap of {name_of(self.fn)}: pass arguments by position, in_axes has no names")
+                raise TypeError(
+                    f"filter_vmap of {name_of(self.fn)}: pass arguments by position, since in_axes has no names"
+                )
             args = bound.args
         leaves: list[Any]
         leaves, structure = optree.tree_flatten(adopted(args))
@@ -87,7 +91,7 @@ class _Vmap(WrappedFunction):
                 raise ValueError(f"filter_vmap: axis_size is {self.axis_size}, but the mapped axes have {n} elements")
             out = vmap(run, in_axes=[axes[k] for k in mapped])(*(leaves[k] for k in mapped))
         elif self.axis_size is None:
-            raise ValueError("filter_vmap: no argument is mapped; without one, say axis_size=")
+            raise ValueError("filter_vmap: no argument is mapped: pass axis_size=")
         else:
             size = self.axis_size
             out = optree.tree_map(
@@ -98,8 +102,8 @@ class _Vmap(WrappedFunction):
         for k, (x, axis) in enumerate(zip(results, places, strict=True)):
             if is_array(x) and axis is None:
                 raise ValueError(
-                    f"filter_vmap: out_axes is None for an array, and every slice has its own: give an axis, or return"
-                    f" it from outside of {name_of(self.fn)}"
+                    "filter_vmap: out_axes is None for an array that differs between slices: specify an axis, or"
+                    f" return an array from outside of {name_of(self.fn)}"
                 )
             if axis:
                 results[k] = xp.moveaxis(x, 0, axis)
@@ -113,7 +117,7 @@ def filter_vmap(
     out_axes: Any = if_array(0),  # noqa: B008
     axis_size: int | None = None,
 ) -> Any:
-    """`fn` of every slice of its arguments; results stacked.
+    """Apply `fn` to every slice of its arguments, and stack the results.
 
         ensemble = filter_vmap(lambda key: nn.MLP(2, 1, 8, 2, key=key))(tg.random.split(key, 10))
         filter_vmap(lambda model, x: model(x), in_axes=(if_array(0), None))(ensemble, x)

@@ -30,8 +30,8 @@ def filter(tree: Any, filter_spec: Any, inverse: bool = False, replace: Any = No
 
 
 def partition(tree: Any, filter_spec: Any, replace: Any = None, is_leaf: IsLeaf = None) -> tuple[Any, Any]:
-    """(the tree with the leaves that pass, the tree with the others), `replace` in the places of those that are not
-    there. `combine` puts them together. Arguments and exceptions are those of `filter`. Raises ValueError.
+    """Return (the tree with the leaves that pass, the tree with the others), `replace` in the places of those that are
+    not there. `combine` puts them together. Arguments and exceptions are those of `filter`. Raises ValueError.
 
     >>> import tensorgraft as tg
     >>> tg.transforms.partition({"rate": 0.5, "name": "a"}, lambda x: isinstance(x, float))
@@ -65,11 +65,11 @@ def _mask(tree: Any, filter_spec: Any, is_leaf: IsLeaf) -> Any:
             return optree.tree_map(lambda _: spec, part, is_leaf=is_leaf)
         if callable(spec) and not is_array(spec):
             return optree.tree_map(lambda x: bool(spec(x)), part, is_leaf=is_leaf)
-        raise ValueError(f"filter_spec consists of bools and functions, not of a {type(spec).__qualname__}: {spec!r}")
+        raise ValueError(f"filter_spec must consist of bools and functions, got a {type(spec).__qualname__}: {spec!r}")
 
     try:
         return optree.tree_map(below, filter_spec, tree)
     except ValueError as error:
         if "filter_spec" in str(error):
             raise
-        raise ValueError(f"filter_spec is no prefix of the tree: {error}") from None
+        raise ValueError(f"filter_spec is not a prefix of the tree: {error}") from None

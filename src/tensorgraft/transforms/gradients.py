@@ -36,7 +36,8 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: b
 def value_and_grad(
     fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """(the result of `fn`, its gradient); arguments and exceptions are those of `grad`. Raises TypeError, ValueError.
+    """Return (the result of `fn`, its gradient); arguments and exceptions are those of `grad`. Raises TypeError,
+    ValueError.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> value, gradient = tg.value_and_grad(lambda x: xp.sum(x * x))(xp.asarray([1.0, 2.0], device="numpy"))
@@ -49,7 +50,7 @@ def value_and_grad(
 
 
 def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    """(the result of `fn(*primals)`, a function from cotangents of it to a tuple of cotangents of the primals).
+    """Return (the result of `fn(*primals)`, a function from cotangents of it to a tuple of cotangents of the primals).
 
     Cotangents have the shapes of what they belong to, and are converted to its dtype. Raises TypeError for primals that
     are not floating-point arrays, ValueError for cotangents that do not look like the result.
@@ -60,8 +61,8 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
 
 
 def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """(the result of `fn(*primals)`, its tangent). Tangents have the shapes of the primals, and are converted to their
-    dtypes.
+    """Return (the result of `fn(*primals)`, its tangent). Tangents have the shapes of the primals, and are converted to
+    their dtypes.
 
     Raises TypeError for primals that are not floating-point arrays, ValueError for tangents that do not look like them.
     """
@@ -71,7 +72,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
 
 
 def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_axes: int = 0) -> Callable[..., Any]:
-    """`fn` of every slice of its arguments along an axis; the results are stacked along `out_axes`.
+    """Apply `fn` to every slice of its arguments along an axis, and stack the results along `out_axes`.
 
     Arguments:
         in_axes: the axis of every argument's arrays, or one for each argument, None where it is not mapped.

@@ -80,11 +80,11 @@ def jit(
     if fn is None:
         return functools.partial(jit, guard_values=guard_values, compile=compile, check=check)
     if compile not in get_args(When):
-        raise ValueError(f"tg.jit(fn, compile=...) is 'first' or 'recurring', not {compile!r}")
+        raise ValueError(f"tg.jit(fn, compile=...): expected 'first' or 'recurring', got {compile!r}")
     if check is None:
         check = default_check()
     elif check not in get_args(Check):
-        raise ValueError(f"tg.jit(fn, check=...) is 'second', 'always' or 'never', not {check!r}")
+        raise ValueError(f"tg.jit(fn, check=...): expected 'second', 'always' or 'never', got {check!r}")
     own = own_compiled(fn)
     if own is not None:
         return own
@@ -180,7 +180,7 @@ def _is_torch(x: Any) -> bool:
 
 
 def _of_arrays(x: Any) -> bool:
-    """The Array API's namespace, or a function of it."""
+    """Return True for the Array API's namespace, or a function of it."""
     name = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", None)
     return isinstance(name, str) and name.startswith(("tensorgraft.array_api", "tensorgraft.frontends.array_api"))
 

@@ -45,5 +45,5 @@ def lazy(compile: When = "recurring") -> contextlib.AbstractContextManager[Figur
     from tensorgraft.frontends.torch.compiled.lazy import lazy
 
     if compile not in get_args(When):
-        raise ValueError(f"tg.lazy(compile=...) is 'first' or 'recurring', not {compile!r}")
+        raise ValueError(f"tg.lazy(compile=...): expected 'first' or 'recurring', got {compile!r}")
     return lazy(compile)

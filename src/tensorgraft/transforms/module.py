@@ -107,8 +107,8 @@ class _ModuleMeta(abc.ABCMeta):
         cls._own_init = not written and not inherits
         if not cls._own_init and "__post_init__" in namespace:
             raise TypeError(
-                f"{name} has an __init__ and a __post_init__, which only a dataclass's own __init__ calls: use"
-                " __check_init__, which is called after either"
+                f"{name} has both __init__ and __post_init__, but only a generated __init__ calls __post_init__:"
+                " use __check_init__, which is called after either"
             )
         cls = dataclasses.dataclass(eq=False, repr=False, init=cls._own_init)(cls)
         cls._fields = dataclasses.fields(cls)
@@ -122,7 +122,7 @@ class _ModuleMeta(abc.ABCMeta):
         registration.catch_up()
         if cls._lacks:
             names = ", ".join(sorted(cls._lacks))
-            raise TypeError(f"can't instantiate abstract class {cls.__qualname__}: it is to have {names}")
+            raise TypeError(f"can't instantiate abstract class {cls.__qualname__}: it lacks {names}")
         maker: Any = cls  # for type checkers
         self: Any = maker.__new__(maker, *args, **kwargs)
         _under_way[id(self)] = self
@@ -156,16 +156,16 @@ def _check(cls: type, f: dataclasses.Field, value: Any) -> None:
         held = [x for x in optree.tree_leaves(value) if is_array(x)]
         if held:
             raise TypeError(
-                f"{cls.__qualname__}.{f.name} is a static field and was given an array, {describe(held[0])}: what is"
-                " static is part of a compiled program. Leave static=True out."
+                f"{cls.__qualname__}.{f.name} is a static field, but got an array, {describe(held[0])}: static"
+                " values are part of a compiled program. Remove static=True."
             )
     elif callable(value) and not isinstance(value, Module):
         inner = getattr(value, "__wrapped__", None)
         if inner is not None and not is_array(value) and any(map(is_array, optree.tree_leaves(inner))):
             raise TypeError(
-                f"{cls.__qualname__}.{f.name} was given a function around a {type(inner).__qualname__}, whose arrays no"
-                " transform would see. Wrap it where it is called, or by filter_jit, filter_vmap and the like, which"
-                " make pytrees."
+                f"{cls.__qualname__}.{f.name} got a function that wraps a {type(inner).__qualname__}, whose arrays"
+                " no transform would see. Wrap it where it is called, or with filter_jit, filter_vmap and the"
+                " like, which return pytrees."
             )
 
 
@@ -230,8 +230,8 @@ class Module(metaclass=_ModuleMeta):
         cls: Any = type(self)
         if id(self) not in _under_way:
             raise dataclasses.FrozenInstanceError(
-                f"cannot assign to {cls.__qualname__}.{name}: a Module does not change after __init__. tree_at makes a"
-                " changed copy."
+                f"cannot assign to {cls.__qualname__}.{name}: a Module cannot change after __init__. Use tree_at"
+                " to make a changed copy."
             )
         if name not in cls._names:
             raise AttributeError(
@@ -240,8 +240,8 @@ class Module(metaclass=_ModuleMeta):
             )
         if isinstance(value, BoundMethod) and value.__self__ is self:
             raise ValueError(
-                f"{cls.__qualname__}.{name} was given a method of the module itself, which would be a pytree in itself:"
-                " make it a property."
+                f"{cls.__qualname__}.{name} got a method of the module itself, which would make the module a part"
+                " of itself: make it a property."
             )
         self.__dict__[name] = value
 

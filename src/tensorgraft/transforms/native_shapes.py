@@ -120,7 +120,7 @@ def _asked(error: Exception, sized: bool) -> TracedValueError:
         lines += ["  keep it static:  Python ints, with min and max",
                   "  bound and mask:  a size n that is always enough, and torch.arange(n) < k"]  # fmt: skip
         return ShapeError("\n".join(lines))
-    lines.append("  stay a tensor:  torch.where, torch.cond, or the tensor itself in the place of its value")
+    lines.append("  stay a tensor:  torch.where, torch.cond, or the tensor itself instead of its value")
     return TracedValueError("\n".join(lines))
 
 

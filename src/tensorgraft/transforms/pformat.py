@@ -41,7 +41,7 @@ def _text(x: Any, room: int, indent: int, at: int, short: bool) -> str:
 
 
 def _parts(x: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
-    """(what opens it, its children with what stands before each, what closes it); None for a leaf."""
+    """Return (what opens it, its children with what stands before each, what closes it); None for a leaf."""
     kind = type(x)
     if (shown := getattr(kind, "__shown__", None)) is not None:
         return shown(x)

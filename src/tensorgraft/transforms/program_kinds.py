@@ -32,14 +32,15 @@ def _graft_torch_module(program: Any, onto: str) -> Any:
 
 
 def _is_saved_model(program: Any) -> bool:
-    """A SavedModel's folder, or the file of a frozen graph."""
+    """Return True if a SavedModel's folder, or the file of a frozen graph."""
     if not isinstance(program, str | os.PathLike):
         return False
     return os.path.exists(os.path.join(program, "saved_model.pb")) or os.path.isfile(program)
 
 
 def _is_tensorflow_program(program: Any) -> bool:
-    """A function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, or a method of these."""
+    """Return True if a function of TensorFlow, a `tf.Module`, a layer or a model of Keras on TensorFlow, or a method of
+    these."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return False

@@ -195,6 +195,6 @@ def _stored(spec: dict[str, Any], pair: bool) -> tuple[np.dtype, tuple[int, ...]
     name, shape = spec["dtype"], tuple(spec["shape"])
     if pair:
         if name != "F64" or shape[-1:] != (2,):
-            raise ValueError(f"pairs of float64 are said to be {name}{list(shape)}")
+            raise ValueError(f"pairs of float64 are declared to be {name}{list(shape)}")
         return np.dtype(np.complex128), shape[:-1]
     return np.dtype(_NAMED.get(name) or {"F": "float", "I": "int", "U": "uint"}[name[0]] + name[1:]), shape

@@ -52,7 +52,7 @@ def tree_at(
     of the tree (a static field, a value computed from leaves), a node twice, or not as many as `replace` has.
     """
     if (replace is _NONE) == (replace_fn is _NONE):
-        raise TypeError("tree_at: give either replace or replace_fn")
+        raise TypeError("tree_at: pass either replace or replace_fn")
     tree = optree.tree_map(lambda x: _Empty() if _is_empty(x) else x, tree, is_leaf=_is_empty)
     leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)
     marked = optree.tree_unflatten(structure, [_Leaf(x) for x in leaves])
@@ -79,28 +79,28 @@ def tree_at(
 
 
 def _picked(where: Callable[[Any], Any], marked: Any) -> tuple[Sequence[Any], bool]:
-    """(the nodes of a tree that `where` picks, each once; it gives one alone, not a sequence). Raises ValueError for
-    what is none."""
+    """Return (the nodes of a tree that `where` picks, each once; it gives one alone, not a sequence). Raises ValueError
+    for what is none."""
     try:
         pointed = where(marked)
     except (TypeError, ValueError) as error:
         if "_Leaf" in str(error):
-            raise ValueError(f"tree_at: where is to pick nodes, and not to compute with leaves: {error}") from None
+            raise ValueError(f"tree_at: where must pick nodes, and cannot compute with leaves: {error}") from None
         raise
     nodes = _nodes(marked)
     single = id(pointed) in nodes
     picked: Sequence[Any] = [pointed] if single else pointed
     if not isinstance(picked, list | tuple):
         raise ValueError(
-            f"tree_at: where picked a {type(pointed).__qualname__} that is no node of the tree; static fields, and None"
-            " without is_leaf=lambda x: x is None, are none"
+            f"tree_at: where picked a {type(pointed).__qualname__} that is not a node of the tree; neither are"
+            " static fields, and None without is_leaf=lambda x: x is None"
         )
     places: dict[int, int] = {}
     for k, node in enumerate(picked):
         if id(node) not in nodes:
             raise ValueError(
-                f"tree_at: what where picked{'' if single else f' at {k}'} is no node of the tree, but"
-                f" {_shown(node)}; static fields, and None without is_leaf=lambda x: x is None, are none"
+                f"tree_at: what where picked{'' if single else f' at {k}'} is not a node of the tree, but"
+                f" {_shown(node)}; neither are static fields, and None without is_leaf=lambda x: x is None"
             )
         if places.setdefault(id(node), k) != k:
             raise ValueError(f"tree_at: where picked the same node twice, at {places[id(node)]} and {k}")

@@ -62,7 +62,7 @@ def adopted(tree: Any) -> Any:
 
 
 def smooth(tree: Any) -> tuple[Any, Any]:
-    """(what has a derivative, the rest)."""
+    """Return (what has a derivative, the rest)."""
     return partition(tree, is_inexact_array)
 
 

@@ -13,7 +13,7 @@ _AT = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maxi
 
 def _fitting(x: np.ndarray, value: Any, keep_dtype: bool = True) -> np.ndarray:
     if not x.flags.writeable:
-        raise ValueError("the array is read-only: numpy.array(x) makes a copy that can be written")
+        raise ValueError("the array is read-only: make a copy that can be written with numpy.array(x)")
     if not keep_dtype:
         number = isinstance(value, bool | int | float | complex)
         check_dtype(value if number else np.asarray(value).dtype, x.dtype)

@@ -85,7 +85,7 @@ def _updater(x: Any, name: str) -> Any:
     if fixed:
         holder = "tf.Variable(x), or " if framework == "tensorflow" else ""
         raise TypeError(
-            f"{name}: a {seen} never changes. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
+            f"{name}: a {seen} is immutable. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
         )
     raise TypeError(
         f"{name}: expected an Array of tensorgraft.array_api, a torch.Tensor, a tf.Variable or a numpy.ndarray, got"

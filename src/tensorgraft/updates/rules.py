@@ -15,7 +15,7 @@ def check_value(name: str, value: Any) -> None:
     if isinstance(value, bool | int | float | complex | list | tuple) or hasattr(value, "dtype"):
         return
     if isinstance(value, str | bytes) or not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
-        raise TypeError(f"{name}: a value is a number or an array, got a {_type_of(value)}")
+        raise TypeError(f"{name}: expected a number or an array as the value, got a {_type_of(value)}")
 
 
 def check_index(name: str, index: Any) -> None:
@@ -25,11 +25,11 @@ def check_index(name: str, index: Any) -> None:
         if dtype is not None:
             kind = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
             if kind.startswith(("float", "bfloat", "complex", "str", "object")):
-                raise IndexError(f"{name}: an index is of integers or booleans, not of {kind}")
+                raise IndexError(f"{name}: expected an index array of integers or booleans, got {kind}")
         elif not (part is None or part is ... or isinstance(part, slice | list) or hasattr(part, "__index__")):
             raise IndexError(
-                f"{name}: an index is an integer, a slice, ..., None or an array of integers or booleans, not a"
-                f" {_type_of(part)}"
+                f"{name}: expected an integer, a slice, ..., None or an array of integers or booleans as an index,"
+                f" got a {_type_of(part)}"
             )
 
 
@@ -41,7 +41,7 @@ def check_shape(shape: tuple[int, ...], target: tuple[int, ...]) -> None:
     """Raises ValueError where a value of `shape` does not broadcast to `target`."""
     lead = len(target) - len(shape)
     if lead < 0 or any(n not in (1, m) for n, m in zip(shape, target[lead:], strict=True)):
-        raise ValueError(f"a value of shape {shape} does not broadcast to {target}, the shape of what is updated")
+        raise ValueError(f"a value of shape {shape} does not broadcast to {target}, the shape of the updated elements")
 
 
 def check_dtype(value: Any, target: np.dtype) -> None:
@@ -58,7 +58,7 @@ def check_dtype(value: Any, target: np.dtype) -> None:
 
 
 def lossless(source: np.dtype, target: np.dtype) -> bool:
-    """Every value of `source` is one of `target`, but for integers too large for a float's digits."""
+    """Return True if every value of `source` is one of `target`, except integers that exceed a float's digits."""
     if source == target:
         return True
     a, b = _kind(source), _kind(target)

@@ -68,8 +68,8 @@ def _traced_places(shape: tuple[int, ...], keys: tuple[Any, ...]) -> tf.Tensor:
     """Inside `tf.function`: index tensors for the first axes, one each."""
     if any(not isinstance(k, tf.Tensor | tf.Variable) or not k.dtype.is_integer for k in keys):
         raise TypeError(
-            "scatter_update inside tf.function: with traced indices, every index is a tensor of integers, one for each"
-            " of the first axes"
+            "scatter_update inside tf.function: with traced indices, every index must be a tensor of integers,"
+            " one for each of the first axes"
         )
     all_places = tf.reshape(tf.range(int(np.prod(shape)), dtype=tf.int64), shape)
     wrapped = [tf.where(k < 0, k + n, k) for k, n in zip((tf.cast(k, tf.int64) for k in keys), shape, strict=False)]

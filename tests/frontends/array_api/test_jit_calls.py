@@ -107,7 +107,7 @@ def test_arrays_on_several_devices_are_refused_after_good_calls_too():
     for _ in range(2):
         f(x, x)
         f(y, y)
-        with pytest.raises(ValueError, match="one program is for one device"):
+        with pytest.raises(ValueError, match="a program runs on one device"):
             f(x, y)
 
 

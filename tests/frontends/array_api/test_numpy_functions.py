@@ -100,7 +100,7 @@ def test_what_the_standard_lacks_is_counted(device: str) -> None:
 
 def test_what_the_standard_lacks_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     x = xp.asarray(X, device="numpy")
-    with pytest.warns(FallbackWarning, match=r"np.cbrt is not of the Array API standard.*computes on the host"):
+    with pytest.warns(FallbackWarning, match=r"np.cbrt is not of the Array API standard.*is computed on the host"):
         np.cbrt(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -112,7 +112,7 @@ def test_what_the_standard_lacks_warns_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_no_array_of_ours_is_written_by_numpy(device: str) -> None:
     x = xp.ones(2)
-    with pytest.raises(TypeError, match=r"np.add writes no out= that is an Array"):
+    with pytest.raises(TypeError, match=r"np.add cannot write to an Array given as out="):
         np.add(x, x, out=x)
     assert x.tolist() == [1.0, 1.0]
 

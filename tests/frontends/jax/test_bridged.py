@@ -124,7 +124,7 @@ def test_what_cannot_be():
         f(torch.ones(2), torch.ones(2, device=tg.device("jax")))
     with pytest.raises(RuntimeError, match=r"computed by JAX, and takes tensors on the CPU or on tg.device\('jax'\)"):
         f(torch.ones(2, device=tg.device("numpy")), 1.0)
-    with pytest.raises(TypeError, match="was given a set, which is neither an array of torch nor hashable"):
+    with pytest.raises(TypeError, match="got a set, which is neither an array of torch nor hashable"):
         f(torch.ones(2), {1})
     with pytest.raises(TypeError, match="not a int onto 'torch'"):
         tg.graft(3, onto="torch")

@@ -105,7 +105,7 @@ def test_a_missing_derivative_is_missed_where_it_is_asked_for(fn):
     x = torch.from_numpy(ONES.copy()).requires_grad_()
     y = tg.graft(fn, onto="torch")(x)
     np.testing.assert_allclose(y.detach(), fn(ONES), rtol=1e-5, atol=1e-5)
-    with pytest.raises(tg.DerivativeError, match="there is none") as caught:
+    with pytest.raises(tg.DerivativeError, match="does not exist") as caught:
         y.sum().backward()
     assert isinstance(caught.value.__cause__, ValueError | NotImplementedError)
     g, v = tg.graft(fn, onto="tensorflow"), tf.Variable(ONES)
@@ -116,7 +116,7 @@ def test_a_missing_derivative_is_missed_where_it_is_asked_for(fn):
         return tape.gradient(y, v)
 
     for run in (lambda: gradient(), tf.function(gradient)):
-        with pytest.raises(tg.DerivativeError, match="there is none"):
+        with pytest.raises(tg.DerivativeError, match="does not exist"):
             run()
     np.testing.assert_allclose(tf.function(g)(v.value()), fn(ONES), rtol=1e-5, atol=1e-5)
     with pytest.raises(tg.DerivativeError):
@@ -270,7 +270,7 @@ def test_arrays_that_are_traced_are_not_among_results_in_objects():
         (lambda x: lambda: x, "a variable of"),
         (lambda x: functools.partial(jnp.add, x), "a partial among the results"),
     ):
-        with pytest.raises(tg.TracedValueError, match=f"keeps an array that is only being traced.*{where}"):
+        with pytest.raises(tg.TracedValueError, match=f"keeps an array that is being traced.*{where}"):
             tg.graft(f, onto="numpy")(ONES)
 
 

@@ -133,7 +133,7 @@ def test_what_is_new_is_seen_of_an_argument_and_refused_of_a_module():
     with pytest.raises(tg.TracedValueError, match="changes more of itself"):
         tg.graft(Sows(), onto="torch")(torch.ones(3))
     frozen, x = nnx.BatchNorm(3, rngs=nnx.Rngs(0)), tf.constant(X)
-    with pytest.raises(tg.TracedValueError, match="nothing has a value yet"):
+    with pytest.raises(tg.TracedValueError, match="there are no values yet"):
         tf.function(lambda x: tg.graft(lambda m, x: m(x), onto="tensorflow")(frozen, x), autograph=False)(x)
 
 

@@ -98,7 +98,7 @@ def test_a_program_that_needs_the_extent_says_which(fn, says):
 
 def test_other_errors_are_the_programs_own():
     f = tg.graft(lambda x: jnp.linalg.cholesky(x), onto="tensorflow")
-    with pytest.raises(NotImplementedError, match="for known extents only"):
+    with pytest.raises(NotImplementedError, match="require known extents"):
         f(keras.Input((4, 4)))
     with pytest.raises(ValueError, match="mine"):
         tg.graft(lambda x: {}[x.ndim] if x.ndim == 1 else int("mine"), onto="tensorflow")(keras.Input((8,)))
@@ -106,7 +106,7 @@ def test_other_errors_are_the_programs_own():
         tf.function(f, autograph=False).get_concrete_function(tf.TensorSpec(None))
     import torch
 
-    with pytest.raises(ValueError, match=r"\(None, 8\).*traced for shapes that are known"):
+    with pytest.raises(ValueError, match=r"\(None, 8\).*traced only for known shapes"):
         tg.graft(torch.nn.Linear(8, 3), onto="tensorflow")(keras.Input((8,)))
     same = graph(tg.graft(lambda x, y: x + y, onto="tensorflow"), (None, 8), (None, 8))
     with pytest.raises(tf.errors.InvalidArgumentError, match="extent"):

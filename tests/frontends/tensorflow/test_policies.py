@@ -132,7 +132,7 @@ def test_quantised_kernels_of_keras(scheme: str) -> None:
 def test_other_quantised_weights() -> None:
     module = tg.graft(dense(), onto="torch")
     plain = module(torch.tensor(IMAGES))
-    with pytest.raises(ValueError, match="neither measured nor rounded"):
+    with pytest.raises(ValueError, match="neither measured nor quantised"):
         tg.quantize_(module, "int8_static", calibrate=[torch.tensor(IMAGES)])
     tg.quantize_(module, {"two": "int8_dynamic", "*": "int8_per_channel"}, filter=lambda name, part: True)
     with tg.quantization.on_missing("error"):

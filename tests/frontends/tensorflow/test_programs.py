@@ -233,7 +233,7 @@ def test_an_operation_without_a_rule_writes_nothing() -> None:
 
 def test_an_iterator_is_refused() -> None:
     iterator = iter(tf.data.Dataset.range(3))
-    with pytest.raises(TypeError, match="no variable"):
+    with pytest.raises(TypeError, match="neither a variable nor a look-up table"):
         tg.graft(tf.function(lambda x: x + next(iterator)), onto="numpy")(np.asarray([1]))
 
 
@@ -246,7 +246,7 @@ def test_a_list_that_grows_is_not_compiled() -> None:
 
     grafted = tg.graft(tf.function(program), onto="jax")
     assert grafted(np.ones((2,), np.float32)).shape == (2, 2)
-    with pytest.raises(tg.errors.ShapeError, match="how often it runs"):
+    with pytest.raises(tg.errors.ShapeError, match="unknown number of iterations"):
         tg.jit(grafted)(np.ones((2,), np.float32))
 
 

@@ -15,7 +15,7 @@ __all__ = ["JaxBackend"]
 
 
 def __getattr__(name: str) -> Any:
-    """`JaxBackend`, with which JAX is imported: `deferred` does without."""
+    """Import `JaxBackend`, and JAX with it, on first use; `deferred` works without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if "tensorgraft.backends.jax.backend" not in sys.modules:

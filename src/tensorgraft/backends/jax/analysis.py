@@ -118,7 +118,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _instructions(text: str) -> tuple[int, int]:
-    """(instructions of an HLO module, those outside of fusions that do something)."""
+    """Return (instructions of an HLO module, those outside of fusions that do something)."""
     total = kernels = 0
     for computation in re.split(r"\n(?=\S)", text):
         instructions = [op for op in _INSTRUCTION.findall(computation) if op not in _NO_KERNEL]

@@ -127,9 +127,9 @@ class JaxBackend(
             x = lax.stop_gradient(x)  # what is being differentiated, and nothing more, has a value
         if isinstance(x, Tracer):
             raise TracedValueError(
-                f"the values of a {x.dtype} array of shape {x.shape} are asked for while a program is being traced,"
-                " and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of Python's"
-                " if and while), or take this step out of the compiled function."
+                f"the values of a {x.dtype} array of shape {x.shape} are needed while a program is being traced,"
+                " and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of"
+                " Python's if and while), or take this step out of the compiled function."
             )
         try:
             return np.asarray(x)
@@ -207,7 +207,7 @@ class JaxBackend(
     def compile(
         self, fn: Callable[..., Any], /, donate: Sequence[int] = (), options: dict[str, Any] | None = None
     ) -> Callable[..., Any]:
-        """`options` are XLA's."""
+        """See `Compiler.compile`. `options` are those of XLA."""
 
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))

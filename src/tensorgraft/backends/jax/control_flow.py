@@ -93,8 +93,8 @@ class JaxControlFlow:
 
 @jax.custom_jvp
 def _after(x: Array, after: Array) -> Array:
-    """`x`, not before `after`. Its tangents wait for nothing: JAX 0.12 cannot transpose a barrier of what is linear and
-    what is not."""
+    """Return `x` as a value that is not computed before `after`. Tangents have no such order: JAX 0.12 cannot transpose
+    a barrier with operands of which some are linear."""
     return lax.optimization_barrier((x, after))[0]
 
 
@@ -106,7 +106,7 @@ def _(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
     leaves, after = optree.tree_flatten(carry)
     if after != tree:
-        raise TypeError(f"{name}: the body returns the structure {after}, but the loop began with {tree}")
+        raise TypeError(f"{name}: the body returns the structure {after}, but the loop started with {tree}")
     return leaves
 
 

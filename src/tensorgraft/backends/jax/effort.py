@@ -34,7 +34,7 @@ _TOGETHER = {"ge": "order", "gt": "order", "le": "order", "lt": "order", "select
 
 @functools.cache
 def matters() -> bool:
-    """The options are those of the CPU, which is all there is."""
+    """Return True if the CPU is the only device: compile options here are the CPU's."""
     return jax.default_backend() == "cpu" and {d.platform for d in jax.devices()} == {"cpu"}
 
 
@@ -46,7 +46,7 @@ def options() -> dict[str, Any]:
 
 
 def _is_option(name: str, value: Any) -> bool:
-    """XLA says which options it has only by taking them."""
+    """Return True if this XLA knows a compile option. The only way to find out is to compile with it."""
     try:
         jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
     except JaxRuntimeError as error:
@@ -57,7 +57,7 @@ def _is_option(name: str, value: Any) -> bool:
 
 
 def least(jaxpr: Any) -> bool:
-    """A program may be compiled with the least `options`: it is small, and has the same bits."""
+    """Return True if a program may be compiled with the least `options`: it is small, and gives the same bits."""
     kinds: set[str] = set()
     if _walk(jaxpr, kinds) > EQUATIONS:
         return False

@@ -21,7 +21,7 @@ Fn = Callable[..., Array]
 
 
 def _in_float32(fn: Fn) -> Fn:
-    """`fn`, of 16-bit floats computed in float32: expansions of `lax` are not accurate in less."""
+    """Wrap `fn` so that 16-bit floats are computed in float32: expansions of `lax` are not accurate in less."""
 
     @functools.wraps(fn)
     def wide(*xs: Array) -> Array:

@@ -82,7 +82,8 @@ def _executable(kept: KeptProgram, args: tuple[Any, ...], scope: Callable[[], An
 
 
 def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
-    """`run`, a function on the CPU that calls `kept` in `scope`, for many calls with arrays that look the same."""
+    """Return `run`, a CPU function that calls `kept` in `scope`, specialised for many calls with arrays of the same
+    kind."""
     calls = 0
     avals: list[Any] | None = None
     execute: Any = None

@@ -33,8 +33,8 @@ def _take(x: Array, indices: Array, axis: int) -> Array:
 
 
 def _batched(x: Array, indices: Array, axis: int) -> tuple[Any, Any, Array]:
-    """(x and indices with their other axes as batches, dimension numbers' parts, the indices with a last axis): the
-    axes that go along are known to the compiler as such, and partitioned."""
+    """Return (x and indices with their other axes as batches, dimension numbers' parts, the indices with a last axis):
+    the axes that go along are known to the compiler as such, and partitioned."""
     axis %= len(x.shape)
     others = tuple(d for d in range(len(x.shape)) if d != axis)
     extents = tuple(n if d == axis else indices.shape[d] for d, n in enumerate(x.shape))

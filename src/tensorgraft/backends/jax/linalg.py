@@ -32,7 +32,7 @@ def full_precision() -> lax.Precision | None:
 
 
 def _accumulates(dtype: np.dtype, wide: np.dtype) -> bool:
-    """XLA takes products of `dtype` in `wide` by itself."""
+    """Return True if XLA itself computes products of `dtype` in `wide`."""
     same_kind = dtypes.is_floating(dtype) == dtypes.is_floating(wide) and (dtype.kind == "u") == (wide.kind == "u")
     return dtype == wide or (same_kind and dtype.itemsize < wide.itemsize)
 

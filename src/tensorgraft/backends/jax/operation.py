@@ -42,8 +42,8 @@ _uses: dict[Any, int] = {}
 
 
 def is_common(key: Any) -> bool:
-    """A program for `key` has been asked for so often that it is worth to be compiled, which takes as long as a
-    thousand calls."""
+    """Count a request for the program of `key`; return True from the request on at which compiling, which takes as long
+    as a thousand calls, is worth it."""
     n = _uses.get(key, 0)
     if n < _FEW:
         if len(_uses) >= _MOST:
@@ -62,7 +62,7 @@ def _cast_scalar(x: Any, dtype: np.dtype) -> Array:
 
 
 def is_weak(x: Any) -> bool:
-    """`x` is a Python scalar or stands for one."""
+    """Return True if `x` is a Python scalar or stands for one."""
     return isinstance(x, (bool, int, float, complex)) or getattr(x, "weak_type", False)
 
 

@@ -36,8 +36,8 @@ MANY = 64  # pieces of an image that are worth a slice each
 
 
 def _few_places(places: int, taps: int, outputs: int) -> bool:
-    """Patches are copied, (C x taps x places), weights are not turned, (C x taps x outputs). Measured: even where there
-    are half as many places as output channels, more often where images have even sides."""
+    """Return True if copying patches (C x taps x places) is faster than transposing weights (C x taps x outputs).
+    Measured: with up to half as many places as output channels; in more cases where images have even sides."""
     return taps <= MANY and 2 * places <= outputs
 
 
@@ -91,7 +91,7 @@ def _pieces(x: Array, at: Ints, at_step: Ints, size: Ints, step: Ints) -> Iterat
 
 
 def _patches(x: Array, config: Any, window: Ints, dilation: Ints, out: Ints, strides: Ints) -> Array:
-    """(C, taps, N, out...): what each tap of the window sees of the padded x (N, C, ...)."""
+    """Return (C, taps, N, out...): what each tap of the window sees of the padded x (N, C, ...)."""
     x = lax.pad(x.swapaxes(0, 1), np.zeros((), x.dtype), config)
     return jnp.stack(list(_pieces(x, window, dilation, out, strides)), 1)
 
@@ -150,8 +150,8 @@ def _depthwise(pieces: list[Array], w: Array) -> Array:
 
 
 def transposed(x: Array, w: Array, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints) -> Array | None:
-    """`Backend.transposed_convolution` without groups, or None: what each place of x gives to every tap is one product,
-    which is then put where the taps are, so that the weights stay as they lie."""
+    """Compute `Backend.transposed_convolution` without groups, or return None. One product gives what each position of
+    x adds to every tap; the results are then added up at the taps, so that the weights stay as they lie."""
     n, c, *places = x.shape
     o, *window = w.shape[1:]
     taps = math.prod(window)
@@ -183,7 +183,8 @@ def transposed(x: Array, w: Array, strides: Ints, padding: Ints, dilation: Ints,
 
 
 def weights(x: Array, grad: Array, window: Ints, strides: Ints, padding: Ints, dilation: Ints) -> Array | None:
-    """`Backend.convolution_weights` without groups, or None: one product of the gradient with the patches."""
+    """Compute `Backend.convolution_weights` without groups, as one product of the gradient with the patches, or return
+    None."""
     n, c, *sides = x.shape
     o, *out = grad.shape[1:]
     taps = math.prod(window)

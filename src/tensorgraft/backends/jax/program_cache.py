@@ -178,8 +178,8 @@ count = _shelf.count  # compiled programs that are kept
 
 
 def _compiling() -> bool:
-    """A function is being traced for itself, and not as a part of another (nor run as it is, which `jax_debug_nans`
-    does to find the operation)."""
+    """Return True if a function is traced on its own, not as a part of another one (nor rerun eagerly, as
+    `jax_debug_nans` does to find the operation)."""
     return getattr(current_trace(), "parent_trace", None) is EAGER
 
 

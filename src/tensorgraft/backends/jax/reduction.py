@@ -22,7 +22,7 @@ def _keep(out: Array, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 
 def _reduction(fn: Fn, logical: Fn) -> Fn:
-    """`fn(x, axes)`, 16-bit floats accumulated in float32; bool by `logical`."""
+    """Return `fn(x, axes)`, 16-bit floats accumulated in float32; bool by `logical`."""
 
     def reduce(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
         axes = axes_of(x, axis)
@@ -47,7 +47,8 @@ def _position(fn: Fn) -> Fn:
 
 
 def _scan(fn: Fn) -> Fn:
-    """`fn(x, axis)` in the accumulator's dtype; bool as 0 and 1, of which sums are maxima and products minima."""
+    """Return `fn(x, axis)` in the accumulator's dtype; bool as 0 and 1, of which sums are maxima and products
+    minima."""
     of_bool = {lax.cumsum: lax.cummax, lax.cumprod: lax.cummin}.get(fn, fn)
 
     def scan(x: Array, /, axis: int) -> Array:

@@ -28,7 +28,7 @@ _LONGEST = 100_000  # terms; below -_LONGEST the function is not summed
 
 
 def _leading_terms(s: Array, q: Array) -> tuple[Array, Array]:
-    """(the terms with q + n < 1, the first q + n that is not): `lax.zeta` is right from there on."""
+    """Return (the terms with q + n < 1, the first q + n that is not): `lax.zeta` is right from there on."""
 
     def below(a: Array) -> Array:
         return (a < 1) & (a > -_LONGEST)

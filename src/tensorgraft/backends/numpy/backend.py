@@ -39,7 +39,8 @@ _OF_A_SOLE_VIEW = _references_to_base(np.zeros(2).reshape(1, 2))
 
 
 def _is_sole_view(x: np.ndarray) -> bool:
-    """`x` is all of an array that nobody else holds, as results of operations are that end in a reshape."""
+    """Return True if `x` is a view of all of an array that nothing else refers to, as results of operations that end in
+    a reshape are."""
     base = x.base
     if type(base) is not np.ndarray or not base.flags.owndata or base.nbytes != x.nbytes or not x.flags.writeable:
         return False
@@ -78,7 +79,7 @@ class NumpyBackend(
         if not 0 <= index < (count := self.device_count()) or platform not in (None, "cpu"):
             asked = ":".join(map(str, filter(None, ("numpy", platform, str(index)))))
             has = "one, 'numpy' (or 'numpy:cpu:0')" if count == 1 else f"{count}, one for each process"
-            raise ValueError(f"{asked!r} is no device: NumPy has {has}")
+            raise ValueError(f"{asked!r} is not a device: NumPy has {has}")
         super().__init__(index, platform)
 
     @classmethod

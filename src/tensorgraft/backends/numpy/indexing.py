@@ -20,7 +20,7 @@ def _rows(shape: tuple[int, ...], indices: Sequence[Array]) -> Array:
 
 @widened
 def _accumulate(x: Array, updates: Array, rows: Array, ufunc: np.ufunc) -> Array:
-    """`x` (rows, width), into whose `rows` the `updates` (len(rows), width) are combined."""
+    """Combine `updates` (len(rows), width) into `rows` of `x` (rows, width)."""
     out = np.array(x)
     updates = updates.astype(x.dtype, copy=False)
     if x.shape[1] == 1:  # `ufunc.at` is fast with one index array into one axis

@@ -26,7 +26,7 @@ def _converged(factor: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[
 
 
 def _each(fn: Callable[..., tuple[Array, ...]], out: Sequence[tuple[tuple[int, ...], Any]], *operands: Array) -> Any:
-    """`fn` of every matrix of batches of equal leading axes; `out`: shapes and dtypes of its results."""
+    """Apply `fn` to every matrix of batches with equal leading axes. `out`: shapes and dtypes of the results."""
     batch = operands[0].shape[:-2]
     results = tuple(np.zeros(batch + shape, dtype) for shape, dtype in out)
     if all(x.size for x in operands):

@@ -40,7 +40,7 @@ def pair(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def widened(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` of one operand, computed in float32 and rounded once where the operand is narrower."""
+    """Wrap a function of one operand so that narrow operands are computed in float32 and rounded once."""
 
     def apply(x: Any, *args: Any, **kwargs: Any) -> Any:
         dtype = x.dtype
@@ -52,5 +52,5 @@ def widened(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def widen(x: Any) -> Any:
-    """`x` in float32 where it is narrower."""
+    """Return `x` in float32 where it is narrower."""
     return x.astype(np.float32) if x.dtype in NARROW else x

@@ -28,7 +28,7 @@ def _integer_product(a: Array, b: Array, dtype: np.dtype) -> Array:
 
 
 def matmul(a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
-    """(..., m, k) x (..., k, n), accumulated in and returned as `dtype` (the operands' if None)."""
+    """Return (..., m, k) x (..., k, n), accumulated in and returned as `dtype` (the operands' if None)."""
     dtype = a.dtype if dtype is None else dtype
     if a.dtype.kind == "b" and dtype.kind == "b":  # a sum of non-negative terms is zero only where all are
         return np.matmul(a.astype(np.float32), b.astype(np.float32)) != 0
@@ -42,7 +42,7 @@ def matmul(a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
 
 
 def _grouped(x: Array, groups: Sequence[Sequence[int]]) -> Array:
-    """`x` with its axes permuted to the concatenated groups, and each group one axis."""
+    """Return `x` with its axes permuted to the concatenated groups, and each group one axis."""
     order = [axis for group in groups for axis in group]
     sizes = [math.prod([x.shape[axis] for axis in group]) for group in groups]
     return x.transpose(order).reshape(sizes)

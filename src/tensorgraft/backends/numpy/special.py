@@ -12,7 +12,7 @@ from tensorgraft.errors import BackendNotAvailableError
 
 
 def scipy(module: str, wanted_by: str) -> Any:
-    """`scipy.<module>`; raises BackendNotAvailableError, which says how to install it."""
+    """Import `scipy.<module>`. Raises BackendNotAvailableError, with the command that installs it."""
     try:
         return importlib.import_module(f"scipy.{module}")
     except ImportError as error:

@@ -106,15 +106,15 @@ class TensorFlowBackend(
     def to_numpy(self, x: Array, /) -> np.ndarray:
         if not isinstance(x, EagerTensor):
             raise TracedValueError(
-                f"the values of a {dtype_of(x)} array of shape {shape_of(x)} are asked for while a program is being"
-                " traced, and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of"
-                " Python's if and while), or take this step out of the compiled function."
+                f"the values of a {dtype_of(x)} array of shape {shape_of(x)} are needed while a program is being"
+                " traced, and are known only when it runs.\nUse the array itself (where, cond, while_loop instead"
+                " of Python's if and while), or take this step out of the compiled function."
             )
         return np.asarray(x.numpy())
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
         if not tf.executing_eagerly():  # in a trace, what has a value now will have others
-            raise TypeError(f"a compiled program of {self.name} does not tell what it computes on the way")
+            raise TypeError(f"a compiled program of {self.name} cannot report intermediate values")
         super().observe(fn, x)
 
     def copy(self, x: Array, /) -> Array:
@@ -260,7 +260,6 @@ class TensorFlowBackend(
         return super().signature(x)
 
 
-@functools.cache
 @functools.cache
 def _number_processors(n: int) -> None:
     with contextlib.suppress(RuntimeError):  # TensorFlow has its devices already

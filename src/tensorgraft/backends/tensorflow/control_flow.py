@@ -157,7 +157,7 @@ def _listed(out: Any, n: int) -> list[Array]:
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
     leaves, after = optree.tree_flatten(carry)
     if after != tree:
-        raise TypeError(f"{name}: the body returns the structure {after}, but the loop began with {tree}")
+        raise TypeError(f"{name}: the body returns the structure {after}, but the loop started with {tree}")
     return leaves
 
 

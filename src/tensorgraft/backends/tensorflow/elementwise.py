@@ -52,7 +52,8 @@ def _binary(name: str) -> Fn:
 
 
 def _by_kind(fn: Fn, **others: Fn) -> Fn:
-    """`fn`, or another one of dtypes of a kind: b(ool), u(nsigned), i(nteger, of either sign), c(omplex)."""
+    """Choose among functions by the kind of the dtype: b(ool), u(nsigned), i(nteger, of either sign), c(omplex); `fn`
+    for the rest."""
 
     others = {"u": others["i"], **others} if "i" in others else others
     table = {dtype: others.get(dtype.kind, fn) for dtype in TF}
@@ -129,8 +130,8 @@ _BRANCHED = {
 
 
 def _safe_divisor(x: Array, y: Array) -> Array:
-    """`y`, but 1 where the CPU would trap or TensorFlow raise: 0, and -1, which the least number cannot be divided
-    by."""
+    """Return `y`, with 1 in place of 0, and of -1, by which the least integer cannot be divided: the CPU would trap or
+    TensorFlow raise."""
     unsafe = raw.Equal(x=y, y=_like(y, 0))
     if dtype_of(y).kind == "i":
         unsafe = raw.LogicalOr(x=unsafe, y=raw.Equal(x=y, y=_like(y, -1)))
@@ -168,7 +169,7 @@ def _zero64() -> Array:
 
 
 def _fits(y: Array, bits: int) -> bool:
-    """Known at once: all of `y` is a number of bits that an integer can be shifted by."""
+    """Return True if `y` is a scalar, known now, by which an integer of `bits` bits can be shifted."""
     if shape_of(y):
         return False
     value = tf.get_static_value(y)
@@ -195,7 +196,7 @@ def _shift(name: str) -> Fn:
 
 
 def nan_wins(x: Array) -> bool:
-    """TensorFlow's own extremes of `x` are NaN where there is one: kernels for the CPU see to that, XLA does not."""
+    """Return True if TensorFlow's own maximum and minimum of `x` propagate NaN: its CPU kernels do, XLA does not."""
     return not dtypes.is_floating(dtype_of(x)) or (isinstance(x, EagerTensor) and "CPU" in x.device)
 
 

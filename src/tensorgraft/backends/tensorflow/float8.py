@@ -13,7 +13,7 @@ from tensorgraft.hub.array import NativeArray as Array
 
 @functools.cache
 def _numbers(dtype: np.dtype) -> np.ndarray:
-    """float32 (256,): the number of each byte."""
+    """Return the number of each byte, float32 (256,)."""
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
 
 

@@ -44,7 +44,7 @@ class ClosedGraph(func_graph.FuncGraph):
 
 
 def may_be_recorded() -> bool:
-    """A `tf.GradientTape` is active."""
+    """Return True if a `tf.GradientTape` is active."""
     return record.could_possibly_record()
 
 
@@ -91,8 +91,8 @@ def lift_captures() -> None:
 
 @contextlib.contextmanager
 def constants_inside() -> Iterator[None]:
-    """Inside, in the graph of a `tf.function`, arrays from outside become constants of the graph, not captures,
-    whatever their size. SavedModel knows no captures of gradient functions."""
+    """Context in which arrays from outside become constants of the graph of a `tf.function`, not captures, whatever
+    their size: SavedModel cannot save captures of gradient functions."""
     graph = tf.compat.v1.get_default_graph()
     if tf.executing_eagerly() or isinstance(_root(graph), ClosedGraph):
         yield

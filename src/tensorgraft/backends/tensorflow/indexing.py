@@ -62,7 +62,7 @@ def gather(x: Array, indices: Sequence[Array]) -> Array:
 
 
 def _accumulated(x: Array, rows: Array, updates: Array, mode: str) -> Array:
-    """`x` (n, width), into whose `rows` (k,) the `updates` (k, width) are put."""
+    """Return `x` (n, width) with `updates` (k, width) combined into its `rows` (k,)."""
     if mode == "multiply":
         factors = raw.UnsortedSegmentProd(
             data=updates, segment_ids=rows, num_segments=constant(shape_of(x)[0], dtypes.int32)
@@ -115,8 +115,8 @@ class TensorFlowIndexing:
     def nonzero(self, x: Array, /) -> tuple[Array, ...]:
         if not isinstance(x, EagerTensor):
             raise TracedValueError(
-                f"the positions of what is true in a {dtype_of(x)} array of shape {shape_of(x)} are asked for while a"
-                " program is being traced, and how many there are is known only when it runs.\nUse where with three"
+                f"the positions of true elements in a {dtype_of(x)} array of shape {shape_of(x)} are needed while"
+                " a program is being traced, and their number is known only when it runs.\nUse where with three"
                 " arguments, or take this step out of the compiled function."
             )
         with tf.init_scope():  # in a trace too, how many there are has to be known now

@@ -115,8 +115,8 @@ def _layer_class(keras: Any) -> Any:
 
         def get_config(self) -> NoReturn:
             raise NotImplementedError(
-                f"Keras has no source for {self.name}, a program of another framework: use model.save_weights, and"
-                " make the model anew before model.load_weights; or model.export, which saves the program"
+                f"Keras cannot save {self.name}, a program of another framework: use model.save_weights, and build"
+                " the model again before model.load_weights; or use model.export, which saves the program"
             )
 
     return Layer

@@ -86,8 +86,8 @@ class _NativeFunction:
         """Compute by single operations: a function with shapes that depend on values is no program."""
         if order_of(arrays) > 1:
             raise DerivativeError(
-                "a function with shapes that depend on values is differentiated once, and a second GradientTape or a"
-                " ForwardAccumulator watches its arguments"
+                "a function with shapes that depend on values can be differentiated only once, but a second"
+                " GradientTape or a ForwardAccumulator watches its arguments"
             )
         with unrecorded():
             results, residuals = self._forward(*arrays)
@@ -222,8 +222,7 @@ class _Recorded:
                 gradients = iter(tf.gradients(smooth_outputs, smooth, list(inputs[self._count :])))
             except LookupError as error:  # "gradient registry has no entry for: ..."
                 raise NotImplementedError(
-                    "a derivative of the derivative goes through an operation that TensorFlow does not differentiate:"
-                    f" {error}"
+                    f"the second derivative goes through an operation that TensorFlow cannot differentiate: {error}"
                 ) from error
             padded = [next(gradients) if dtypes.is_inexact(dtype_of(x)) else None for x in arrays]
             self._used = [g is not None for g in padded]

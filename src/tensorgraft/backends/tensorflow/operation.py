@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 class _Dtypes(dict[np.dtype, tf.DType]):
     def __missing__(self, dtype: np.dtype) -> NoReturn:
         """Raises NotImplementedError for dtypes that TensorFlow has few kernels for (int4)."""
-        raise NotImplementedError(f"TensorFlow computes with no arrays of {dtype}: convert them to int8 first")
+        raise NotImplementedError(f"TensorFlow cannot compute with arrays of {dtype}: convert them to int8 first")
 
 
 TF = _Dtypes({dtype: tf.as_dtype(dtype) for dtype in (*dtypes.ALL, *dtypes.FLOAT8)})
@@ -43,7 +43,7 @@ def shape_of(x: Array) -> Shape:
 
 
 def is_symbolic(x: Any) -> bool:
-    """`x` is a tensor of a graph: it has no value yet, and XLA may compute it."""
+    """Return True if `x` is a tensor of a graph: it has no value yet, and XLA may compute it."""
     return isinstance(x, tf.Tensor) and not isinstance(x, EagerTensor)
 
 
@@ -80,7 +80,7 @@ def cast(x: Array, dtype: np.dtype) -> Array:
 
 
 def in_float32(fn: Fn) -> Fn:
-    """`fn` of arrays of one dtype, of which floats narrower than float32 are computed in float32."""
+    """Wrap a function of arrays of one dtype so that floats narrower than float32 are computed in float32."""
 
     @functools.wraps(fn)
     def wide(*xs: Array) -> Array:
@@ -93,8 +93,8 @@ def in_float32(fn: Fn) -> Fn:
 
 
 def through(carriers: dict[np.dtype, np.dtype], fn: Fn) -> Fn:
-    """`fn`, of dtypes for which TensorFlow has no kernel computed in others that hold all their values; what comes
-    out has the dtype that went in, and integers wrap."""
+    """Wrap `fn` so that dtypes for which TensorFlow has no kernel are computed in wider ones that hold all their
+    values. The result has the dtype of the operands, and integers wrap."""
 
     @functools.wraps(fn)
     def carried(x: Array, *rest: Any) -> Array:
@@ -148,7 +148,7 @@ def mark_weak(x: Array) -> Array:
 
 
 def is_weak(x: Any) -> bool:
-    """`x` is a Python scalar or stands for one."""
+    """Return True if `x` is a Python scalar or stands for one."""
     kind = type(x)
     return kind is not EagerTensor and (kind in SCALARS or getattr(x, "tensorgraft_weak", False))
 
@@ -206,8 +206,8 @@ def broadcastable(*arrays: Array) -> Sequence[Array]:
 
 
 def along_axes(fn: Callable[[Array, int], Array], x: Array, axes: Sequence[int]) -> Array:
-    """`fn(y, axis)` one axis after the other, of `y` (before, axis, behind), whose middle axis is 1: for operations
-    on more axes than TensorFlow's kernels take. `fn` may change the extent of that axis."""
+    """Apply `fn(y, axis)` along one axis after the other, with `y` reshaped to (before, axis, after): for operations on
+    more axes than TensorFlow's kernels take. `fn` may change the extent of the axis."""
     shape = list(shape_of(x))
     for axis in axes:
         folded = (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))

@@ -23,8 +23,8 @@ _SIGNED = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}
 def _matrices(
     x: Array, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int], flags: bool
 ) -> tuple[Array, bool]:
-    """`x` as (batch, rows, columns), or (rows, columns) without a batch; True where it was left transposed, which
-    costs nothing (`flags`: and is allowed)."""
+    """Return `x` as (batch, rows, columns), or (rows, columns) without a batch, and True if it was left transposed,
+    which costs nothing (only where `flags` allows it)."""
     shape = shape_of(x)
 
     def size(axes: Sequence[int]) -> int:

@@ -45,7 +45,7 @@ def _total(name: str, of_bool: str) -> Fn:
 
 
 def in_float32_first(fn: Fn) -> Fn:
-    """`fn(x, *settings)` of floats narrower than float32 computed in float32."""
+    """Wrap `fn(x, *settings)` so that floats narrower than float32 are computed in float32."""
 
     def wide(x: Array, *settings: Any) -> Array:
         dtype = dtype_of(x)

@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 def take_box(x: Array, start: Shape, stop: Shape, step: Shape) -> Array:
-    """`x[start:stop:step]` on every axis."""
+    """Return `x[start:stop:step]` on every axis."""
     shape = shape_of(x)
     if len(shape) > MOST_AXES:
         axes = [a for a, n in enumerate(shape) if (start[a], stop[a], step[a]) != (0, n, 1)]
@@ -52,7 +52,7 @@ def _flip(x: Array, axes: Shape) -> Array:
 
 
 def _spread(x: Array, value: Array, gaps: Sequence[int]) -> Array:
-    """`x` with `gaps[axis]` values between its elements."""
+    """Return `x` with `gaps[axis]` values between its elements."""
     for axis, gap in enumerate(gaps):
         shape = shape_of(x)
         n = shape[axis]
@@ -129,7 +129,8 @@ def _dynamic_slice(x: Array, start: Sequence[Array], sizes: Shape) -> Array:
 
 
 def positions(shape: Shape, start: Sequence[Any], extents: Shape, step: Shape) -> Array:
-    """int64 `extents`: where in the flat array of `shape` the box of `extents` lies that begins at `start`."""
+    """Return int64 `extents`: positions, in the flat array of `shape`, of the box of `extents` that begins at
+    `start`."""
     strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
     at: Any = np.zeros(extents, np.int64)
     for axis, (n, by, stride) in enumerate(zip(extents, step, strides, strict=True)):
@@ -142,8 +143,8 @@ def positions(shape: Shape, start: Sequence[Any], extents: Shape, step: Shape) -
 
 
 def put_box(x: Array, update: Array, start: Sequence[Any], step: Shape) -> Array:
-    """`x` with `update` at `start` (ints or tensors), every `step`. Written as a scatter, which XLA does in place; the
-    axes at the end that are written whole are rows of it."""
+    """Return `x` with `update` at `start` (ints or tensors), every `step`. Written as a scatter, which XLA does in
+    place; the axes at the end that are written whole are rows of it."""
     shape, extents = shape_of(x), shape_of(update)
     if 0 in extents:
         return x

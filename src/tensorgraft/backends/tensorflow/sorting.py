@@ -15,7 +15,7 @@ from tensorgraft.hub.array import NativeArray as Array
 
 
 def ordered(x: Array) -> Array:
-    """int32 or int64 in the order of `x`: -0.0 and 0.0 are equal, NaN is the greatest."""
+    """Return int32 or int64 in the order of `x`: -0.0 and 0.0 are equal, NaN is the greatest."""
     dtype = dtype_of(x)
     if dtype == dtypes.uint64:
         bits = raw.Bitcast(input=x, type=tf.int64)
@@ -34,7 +34,7 @@ def ordered(x: Array) -> Array:
 
 
 def _order(keys: Sequence[Array]) -> Array:
-    """int32 (rows, n): the stable lexicographic order of keys (rows, n)."""
+    """Return the stable lexicographic order of keys (rows, n), int32 (rows, n)."""
     order = None
     for key in reversed(keys):  # by the last key first
         key = ordered(key)
@@ -52,7 +52,7 @@ def _taken(x: Array, at: Array) -> Array:
 
 
 def _as_rows(x: Array, axis: int) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-    """(rows, n), the shape with the axis at the end, and the permutation that put it there."""
+    """Return (rows, n), the shape with the axis at the end, and the permutation that put it there."""
     shape = shape_of(x)
     perm = (*(a for a in range(len(shape)) if a != axis), axis)
     if perm != tuple(range(len(shape))):

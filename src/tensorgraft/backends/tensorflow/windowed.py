@@ -93,7 +93,7 @@ def _depthwise(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints) -> 
 
 
 def _patches(x: Array, window: Ints, out: Ints, strides: Ints, dilation: Ints) -> Array:
-    """(batch, channels, taps, places)."""
+    """Return (batch, channels, taps, places)."""
     batch, channels, *spatial = shape_of(x)
     taps, places = math.prod(window), math.prod(out)
     if taps <= _MANY:

@@ -44,7 +44,7 @@ def find_device(index: int, platform: str | None) -> torch.device:
     if not 0 <= index < count:
         asked = ":".join(filter(None, ("torch", platform, str(index))))
         here = ", ".join(f"torch:{p}:{i}" for p in ("cpu", "cuda", "mps", "xpu") for i in range(device_count(p)))
-        raise ValueError(f"{asked!r} is no device: PyTorch has {here} here")
+        raise ValueError(f"{asked!r} is not a device: PyTorch has {here} here")
     return torch.device("cpu") if kind == "cpu" else torch.device(kind, index)
 
 
@@ -150,7 +150,8 @@ def assign(view: Tensor, value: Tensor) -> None:
 
 
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Elements of the view may be one in memory (some that are not are called so)."""
+    """Return True if elements of the view may share memory (conservative: some views that do not overlap count,
+    too)."""
     reach = 0
     for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride <= reach:
@@ -184,14 +185,14 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
 
 
 def is_traced(x: Tensor) -> bool:
-    """`x` has no values: it stands for what a program will compute."""
+    """Return True if `x` has no values: it stands for what a program will compute."""
     if isinstance(x, StandIn):
         return x.held is None or now.recorder is not None
     return x.device.type == "meta" or isinstance(x, torch._subclasses.fake_tensor.FakeTensor)
 
 
 def is_differentiated(x: Tensor) -> bool:
-    """See `Backend.is_differentiated`; of derivatives of `torch.func`, which the backend takes."""
+    """See `Backend.is_differentiated`; here, for derivatives by `torch.func`, which the backend computes."""
     functorch = torch._C._functorch
     while functorch.is_gradtrackingtensor(x):
         if x.requires_grad or forward_ad.unpack_dual(x).tangent is not None:
@@ -201,7 +202,7 @@ def is_differentiated(x: Tensor) -> bool:
 
 
 def in_transform(x: Tensor) -> bool:
-    """`x` is a batch of `torch.vmap`, or `torch.compile` traces what runs here."""
+    """Return True if `x` is a batch of `torch.vmap`, or `torch.compile` traces what runs here."""
     if torch.compiler.is_compiling():
         return True
     functorch = torch._C._functorch

@@ -95,9 +95,9 @@ class TorchBackend(
     def to_numpy(self, x: Array, /) -> np.ndarray:
         if self.is_traced(x):
             raise TracedValueError(
-                f"the values of a {x.dtype} tensor of shape {tuple(x.shape)} are asked for while a program is being"
-                " traced, and are known only when it runs.\nUse the tensor itself (where, cond, while_loop instead of"
-                " Python's if and while), or take this step out of the compiled function."
+                f"the values of a {x.dtype} tensor of shape {tuple(x.shape)} are needed while a program is being"
+                " traced, and are known only when it runs.\nUse the tensor itself (where, cond, while_loop"
+                " instead of Python's if and while), or take this step out of the compiled function."
             )
         return arrays.to_numpy(x)
 
@@ -156,7 +156,8 @@ class TorchBackend(
 
     @contextlib.contextmanager
     def pure(self) -> Iterator[None]:
-        """Inside, as a program is recorded, arrays are not written: updates make new ones, which the record shows."""
+        """Context in which arrays are not written while a program is recorded: updates make new arrays, so that the
+        record shows them."""
         before = self.mutable
         self.mutable = False
         try:

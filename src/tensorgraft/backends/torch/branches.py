@@ -122,7 +122,7 @@ def _check(name: str, tree: Any, after: Any, first: Sequence[Tensor], results: S
     described = [[(x.dtype, tuple(x.shape)) for x in leaves] for leaves in (first, results[: len(first)])]
     if tree != after or described[0] != described[1]:
         raise TypeError(
-            f"{name}: the body returns {after} of {described[1]}, but the loop began with {tree} of {described[0]}"
+            f"{name}: the body returns {after} of {described[1]}, but the loop started with {tree} of {described[0]}"
         )
 
 

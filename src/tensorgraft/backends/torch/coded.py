@@ -48,7 +48,8 @@ class TorchCoded:
 
 
 def _divides(coding: Coding, k: int, groups: int) -> bool:
-    """A row is whole bytes, or pairs of codes that are looked up together; where bytes are taken apart, groups are."""
+    """Return True if rows split evenly: into whole bytes for each group of integer codes, else into pairs of codes for
+    the lookup."""
     if coding.kind == "integer":
         return not k // groups % coding.packed
     return coding.packed <= 2 and not k % 2

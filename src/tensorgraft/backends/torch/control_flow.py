@@ -22,7 +22,7 @@ def _recorded(*leaves: Any) -> bool:
 
 
 def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` whose results share no memory with its arguments: PyTorch's operators do not take others."""
+    """Wrap `fn` so that its results share no memory with its arguments, as PyTorch's control flow requires."""
     return lambda *args: optree.tree_map(torch.clone, fn(*args))
 
 

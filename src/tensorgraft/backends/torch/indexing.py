@@ -31,7 +31,7 @@ def _rows(shape: Sequence[int], indices: tuple[Tensor, ...]) -> Tensor:
 
 
 def _reduced(x: Tensor, updates: Tensor, indices: tuple[Tensor, ...], mode: str) -> Tensor:
-    """`updates` of the whole shape, combined into `x`."""
+    """Return `updates` of the whole shape, combined into `x`."""
     indices = tuple(torch.broadcast_tensors(*indices))
     k = len(indices)
     rows = _rows(x.shape[:k], indices)
@@ -62,7 +62,8 @@ def _multiplied(x: Tensor, updates: Tensor, rows: Tensor) -> Tensor:
 
 
 def _selected(x: Tensor, axis: int, at: Tensor) -> Tensor:
-    """`index_select` is the quickest, but has no unsigned integers of more than 8 bits."""
+    """Select rows, by `index_select` where it is available: it is the fastest, but lacks unsigned integers of more than
+    8 bits."""
     return from_bits(torch.index_select(as_bits(x), axis, at), x.dtype)
 
 

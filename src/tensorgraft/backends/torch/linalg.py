@@ -44,7 +44,8 @@ def integer_product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """`torch.matmul`, accumulated in and returned as `dtype`; narrow floats in at least float32, bool as or of ands."""
+    """Compute `torch.matmul`, accumulated in and returned as `dtype`; narrow floats in at least float32, bool as or of
+    ands."""
     if a.dtype == torch.bool and dtype == torch.bool:  # a sum of terms that are not negative is zero only if all are
         return torch.matmul(a.to(torch.float32), b.to(torch.float32)) != 0
     if dtype in SIGNED:
@@ -63,7 +64,7 @@ def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _grouped(x: Tensor, groups: Sequence[Sequence[int]]) -> Tensor:
-    """`x` with its axes permuted to the concatenated groups, and each group one axis."""
+    """Return `x` with its axes permuted to the concatenated groups, and each group one axis."""
     order = [axis for group in groups for axis in group]
     return x.permute(order).reshape([math.prod(x.shape[axis] for axis in group) for group in groups])
 

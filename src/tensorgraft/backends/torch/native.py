@@ -142,7 +142,7 @@ def _transformed() -> bool:
 
 
 def _apart(results: Sequence[Array], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """`results` in memory of their own."""
+    """Copy results that share memory, so that each has its own."""
     seen = set(map(id, tensors))
     separate = []
     for x in results:

@@ -11,7 +11,7 @@ LIBRARY = torch.library.Library("tensorgraft", "FRAGMENT")
 
 
 def followed(x: Tensor) -> bool:
-    """A derivative is taken of what is computed with `x`, or a batch, or `torch.compile` traces it."""
+    """Return True if something computed with `x` is differentiated, batched or traced by `torch.compile`."""
     return (
         x.requires_grad
         or torch._C._functorch.is_functorch_wrapped_tensor(x)

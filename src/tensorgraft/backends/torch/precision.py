@@ -42,7 +42,7 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
     """Raises NotImplementedError for dtypes that PyTorch cannot compute with (int4)."""
     native = TORCH.get(dtype)
     if native is None:
-        raise NotImplementedError(f"PyTorch has no arrays of {dtype}: convert them to int8 first")
+        raise NotImplementedError(f"PyTorch has no tensors of {dtype}: convert them to int8 first")
     return native
 
 
@@ -58,7 +58,7 @@ del _fn
 
 
 def as_bits(x: Tensor) -> Tensor:
-    """`x`, or its bits as integers that PyTorch has kernels for."""
+    """Return `x`, or its bits as integers that PyTorch has kernels for."""
     carrier = CARRIERS.get(x.dtype)
     return x if carrier is None else x.view(carrier)
 
@@ -68,7 +68,7 @@ def from_bits(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def moved(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`fn` of one array, whose elements it moves and does not look at."""
+    """Wrap a function of one array that moves elements without looking at their values."""
 
     def apply(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if x.dtype in LIMITED:
@@ -79,7 +79,7 @@ def moved(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def ordered(x: Tensor) -> Tensor:
-    """`x`, or numbers that PyTorch can compare and that are in the same order."""
+    """Return `x`, or numbers that PyTorch can compare and that are in the same order."""
     dtype = x.dtype
     if dtype in SIGNED:
         bits = x.view(SIGNED[dtype])
@@ -95,12 +95,13 @@ def from_ordered(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def widen(x: Tensor) -> Tensor:
-    """`x` in float32 where it is narrower."""
+    """Return `x` in float32 where it is narrower."""
     return x.to(torch.float32) if x.dtype in NARROW else x
 
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x` in a narrower dtype. What float8_e4m3fn does not reach is NaN there, as in the hub; in PyTorch it is 448."""
+    """Return `x` in a narrower dtype. Values beyond the range of float8_e4m3fn become NaN, as in the hub; PyTorch
+    saturates to 448."""
     if dtype == torch.float8_e4m3fn:
         x = x.to(torch.float32)
         x = torch.where(torch.abs(x) > _BEYOND_E4M3, math.nan, x)
@@ -111,7 +112,7 @@ _BEYOND_E4M3 = 464.0  # halfway between 448 and what would come next, and still 
 
 
 def widened(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`fn` of one operand, computed in float32 and rounded once where the operand is narrower."""
+    """Wrap a function of one operand so that narrow operands are computed in float32 and rounded once."""
 
     def apply(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if x.dtype in NARROW:

@@ -33,7 +33,7 @@ def compiler() -> str:
     if chosen in ("inductor", "none"):
         return chosen
     if chosen:
-        raise ValueError(f"{COMPILER} is {chosen!r}: it is to be inductor or none")
+        raise ValueError(f"{COMPILER} is {chosen!r}: expected 'inductor' or 'none'")
     has_compiler = any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
     return "inductor" if has_compiler or torch.cuda.is_available() else "none"
 

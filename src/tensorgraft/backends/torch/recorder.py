@@ -81,8 +81,8 @@ def known(x: Any) -> Any:
         return x
     if x.held is None:
         raise TracedValueError(
-            f"a {x.dtype} tensor of shape {tuple(x.shape)} that was made while a program was traced is used outside: it"
-            " has no values. Return it from the traced function."
+            f"a {x.dtype} tensor of shape {tuple(x.shape)} was created while a program was traced, and is used"
+            " outside of it, where it has no values. Return it from the traced function."
         )
     return x.held
 
@@ -185,9 +185,9 @@ class Recorder:
                 out = func(*fake_args, **fake_kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise TracedValueError(
-                f"{func} asks for values while a program is being traced, and they are known only when it runs.\nUse"
-                " the tensor itself (where, cond, while_loop instead of Python's if and while), or take this step out"
-                " of the compiled function."
+                f"{func} needs values while a program is being traced, and they are known only when it runs.\nUse"
+                " the tensor itself (where, cond, while_loop instead of Python's if and while), or take this step"
+                " out of the compiled function."
             ) from error
         node = self.graph.call_function(func, *tree.unflatten(nodes))
         if isinstance(out, FakeTensor):

@@ -92,7 +92,7 @@ def _logical(fn: Callable[..., Tensor]) -> Callable[..., Any]:
 
 
 def _numbers(x: Tensor) -> Tensor:
-    """`x` as numbers in the same order, bool included."""
+    """Return `x` as numbers in the same order, bool included."""
     return x.to(torch.uint8) if x.dtype == torch.bool else ordered(x)
 
 

@@ -32,14 +32,14 @@ def scope() -> contextlib.AbstractContextManager[None]:
 
 
 def native_scope() -> contextlib.AbstractContextManager[None]:
-    """`scope`, in which tracers and other modes that see operators go on seeing them."""
+    """Return `scope`, inside of which tracers and other modes still see operators."""
     if _compiling():
         return torch._C._ExcludeDispatchKeyGuard(_KEYS) if _autocast() else PLAIN
     return _apart(modes=False) if _inference() or _function_modes() or _autocast() else PLAIN
 
 
 def is_followed() -> bool:
-    """`torch.compile`, `torch.export` or a mode sees every operator."""
+    """Return True if `torch.compile`, `torch.export` or a mode sees every operator."""
     return _compiling() or _dispatch_modes() > 0
 
 

@@ -20,7 +20,7 @@ _EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # 
 
 
 def _spread(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
-    """`x` padded with a Python scalar."""
+    """Return `x` padded with a Python scalar."""
     for axis, (_, _, gap) in enumerate(config):
         n = x.shape[axis]
         if gap and n > 1:
@@ -36,7 +36,7 @@ def _spread(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Te
 
 
 def _put(x: Tensor, update: Tensor, start: Shape, step: Shape, axis: int = 0) -> Tensor:
-    """`x` with `update` put in, one axis after the other."""
+    """Return `x` with `update` put in, one axis after the other."""
     while axis < x.ndim and update.shape[axis] == x.shape[axis]:
         axis += 1
     if axis == x.ndim:

@@ -14,13 +14,13 @@ Tensor = torch.Tensor
 
 
 def _order(key: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """(sorted, positions)."""
+    """Return (sorted, positions)."""
     values, at = torch.sort(ordered(key), dim=axis, stable=True)
     return from_ordered(values, key.dtype), at
 
 
 def _integers(x: Tensor) -> Tensor | None:
-    """int64 of 32 bits in the order of `x` (NaN greatest, zeros equal); None where it has more bits."""
+    """Return int64 of 32 bits in the order of `x` (NaN greatest, zeros equal); None where it has more bits."""
     if x.dtype.itemsize > 4 or x.dtype.is_complex:
         return None
     if not x.dtype.is_floating_point:

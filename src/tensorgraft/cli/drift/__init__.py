@@ -94,7 +94,7 @@ def asked(framework: str) -> dict[str, Any]:
     command = [sys.executable, "-W", "ignore", "-m", __name__, framework]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_LIMIT, check=False)
     if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["the process ended without a word"])[-1])
+        raise RuntimeError((done.stderr.strip().splitlines() or ["the process ended without any output"])[-1])
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -65,7 +65,7 @@ def fill(template: str, /, **holes: ast.expr | None) -> ast.expr:
 
 
 def name(text: str) -> ast.expr:
-    """`x`, or `np.pi`."""
+    """Return the expression `x`, or `np.pi`."""
     return _Fill({}).visit(copy.deepcopy(_parsed(text)))
 
 
@@ -102,12 +102,12 @@ def literal(value: Any) -> ast.expr:
 
 
 def subscript(x: ast.expr, index: Any) -> ast.expr:
-    """`x[index]`; a tuple may hold slices, Ellipsis, None, numbers and expressions."""
+    """Return the expression `x[index]`; a tuple may hold slices, Ellipsis, None, numbers and expressions."""
     return ast.Subscript(x, literal(index), ast.Load())
 
 
 def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.expr:
-    """`function(*args, **kwargs)`; keywords with None are left out."""
+    """Return the expression `function(*args, **kwargs)`; keywords with None are left out."""
     keywords = [ast.keyword(k, v) for k, v in kwargs.items() if v is not None]
     return ast.Call(name(function), list(args), keywords)
 

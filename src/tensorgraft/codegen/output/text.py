@@ -73,7 +73,10 @@ def _function(f: SourceFunction, style: Style, trace: SourceTrace | None, used: 
     given = target.prelude.partition(" ")[0]
     if given and any(given in _names(s.node) for s in statements):
         if not names:
-            raise CannotBeSaidError(f"{f.kind} has no array whose namespace could make what it returns: give it one")
+            raise CannotBeSaidError(
+                f"{f.kind} creates arrays without having one as an argument to take the array namespace from: pass it"
+                " an array"
+            )
         body.insert(0, text(fill(target.prelude.partition("=")[2], x=name(names[0]))))
         body[0] = f"{given} = {body[0]}"
     return style.definition(f, Definition(parameters, returns, _doc(f, style, names), body, trace is not None))

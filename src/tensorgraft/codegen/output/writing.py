@@ -71,8 +71,8 @@ class Statement:
 def write_function(
     function: SourceFunction, style: Style, result: Any = None, root: bool = False
 ) -> tuple[list[Statement], list[str]]:
-    """(statements of the body, names of the arguments). `result`: a tree to return instead of `function.results`;
-    `root`: it is the program itself."""
+    """Return (statements of the body, names of the arguments). `result`: a tree to return instead of
+    `function.results`; `root`: it is the program itself."""
     kept: set[Var] = set()
     held: set[Var] = set()
     while True:
@@ -251,7 +251,7 @@ class FunctionWriter:
         return fill("shape[i]", shape=fill(self.target.shape, x=ast.Name(at)), i=literal(axis))
 
     def prelude(self) -> list[Statement]:
-        """`batch, length, _ = x.shape`."""
+        """Write the assignments of sizes, such as `batch, length, _ = x.shape`."""
         by_array: dict[Var, dict[int, str]] = {}
         for label, (v, i) in self.used_labels.items():
             by_array.setdefault(v, {})[i] = label
@@ -282,8 +282,8 @@ class FunctionWriter:
             expression = self.sizes().expression(value)
             if expression is None:
                 raise SizeError(
-                    f"{self.where()}: the number {value!r} depends on the sizes of the arguments, and no expression of"
-                    f" {', '.join(map(str, self.function.arguments))} tells it"
+                    f"{self.where()}: the number {value!r} depends on the sizes of the arguments, but not by an"
+                    f" expression of {', '.join(map(str, self.function.arguments))} that was found"
                 )
             return expression
         if isinstance(value, np.dtype):
@@ -467,18 +467,18 @@ class FunctionWriter:
             self.pending[outcome] = (expression, frozenset(self.refs))
             self.refs = refs_before
             return
-        taken: list[int] = [0]
+        position = 0
 
         def target(tree: Any) -> ast.expr:
-            if isinstance(tree, tuple | list) and taken[0] and all(self.remaining[v] <= 0 for v in variables(tree)):
+            nonlocal position
+            if isinstance(tree, tuple | list) and position and all(self.remaining[v] <= 0 for v in variables(tree)):
                 return ast.Name("_")
             if isinstance(tree, tuple | list):
                 return ast.Tuple([target(t) for t in tree])
-            position = taken[0]
-            taken[0] += 1
+            position += 1
             if self.remaining[tree] <= 0:
                 return ast.Name("_")
-            return ast.Name(self.bind(tree, self.other_name(call, self.base_name(tree, call, position))))
+            return ast.Name(self.bind(tree, self.other_name(call, self.base_name(tree, call, position - 1))))
 
         node = ast.Assign([target(outcome)], expression)
         self.emit(node, self.shapes(call))
@@ -522,7 +522,7 @@ class FunctionWriter:
     def operation(self, call: SourceStep) -> ast.expr:
         rule = self.target.words.get(call.method)
         if rule is None:
-            raise CannotBeSaidError(f"{self.where()}: {call.method} has no words in {self.target.name}")
+            raise CannotBeSaidError(f"{self.where()}: {call.method} cannot be written in {self.target.name}")
         arguments = bound(call.method, call.args, call.kwargs)
         if call.method == "reshape":
             arguments["shape"] = self.inferred(arguments["shape"])

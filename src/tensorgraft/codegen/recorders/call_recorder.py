@@ -35,7 +35,7 @@ class ProgramWatch(ABC):
 
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:
-        """Inside, note the variables of the user's functions."""
+        """Context that notes the variables of the user's functions."""
         with watched_functions(self._entered):
             yield
 

@@ -97,7 +97,7 @@ class _Expander:
                     out = fn(xp, *args, **kwargs)
             except NotImplementedError:
                 raise CannotBeSaidError(
-                    f"{call.method} has no words in {self.target.name}{f' ({place})' if place else ''}"
+                    f"{call.method} cannot be written in {self.target.name}{f' ({place})' if place else ''}"
                 ) from None
             for old, new in zip(variables(call.outcome), variables(_listed(out)), strict=True):
                 self.stands[old] = new
@@ -108,7 +108,8 @@ class _Expander:
 
 @contextlib.contextmanager
 def _variables(fn: Callable[..., Any], names: dict[Var, str], arguments: dict[Var, str]) -> Iterator[None]:
-    """Inside, note the variables to which the functions in the file of `fn` assign arrays, and their arguments."""
+    """Inside the context, note the variables to which the functions in the file of `fn` assign arrays, and their
+    arguments."""
     before = sys.gettrace()
 
     def entered(frame: Any, event: str, arg: Any) -> Any:

@@ -128,7 +128,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def product(state: Rewriting, call: Call) -> New | None:
-    """`dot_general` as matmul, linear or einsum. The axes of its result: batch, free ones of a, free ones of b."""
+    """Write `dot_general` as matmul, linear or einsum. The axes of its result: batch, free ones of a, free ones of
+    b."""
     named = bound(call)
     a, b, contract, batch = named["a"], named["b"], named["contract"], named["batch"]
     if type(a) is not Var or type(b) is not Var or (named["dtype"] not in (None, a.dtype)):
@@ -209,7 +210,7 @@ def einsum_said(state: Rewriting, call: Call) -> New | None:
 
 
 def biased(state: Rewriting, call: Call) -> New | None:
-    """linear(x, w) + b."""
+    """Rewrite linear(x, w) + b to linear(x, w, b)."""
     named = bound(call)
     for x, b in ((named["x"], named["y"]), (named["y"], named["x"])):
         inner = state.made_by(x, "linear")
@@ -351,7 +352,7 @@ def grouped(state: Rewriting, call: Call) -> New | None:
 
 
 def _of_channels(state: Rewriting, v: Any, ndim: int) -> Var | None:
-    """(C) of what has its axes after it, (C, 1, 1)."""
+    """Return (C) of what has its axes after it, (C, 1, 1)."""
     inner = state.made_by(v, "reshape", "expand_dims")
     if inner is None or inner["x"].ndim != 1 or v.shape != (inner["x"].shape[0], *[1] * (ndim - 2)):
         return None

@@ -66,7 +66,8 @@ def bound(call: Call) -> dict[str, Any]:
 
 
 def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of a call: arrays and what has to be given by position, the rest by name where no default."""
+    """Return (args, kwargs) of a call: arrays and what has to be given by position, the rest by name where no
+    default."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     by_name = False
@@ -76,7 +77,7 @@ def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[s
             continue
         value = named.get(p.name, p.default)
         if value is p.empty:
-            raise TypeError(f"{method} needs {p.name}")
+            raise TypeError(f"{method} is missing the argument {p.name}")
         is_default = p.default is not p.empty and value is not None and _same(value, p.default)
         if is_default or (value is None and p.default is None):
             by_name = True

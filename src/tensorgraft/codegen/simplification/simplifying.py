@@ -61,7 +61,7 @@ def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) 
 
 
 def _is_wide(number: Number) -> bool:
-    """Frameworks do not take it beside an array of unsigned integers."""
+    """Return True for dtypes that frameworks do not combine with unsigned integers."""
     return isinstance(number, int) and abs(number) >= 2**31
 
 
@@ -103,7 +103,7 @@ _NEUTRAL = {"bitwise_and": True, "logical_and": True, "bitwise_or": False, "logi
 
 
 def neutral(state: Rewriting, call: Call) -> Any:
-    """x + 0, x * 1, x / 1, max(x, -inf) of floats, x & True: x."""
+    """Simplify x + 0, x * 1, x / 1, max(x, -inf) of floats and x & True to x."""
     named = bound(call)
     x, y = named["x"], named["y"]
     kept: tuple[Any, Any] = (x, y)
@@ -272,7 +272,7 @@ def reduction(state: Rewriting, call: Call) -> New | None:
 
 
 def mean(state: Rewriting, call: Call) -> New | None:
-    """sum / n, sum * (1 / n)."""
+    """Rewrite sum / n and sum * (1 / n) to a mean."""
     named = bound(call)
     total, n = named["x"], state.number(named["y"])
     inner = state.made_by(total, "sum")

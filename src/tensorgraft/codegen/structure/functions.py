@@ -120,7 +120,8 @@ def attribute_of(values: Sequence[Any], attributes: Sequence[Mapping[str, Any]])
 
 
 def snake(kind: str) -> str:
-    """`GPT2Block` -> "gpt2_block", `LSTMModel` -> "lstm_model", `ResNet` -> "resnet", `ViT` -> "vit"."""
+    """Convert a class name: `GPT2Block` -> "gpt2_block", `LSTMModel` -> "lstm_model", `ResNet` -> "resnet", `ViT` ->
+    "vit"."""
     kind = re.sub(r"Net(?![a-z])", "net", kind)
     s = re.sub(r"(?<=[a-z0-9])(?=[A-Z](?!$))|(?<=[A-Z])(?=[A-Z][a-z])", "_", kind).lower()
     s = re.sub(r"\W+", "_", s).strip("_") or "function"

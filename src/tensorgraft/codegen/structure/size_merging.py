@@ -60,7 +60,7 @@ def joined(values: Sequence[Any]) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal numbers or shapes at every size."""
+    """Return True for equal numbers or shapes at every size."""
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         return len(a) == len(b) and all(map(same, a, b))
     x, y = getattr(a, "values", None), getattr(b, "values", None)

@@ -97,7 +97,7 @@ class Style:
         raise NotImplementedError
 
     def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
-        """(what is called, its arguments before the arrays)"""
+        """Return (what is called, its arguments before the arrays)"""
         raise NotImplementedError
 
     def passed(self, call: Invoke, arrays: list[ast.expr]) -> list[ast.expr]:
@@ -110,7 +110,7 @@ class Style:
         return [of(place) for place in takes] if takes else arrays
 
     def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
-        """((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
+        """Return ((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
         raise NotImplementedError
 
     def stateful_result(self, trace: SourceTrace) -> Any:

@@ -13,7 +13,9 @@ def style_of(name: str | None, target: Target) -> type[Style]:
     styles = STYLES.get(target.name, {"functions": "nested.Nested"})
     place = next(iter(styles.values())) if name is None else styles.get(name)
     if place is None:
-        raise ValueError(f"style={name!r}: {target.name} has {', '.join(map(repr, styles))}")
+        raise ValueError(
+            f"style={name!r} is not a style of {target.name}: expected one of {', '.join(map(repr, styles))}"
+        )
     module, cls = place.split(".")
     return getattr(importlib.import_module(f"tensorgraft.codegen.styles.{module}"), cls)
 

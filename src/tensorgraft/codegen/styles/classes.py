@@ -47,7 +47,8 @@ class Member:
 
     @property
     def is_mixed(self) -> bool:
-        """Numbers are names of attributes in it, as others are (of what parametrizes a weight)."""
+        """Return True if its attributes have numbers among their names, as those of a parametrized weight do, and it is
+        no list."""
         return bool(self.children) and not self.is_list
 
     @property
@@ -404,8 +405,8 @@ def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
                     if at is not None:
                         return at
                     raise CannotBeSaidError(
-                        f"{user.kind} ({user.place}): what is in a module ({'.'.join(path)}) is used from outside of"
-                        " it, and other modules of its class do not use it"
+                        f"{user.kind} ({user.place}): the content of a module ({'.'.join(path)}) is used from"
+                        " outside, but not in other modules of its class"
                     )
                 return put(inner, path[i:], user)
             node = node.children.setdefault(part, Member(path[: i + 1]))

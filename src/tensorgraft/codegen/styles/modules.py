@@ -117,7 +117,7 @@ class ModuleForms:
             return Layer("", {})
         if frame.kind in self.recurrent:
             return recurrent(frame, calls, inputs, own, self.recurrent[frame.kind])
-        main, written = self.single(calls)
+        main = self.single(calls)
         if main is None or isinstance(main, Invoke) or main.method not in self.table:
             return None
         values = bound(main.method, main.args, main.kwargs)
@@ -132,17 +132,16 @@ class ModuleForms:
             return None
         if any(own[v] != ("num_batches_tracked",) for v in own if v not in used):
             return None
-        del written
         return self.table[main.method](values)
 
-    def single(self, calls: Sequence[SourceStep]) -> tuple[SourceStep | None, list[SourceStep]]:
-        """Return (the only call of a body, or None if there are others; the calls that write its state)."""
+    def single(self, calls: Sequence[SourceStep]) -> SourceStep | None:
+        """Return the only call of a body, beside those that write its state; None if there are several."""
         written = [c for c in calls if c.method == "assign"]
         rest = [c for c in calls if c.method not in ("assign", "stop_gradient")]
         if written and self.reassigned and any(c.method == "batch_norm_training" for c in rest):
             rest = [c for c in rest if c.method != "add"]
-            return (rest[0] if len(rest) == 1 and len(written) >= 2 else None), written
-        return (calls[0] if len(calls) == 1 else None), []
+            return rest[0] if len(rest) == 1 and len(written) >= 2 else None
+        return calls[0] if len(calls) == 1 else None
 
     # ---- what constructors take -----------------------------------------------------------------------------------
 

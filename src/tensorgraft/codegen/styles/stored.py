@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def table_of_names(style: Classes) -> tuple[list[str], Callable[[str], str], bool]:
-    """(the text of a table, how a name of the classes is looked up in it, there is one)."""
+    """Return (the text of a table, how a name of the classes is looked up in it, there is one)."""
     ties, instead, unused = style.names()
     stored = {p: p for p in style.trace.weights if p not in unused and p not in instead}
     stored |= {**ties, **{new: old for old, new in instead.items()}}

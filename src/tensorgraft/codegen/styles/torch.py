@@ -84,7 +84,7 @@ class TorchModules(Classes):
         return [] if self.is_linear(node) else super().later(at, node)
 
     def is_linear(self, node: Member) -> bool:
-        """A layer that is not called, but whose parameters are used."""
+        """Return True for a layer that is not called, but whose parameters are used."""
         path = ".".join([*self.current.paths[0], *node.path])
         weight = node.children.get("weight")
         return (
@@ -151,7 +151,7 @@ class TorchModules(Classes):
 
 
 def _is_row(f: SourceFunction) -> bool:
-    """ModuleRules 0, 1, ... of which each takes what the one before gave."""
+    """Return True if modules are numbered 0, 1, ... and each takes the result of the one before."""
     x: object = f.arguments[0] if len(f.arguments) == 1 else None
     for call in f.calls:
         if not isinstance(call, Invoke) or not call.path or len(call.path) > 1 or not call.path[0].isdigit():

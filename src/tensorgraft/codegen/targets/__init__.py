@@ -79,7 +79,7 @@ def target(name: str) -> Target:
     """Return a target. Raises ValueError for an unknown one, ModuleNotFoundError if its framework is not installed."""
     known = ("jax", "torch", "tensorflow", "numpy", "array_api")
     if name not in known:
-        raise ValueError(f"onto={name!r}: source is written for {', '.join(map(repr, known))}")
+        raise ValueError(f"onto={name!r}: expected one of {', '.join(map(repr, known))}")
     if name != "array_api":
         required(name, by=f"tg.source(..., onto={name!r})")
     return importlib.import_module(f"tensorgraft.codegen.targets.{name}").TARGET

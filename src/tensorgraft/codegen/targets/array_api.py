@@ -133,7 +133,7 @@ def _tri(name: str) -> Rule:
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
     if len(operands) > 1:
-        raise CannotBeSaidError("sort of several arrays has no words in array_api")
+        raise CannotBeSaidError("the Array API standard cannot sort several arrays together")
     return ast.Tuple([w.fill("xp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load())
 
 
@@ -259,7 +259,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _argsort,
     "sort_with_indices": worded.sort_with_indices,
-    "top_k": worded.top_k,
     "searchsorted": lambda w, boundaries, values, right=False: w.fill(
         "xp.searchsorted(b, v, side=side)" if boundaries.ndim == 1 else "searchsorted(b, v, side=side)", b=boundaries,
         v=values, side="right" if right else None),

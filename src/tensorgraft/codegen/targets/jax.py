@@ -181,12 +181,6 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
                   descending=descending or None)  # fmt: skip
 
 
-def _top_k(w: Writing, x: Var, k: int, axis: int = -1, largest: bool = True) -> ast.expr:
-    if not largest:
-        return w.fill("bottom_k(x, k, axis=axis)", x=x, k=k, axis=None if axis == -1 else axis)
-    return w.fill("top_k(x, k, axis=axis)", x=x, k=k, axis=None if axis == -1 else axis)
-
-
 def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False) -> ast.expr:
     side = '"right"' if right else '"left"'
     if boundaries.ndim > 1:
@@ -239,7 +233,7 @@ def _convolution(
     return to.fill(
         "jax.lax.conv_general_dilated(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs,"
         " feature_group_count=groups, batch_group_count=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=_pads(padding), lhs=rules.gaps(lhs_dilation),
+        x=x, weight=w, strides=tuple(strides), padding=_pads(padding, lhs_dilation), lhs=rules.gaps(lhs_dilation),
         rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
         batch_groups=None if batch_groups == 1 else batch_groups,
     )  # fmt: skip
@@ -258,8 +252,9 @@ def _conv_channels_last(
     )  # fmt: skip
 
 
-def _pads(padding: Any) -> Any:
-    return tuple(map(tuple, padding)) if any(map(any, padding)) else "VALID"
+def _pads(padding: Any, lhs_dilation: Any = ()) -> Any:
+    plain = any(map(any, padding)) or rules.gaps(lhs_dilation) is not None  # JAX takes no name beside gaps
+    return tuple(map(tuple, padding)) if plain else "VALID"
 
 
 def _reduce_window(
@@ -358,7 +353,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _argsort,
     "sort_with_indices": worded.sort_with_indices,
-    "top_k": _top_k,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,

@@ -313,7 +313,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _argsort,
     "sort_with_indices": worded.sort_with_indices,
-    "top_k": worded.top_k,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,

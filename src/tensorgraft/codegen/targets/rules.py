@@ -71,7 +71,7 @@ def axes_of(x: Var, axis: Any) -> tuple[int, ...]:
 
 
 def unpacked(node: ast.expr) -> ast.expr:
-    """`x.reshape((a, b))` as `x.reshape(a, b)`."""
+    """Rewrite `x.reshape((a, b))` to `x.reshape(a, b)`."""
     assert isinstance(node, ast.Call)
     if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple) and node.args[0].elts:
         node.args = node.args[0].elts
@@ -107,7 +107,7 @@ def minus(number: Any, *others: Any) -> Any:
 
 
 def indexed(w: Writing, x: Any, index: Sequence[Any]) -> ast.expr:
-    """`x[index]`, without the full slices behind, which count where there is an Ellipsis before them."""
+    """Return the expression `x[index]`, without trailing full slices (which count if an Ellipsis comes before them)."""
     index = list(index)
     while index and index[-1] == slice(None) and not any(i is Ellipsis for i in index):
         index.pop()
@@ -123,7 +123,7 @@ def slice_expression(w: Writing, s: slice) -> ast.expr:
 
 
 def cut(n: Any, start: Any, stop: Any, step: Any = 1) -> slice:
-    """`start:stop:step` of an axis of `n`, as short as it can be said."""
+    """Return `start:stop:step` for an axis of `n` elements, in its shortest form."""
     return slice(
         None if same(start, 0) else start,
         None if same(stop, n) else stop,
@@ -132,7 +132,7 @@ def cut(n: Any, start: Any, stop: Any, step: Any = 1) -> slice:
 
 
 def last_first(x: Var, index: list[Any]) -> list[Any]:
-    """`x[:, :, :, 1:]` as `x[..., 1:]`."""
+    """Rewrite `x[:, :, :, 1:]` to `x[..., 1:]`."""
     lead = 0
     while lead < len(index) and index[lead] == slice(None):
         lead += 1
@@ -181,7 +181,7 @@ def gather(w: Writing, x: Var, indices: Any) -> ast.expr:
 
 
 def expand_dims(module: str) -> Rule:
-    """`x[:, None]`, `x[..., None]`; further inside by name."""
+    """Write `x[:, None]` or `x[..., None]`, and further inside a call by name."""
 
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
         at = axis % (x.ndim + 1)
@@ -208,7 +208,7 @@ def matrix_transpose(w: Writing, x: Var) -> ast.expr:
 
 
 def contraction(a: Var, b: Var, contract: Any, batch: Any) -> tuple[str | None, str]:
-    """(a template of `@` where there is one, the letters of an einsum)."""
+    """Return (a template of `@` where there is one, the letters of an einsum)."""
     ca, cb = ([i % v.ndim for i in axes] for v, axes in zip((a, b), contract, strict=True))
     ba, bb = ([i % v.ndim for i in axes] for v, axes in zip((a, b), batch, strict=True))
     return _as_matmul(a, b, ca, cb, ba, bb), _letters(a, b, ca, cb, ba, bb)
@@ -253,7 +253,7 @@ def _letters(a: Var, b: Var, ca: list[int], cb: list[int], ba: list[int], bb: li
 
 
 def is_plain_zero_or_one(value: Any) -> bool:
-    """A number that `zeros` or `ones` says; not -0.0."""
+    """Return True for a number that `zeros` or `ones` can stand for; not -0.0."""
     return isinstance(value, bool | int | float) and value in (0, 1) and not str(value).startswith("-")
 
 
@@ -276,7 +276,7 @@ def is_empty(x: Var) -> bool:
 
 
 def sizes_of_split(x: Var, sizes: Sequence[Any], axis: int) -> tuple[bool, list[Any], bool]:
-    """(all pieces are as long, where they end but for the last, something is left behind them)."""
+    """Return (all pieces are as long, where they end but for the last, something is left behind them)."""
     ends: list[Any] = []
     at: Any = 0
     for n in sizes:

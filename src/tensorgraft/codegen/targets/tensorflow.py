@@ -467,7 +467,7 @@ def _conv_channels_last(
 
 
 def _short(values: Any, default: Any) -> Any:
-    """(2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
+    """Return (2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
     each = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
     if all(not isinstance(v, tuple) and rules.same(v, default) for v in each):
         return None
@@ -580,7 +580,6 @@ WORDS: dict[str, Rule] = {
                   if w.call_outcome().dtype not in (dtypes.float32, *_NARROW) else w.fill("2.0 ** x", x=x)),
     "log2": _wide("log2(x)"),
     "log10": _wide("tf.math.log(x) / math.log(10)"),
-    "cbrt": _wide("cbrt(x)"),
     "sigmoid": _wide("tf.sigmoid(x)"),
     "softplus": _wide("tf.nn.softplus(x)"),
     "erf": lambda w, x: w.fill("erf(x)", x=x) if x.dtype == dtypes.float64 else _wide("tf.math.erf(x)")(w, x=x),
@@ -601,15 +600,10 @@ WORDS: dict[str, Rule] = {
     "angle": _angle,
     "fmod": _unsigned_too("tf.truncatemod(x, y)", "x % y"),
     "remainder": _through("x % y", {**_AS_FLOAT32, **_AS_INT32}),
-    "floor_divide": lambda w, x, y: _through("x // y", _AS_INT32)(w, x=x, y=y)
-    if dtypes.is_integer(rules.dtype_of(x, y)) else _wide("floor_divide(x, y)")(w, x=x, y=y),
     "integer_floor_divide": _through("x // y", _AS_INT32),
     "pow": lambda w, x, y: _pow(w, x, y) if rules.dtype_of(x, y) not in _NARROW else _wide("x ** y")(w, x=x, y=y),
     "atan2": _wide(_typed("tf.atan2(x, y)")),
     "nextafter": "nextafter(x, y)",
-    "copysign": "copysign(x, y)",
-    "hypot": _wide("hypot(x, y)"),
-    "logaddexp": _wide("logaddexp(x, y)"),
     "igamma": _wide(_typed("tf.math.igamma(x, y)")),
     "igammac": _wide(_typed("tf.math.igammac(x, y)")),
     "zeta": _wide(_typed("tf.math.zeta(x, y)")),
@@ -694,7 +688,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _argsort("argsort"),
     "sort_with_indices": _argsort("sort_with_indices"),
-    "top_k": worded.top_k,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,

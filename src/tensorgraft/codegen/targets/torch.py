@@ -248,7 +248,7 @@ def _permute_dims(w: Writing, x: Var, axes: Any) -> ast.expr:
 
 
 def _padding(config: Any) -> tuple[Any, ...]:
-    """(low, high) of the last axis first, without axes that stay."""
+    """Return (low, high) of the last axis first, without axes that stay."""
     pairs = [(low, high) for low, high, *_ in config]
     while pairs and rules.same(pairs[0], (0, 0)):
         pairs.pop(0)
@@ -392,11 +392,6 @@ def _sorted(name: str) -> Rule:
     return rule
 
 
-def _top_k(w: Writing, x: Var, k: int, axis: int = -1, largest: bool = True) -> ast.expr:
-    return w.fill("top_k(x, k, dim=axis, largest=largest)", x=x, k=k, axis=None if axis == -1 else axis,
-                  largest=None if largest else False)  # fmt: skip
-
-
 def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False) -> ast.expr:
     return w.fill("torch.searchsorted(boundaries, values, right=right)", boundaries=boundaries, values=values,
                   right=right or None)  # fmt: skip
@@ -446,7 +441,7 @@ def _triangular_solve(
 
 
 def _one(v: Any) -> Any:
-    """(2, 2) as 2."""
+    """Return (2, 2) as 2."""
     return v[0] if len(set(v)) == 1 else tuple(v)
 
 
@@ -627,7 +622,6 @@ WORDS: dict[str, Rule] = {
     ) if name not in ("cbrt", "sign")},
     "abs": lambda w, x: w(x) if x.dtype.kind == "u" else w.fill("torch.abs(x)", x=x),
     "sign": lambda w, x: w.fill("sign(x)" if dtypes.is_floating(x.dtype) else "torch.sgn(x)", x=x),
-    "cbrt": _in_float32("cbrt(x)"),
     "negative": "-x",
     "reciprocal": "1 / x",
     "bitwise_invert": "~x",
@@ -727,7 +721,6 @@ WORDS: dict[str, Rule] = {
     "sort": _sort,
     "argsort": _sorted("argsort"),
     "sort_with_indices": _sorted("sort"),
-    "top_k": _top_k,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,

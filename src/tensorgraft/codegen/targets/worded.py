@@ -16,7 +16,7 @@ def resize(w: Writing, x: Any, size: Any, method: str = "nearest", corners: bool
 
 
 def arange(name: str) -> Callable[..., ast.expr]:
-    """`name(stop)`, `name(start, stop)`, `name(start, stop, step)`; int64 is what they make of ints."""
+    """Write `name(stop)`, `name(start, stop)` or `name(start, stop, step)`; of ints these make int64."""
 
     def rule(w: Writing, start: Any, stop: Any, step: Any, dtype: Any) -> ast.expr:
         numbers = [stop] if rules.same(step, 1) and rules.same(start, 0) else [start, stop]
@@ -49,11 +49,6 @@ def _last(axis: int) -> int | None:
 def sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
     return w.fill("sort_with_indices(x, axis=axis, descending=descending)", x=x, axis=_last(axis),
                   descending=descending or None)  # fmt: skip
-
-
-def top_k(w: Writing, x: Var, k: int, axis: int = -1, largest: bool = True) -> ast.expr:
-    return w.fill("top_k(x, k, axis=axis, largest=largest)", x=x, k=k, axis=_last(axis),
-                  largest=None if largest else False)  # fmt: skip
 
 
 def dynamic_slice(w: Writing, x: Var, start: Any, sizes: Any) -> ast.expr:

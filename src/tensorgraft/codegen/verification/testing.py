@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensorgraft.codegen.verification.runners import script
 
 _TEST = '''
-"""Whether MODEL.py does what its original did when it was written: results at several sizes, and gradients."""
+"""Check MODEL.py against its original: results at several sizes, and gradients, as recorded when it was written."""
 
 import subprocess
 import sys

@@ -86,7 +86,7 @@ class JaxCall:
         return next((x for x in static if getattr(type(x), "__hash__", None) is None), None)
 
     def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], ObjectsAfter] | None]:
-        """(positional, by name, what tells what became of objects) with other values in the slots."""
+        """Return (positional, by name, what tells what became of objects) with other values in the slots."""
         nodes: list[Any] = []
         outcome = None
         if self.objects is not None:
@@ -190,8 +190,8 @@ class JaxTrace:
     def finish(
         self, call: JaxCall, arrays: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
     ) -> tuple[Any, dict[int, Array]]:
-        """(the results, what has become of those values of held objects that were written) of a call, whose other
-        objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
+        """Return (the results, what has become of those values of held objects that were written) of a call, whose
+        other objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
         arrays of JAX (and is told the dtype)."""
         objects: list[Any] = []
         written: dict[int, Array] = {}
@@ -241,7 +241,7 @@ class Traces:
         except TypeError:
             odd = call.unhashable()
             raise TypeError(
-                f"{name} was given a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
+                f"{name} got a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
                 " numbers, strings, or containers of them"
             ) from None
         if known is None:
@@ -314,7 +314,7 @@ class Family:
             return failed
 
     def fix_all(self, call: JaxCall) -> bool:
-        """Trace for the values of all numbers from now on; False if that is so already."""
+        """Trace for the values of all numbers of a call from now on; return False if that was so already."""
         if frozenset(call.numbers) <= self.fixed:
             return False
         self.fixed = frozenset(call.numbers)

@@ -180,13 +180,13 @@ def _formed(kept: KeptForm, codes: Any) -> Form:
     last, dtype, scheme = kept
     shape = getattr(codes, "shape", None)
     if not isinstance(shape, tuple):
-        raise ValueError(f"a quantised array ({scheme}) holds a {type(codes).__name__} in the place of its codes")
+        raise ValueError(f"a quantised array ({scheme}) holds a {type(codes).__name__} instead of its codes")
     if scheme.codes.packed == 1:
         return shape, whole(shape, dtype), scheme
     if not shape or shape[-1] != _stored((1 if last is None else last,), scheme.codes)[0]:
         raise ValueError(
-            f"codes of {scheme} are packed along the last axis, which has {last} elements, and these have the shape"
-            f" {shape}: jax.vmap and jax.lax.scan can go along an axis in front of that"
+            f"codes of {scheme} are packed along the last axis, which has {last} elements, but got the shape"
+            f" {shape}: jax.vmap and jax.lax.scan work along the other axes only"
         )
     if last is None:
         return shape, whole(shape[:-1], dtype), scheme

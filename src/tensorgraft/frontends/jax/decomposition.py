@@ -43,7 +43,7 @@ def decomposed(equation: Any) -> core.ClosedJaxpr | None:
 
 
 def _has(jaxpr: core.Jaxpr, equation: Any) -> bool:
-    """The same equation is in there again, so that the jaxpr explains nothing."""
+    """Return True if the jaxpr contains the same equation again, and so explains nothing."""
     inner = [part for e in jaxpr.eqns for part in jaxprs_in_params(e.params)]
     return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_has(part, equation) for part in inner)
 

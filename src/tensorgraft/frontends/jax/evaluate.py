@@ -55,7 +55,7 @@ def evaluate(xp: Backend, closed: core.ClosedJaxpr, *operands: Array) -> list[Ar
 
 
 def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array]]:
-    """`evaluate` with the jaxpr given, for bodies of loops and branches. A backend may have its own (`codegen`)."""
+    """Return `evaluate` for a given jaxpr, as a body of a loop or a branch. A backend may have its own (`codegen`)."""
     own = getattr(xp, "jaxpr_evaluator", None)
     return functools.partial(_inner_plan(closed), xp) if own is None else own(closed)
 

@@ -21,7 +21,7 @@ _now: contextvars.ContextVar[Extents] = contextvars.ContextVar("extents")
 
 @contextlib.contextmanager
 def known(extents: Extents) -> Iterator[None]:
-    """Inside, symbols stand for these extents."""
+    """Context in which symbols stand for these extents."""
     token = _now.set(extents)
     try:
         yield
@@ -47,7 +47,7 @@ def symbolic(shapes: Sequence[tuple[tuple[int | str, ...], Any]]) -> tuple[list[
 
 
 def is_symbolic(equation: Any) -> bool:
-    """An equation has extents that are no numbers; those of jaxprs inside are not looked at."""
+    """Return True if an equation has symbolic extents; jaxprs inside of it are not searched."""
     avals = [atom.aval for atom in (*equation.invars, *equation.outvars)]
     return any(not _is_fixed(getattr(a, "shape", ())) for a in avals) or not _is_fixed(list(equation.params.values()))
 

@@ -60,7 +60,7 @@ class Grafted:
     def run(
         self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Array]]:
-        """(the results, what has become of those `values` of held objects that were written)."""
+        """Return (the results, what has become of those `values` of held objects that were written)."""
         call = JaxCall(args, kwargs, self.operand, held, values)
         family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
         signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)
@@ -84,8 +84,8 @@ class Grafted:
 
                 if current() is not None:
                     raise ShapeError(
-                        f"{self.name} is called in a region of tg.autocast with arrays some of whose extents"
-                        f" {self.xp.name} does not know: give their shapes, or call it outside of the region"
+                        f"{self.name} is called in a region of tg.autocast with arrays of partly unknown shape:"
+                        " specify the shapes, or call it outside of the region"
                     )
                 closed, function = symbolic_shapes.native(self.xp, flat, specs, self.name)
             else:
@@ -111,7 +111,7 @@ class Grafted:
         return signature
 
     def operand(self, x: Any) -> tuple[Array, tuple[Any, ...]] | None:
-        """(an array of the backend, what a program depends on); None for what is static."""
+        """Return (an array of the backend, what a program depends on); None for what is static."""
         xp = self.xp
         array = xp.operand(x)
         if array is None:
@@ -132,7 +132,7 @@ class Grafted:
         not known."""
         shape: Any = self.xp.shape(array)
         if shape is None:
-            raise ShapeError(f"{self.name} was given an array whose number of axes is not known: give its shape")
+            raise ShapeError(f"{self.name} got an array with an unknown number of axes: specify its shape")
         return tuple([None if n is None else int(n) for n in shape])
 
     @property
@@ -168,10 +168,10 @@ class GraftedSignature:
         x = xp.detached(x)
         if xp.is_traced(x):
             raise TracedValueError(
-                "an object among the arguments holds arrays of JAX and is written, while another framework traces the"
-                " call: nothing has a value yet that could be written there.\n"
+                "an object among the arguments holds arrays of JAX and is written while another framework traces"
+                " the call, when there are no values yet that could be written.\n"
                 "  graft the object itself:  its state is then that of a native module\n"
-                "  call it outside:          of what traces"
+                "  call it:                  outside of the traced function"
             )
         host = xp.to_numpy(x)
         if is_key_dtype(dtype):

@@ -137,8 +137,8 @@ def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], o
     for name, x, operand in zip(names, state, operands, strict=True):
         if operand is None:
             raise TypeError(
-                f"{name} of a {type(model).__qualname__} holds a {type(x).__qualname__}, which cannot be part of the"
-                f" state of a module of {xp.name}: a variable that is to be grafted holds arrays or numbers"
+                f"{name} of a {type(model).__qualname__} holds a {type(x).__qualname__}, which cannot be state of"
+                f" a module of {xp.name}: variables of a grafted model must hold arrays or numbers"
             )
     specs = [(x.shape, x.dtype) if is_key_dtype(x.dtype) else None for x in state]
     modes = {path: mode for path, node in _nodes(model) if (mode := _modes_of(node))}
@@ -230,7 +230,7 @@ def _nodes(model: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _variables(model: Any) -> Iterator[tuple[Path, Any, list[tuple[Path, Any]]]]:
-    """(path, variable or array, what it holds by the rest of the path), in the order of `Objects.values`."""
+    """Return (path, variable or array, what it holds by the rest of the path), in the order of `Objects.values`."""
     nnx = sys.modules["flax.nnx"]
     state = nnx.graphlib.flatten(model, graph=True)[1]
     for path, x in zip(state.paths, state.leaves, strict=True):
@@ -243,7 +243,7 @@ def _variables(model: Any) -> Iterator[tuple[Path, Any, list[tuple[Path, Any]]]]
 
 
 def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, str]]:
-    """(class, fields) of everything in a model that has arrays in it, by name."""
+    """Return (class, fields) of everything in a model that has arrays in it, by name."""
     paths = {path[:n]: None for path in arrays for n in range(len(path))}
     described = {}
     for path in paths:
@@ -315,8 +315,7 @@ def _to_file(x: Any) -> Any:
 
 
 def _by_name(x: Any) -> Any:
-    """`jax.nn.relu` and other functions that JAX has wrapped are found under their names; pickle looks there for what
-    they wrap."""
+    """Pickle `jax.nn.relu` and other wrapped functions of JAX by name; pickle would look for the function inside."""
     return _name_in(x) or x.__reduce_ex__(2)
 
 

@@ -15,7 +15,8 @@ _known: dict[type, bool] = {}
 
 
 def is_object(x: Any) -> bool:
-    """A class is registered with nnx when it is made, so that one look at it is enough."""
+    """Return True for objects of nnx. A class is registered with nnx when it is made, so the answer is cached by
+    class."""
     kind = type(x)
     answer = _known.get(kind)
     if answer is None:
@@ -27,7 +28,7 @@ def is_object(x: Any) -> bool:
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """`jax.tree.flatten`, to which such an object is a leaf."""
+    """Call `jax.tree.flatten` with such objects as leaves."""
     return jax.tree.flatten(tree, is_leaf=is_object if "flax.nnx" in sys.modules else None)
 
 
@@ -64,7 +65,7 @@ class Objects:
         self.key = Key((self.graphdef, self.structure))
 
     def inside(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
-        """(the same objects with other values, what tells what became of them once more objects are results)."""
+        """Return (the same objects with other values, what tells what became of them once more objects are results)."""
         graphlib = sys.modules["flax.nnx"].graphlib
         places = graphlib.IndexMap()
         held = jax.tree.unflatten(self.structure, list(values))

@@ -134,7 +134,7 @@ class JaxprProgram:
         return JaxprPart(closed, self.is_compiled, self.region)
 
     def _linearised(self, wanted: tuple[int, ...], arrays: Sequence[Any]) -> tuple[list[Any], Any]:
-        """(results, a function of the cotangents of the inexact ones), as a function of the wanted arguments."""
+        """Return (results, a function of the cotangents of the inexact ones), as a function of the wanted arguments."""
 
         def smooth(*some: Any) -> tuple[list[Any], list[Any]]:
             results = self.fn(*_put(arrays, wanted, some))
@@ -179,16 +179,14 @@ class JaxprProgram:
 
 @contextlib.contextmanager
 def derivative_of_jax(mode: str) -> Iterator[None]:
-    """Inside, what JAX says of a derivative that it does not have is raised as a DerivativeError."""
+    """Context that raises JAX's errors about derivatives that it lacks as a DerivativeError."""
     try:
         yield
     except (DerivativeError, FloatingPointError):  # the latter of `jax_debug_nans`
         raise
     except Exception as error:
         said = str(error).strip().partition("\n")[0]
-        raise DerivativeError(
-            f"the {mode} derivative of a JAX function was asked for, and there is none: {said}"
-        ) from error
+        raise DerivativeError(f"the {mode} derivative of a JAX function does not exist: {said}") from error
 
 
 class JaxprPart(CompiledPart):

@@ -113,8 +113,8 @@ class QuantizedJaxArray(Codes):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
-            "arrays of JAX are immutable, quantised ones too: instead of x[index] = y, use x.at[index].set(y), whose"
-            " result is dense"
+            "arrays of JAX are immutable, including quantised ones: instead of x[index] = y, use"
+            " x.at[index].set(y), whose result is dense"
         )
 
     @property

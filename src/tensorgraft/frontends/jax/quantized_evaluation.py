@@ -56,7 +56,7 @@ jax.tree_util.register_pytree_node(ByRules, lambda f: ((f.fn,), None), lambda _,
 
 
 def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """`fn(*args, **kwargs)` by the rules for quantised arrays."""
+    """Evaluate `fn(*args, **kwargs)` by the rules for quantised arrays."""
     leaves, structure = jax.tree.flatten((fn, tuple(args), kwargs), is_leaf=is_codes)
     if not any(map(is_codes, leaves)):
         return fn(*args, **kwargs)
@@ -68,7 +68,7 @@ def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     except TypeError:
         odd = next(x for x in fixed if getattr(type(x), "__hash__", None) is None)
         raise TypeError(
-            f"{getattr(fn, '__name__', type(fn).__name__)} was given a {type(odd).__qualname__}, which is neither an"
+            f"{getattr(fn, '__name__', type(fn).__name__)} got a {type(odd).__qualname__}, which is neither an"
             " array nor hashable: pass arrays, numbers, strings, or containers of them"
         ) from None
     if program is None:

@@ -73,8 +73,8 @@ def check(xp: Backend, arrays: Sequence[Any]) -> None:
                 continue
             if xp.is_traced(x) or xp.in_trace():
                 raise TracedValueError(
-                    f"jax_debug_{word}s is on, and a grafted JAX function is called where {xp.name} traces: its results"
-                    " have no values yet that could be looked at. Call it outside of what traces, or switch the"
+                    f"jax_debug_{word}s is on, but a grafted JAX function is called while {xp.name} traces, when"
+                    " its results have no values to check. Call it outside of the traced function, or switch the"
                     " setting off"
                 )
             with xp.scope():

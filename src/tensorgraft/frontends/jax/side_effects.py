@@ -38,10 +38,10 @@ def refused(arguments: Any, fn: Callable[..., Any]) -> Iterator[None]:
             continue
         if now[1] != parts[1] or any(a is not b for a, b in zip(now[0], parts[0], strict=True)):
             raise TracedValueError(
-                f"{_name(fn)} writes an argument, a {type(x).__qualname__}. It is traced with a copy of that, so that"
-                " the caller's object would stay as it was.\n"
-                "  return it:       and take the result in its place\n"
-                "  let it be seen:  keep what changes in variables of flax.nnx, which are written"
+                f"{_name(fn)} writes an argument, a {type(x).__qualname__}. It is traced with a copy, so that the"
+                " caller's object would not change.\n"
+                "  return it:  and use the result in its place\n"
+                "  write it:   keep what changes in variables of flax.nnx, which are updated"
             )
 
 
@@ -64,11 +64,12 @@ def _parts(x: Any) -> tuple[list[Any], Any] | None:
 def refuse_new_state(fn: Callable[..., Any]) -> None:
     """Raises TracedValueError: a module has the state that it had when it was grafted."""
     raise TracedValueError(
-        f"{_name(fn)} changes more of itself than the arrays in its variables: an attribute, or a variable that is new"
-        " (as those of `sow`). What tg.graft has made of it has the variables that it had then.\n"
-        "  make them before:     call the model once, and graft it then\n"
-        "  return what is new:   as a result\n"
-        "  let it all be seen:   graft a function that takes the model as an argument"
+        f"{_name(fn)} changes more of itself than the arrays in its variables: an attribute, or a new variable"
+        " (such as those of `sow`). The grafted module has the variables that the model had when it was"
+        " grafted.\n"
+        "  create them before:   call the model once before tg.graft\n"
+        "  return new values:    as results\n"
+        "  make it an argument:  graft a function that takes the model as an argument"
     )
 
 
@@ -90,10 +91,10 @@ def left(trace: weakref.ref[Any], older: frozenset[int]) -> tuple[list[Any], fro
 def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
     """Raises TracedValueError."""
     raise TracedValueError(
-        f"{_name(fn)} keeps an array that is only being traced ({x.aval.str_short()}): {holder}. At later calls the"
+        f"{_name(fn)} keeps an array that is being traced ({x.aval.str_short()}): {holder}. At later calls the"
         " function itself does not run, so that nothing would be kept.\n"
-        "  return it:       as a result of the function\n"
-        "  let it be seen:  in a variable of flax.nnx among the arguments, which is written"
+        "  return it:  as a result of the function\n"
+        "  write it:   to a variable of flax.nnx among the arguments"
     )
 
 

@@ -37,7 +37,7 @@ _LONG = 1 << 12  # equations, those of a loop once for each step
 
 
 def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> ClosedJaxpr:
-    """`jax.make_jaxpr`, with what does not depend on arguments computed."""
+    """Call `jax.make_jaxpr` with everything that does not depend on arguments computed."""
 
     def known_computed(*arrays: Any) -> Any:
         with early():
@@ -127,7 +127,7 @@ def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any])
 
 
 def _is_near(x: Value) -> bool:
-    """A value of the host, or an array of JAX that lies on one device in the host's memory."""
+    """Return True for a value of the host, or an array of JAX that lies on one device in the host's memory."""
     if not isinstance(x, jax.Array):
         return True
     return {device.platform for device in x.devices()} == {"cpu"} and len(x.devices()) == 1
@@ -150,7 +150,7 @@ def _array(host: Backend, x: Any, aval: Any) -> jax.Array:
 
 
 def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> tuple[JaxprPlan, Sequence[Any]] | None:
-    """(what computes it on NumPy, what comes out); None where JAX is to compute it."""
+    """Return (what computes it on NumPy, what comes out); None where JAX is to compute it."""
     if primitive.name in _BY_JAX:
         return None
     static = tuple(sorted(params.items()))

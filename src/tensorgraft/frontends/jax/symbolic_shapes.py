@@ -38,9 +38,10 @@ def native(
                 raise
             errors.append(error.error if isinstance(error, traced_value_errors.Failed) else error)
     raise ShapeError(
-        f"{name} needs to know an extent that is not known: {_where(specs)}. JAX says: {_first_line(errors[0])}\n"
-        "Give the extent (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`), or write the program for any:"
-        " `x.shape[0]` in shapes and in arithmetic, no `int(x.shape[0])`, `range` or `if` of it."
+        f"{name} depends on an unknown extent: {_where(specs)}. JAX reports: {_first_line(errors[0])}\n"
+        "Specify the extent (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`), or write the program"
+        " for any extent: use `x.shape[0]` in shapes and arithmetic, but not `int(x.shape[0])`, and neither"
+        " `range` nor `if` of it."
     ) from errors[0]
 
 
@@ -93,8 +94,8 @@ class ExportedFunction:
         calls = set(re.findall(r"custom_call @([\w.]+)", str(exported.mlir_module()))) - _OF_ANY_COMPILER
         if calls:
             raise NotImplementedError(
-                f"{name} calls {', '.join(sorted(calls))}, a library's routine, which there is for known extents only:"
-                " give them (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`)"
+                f"{name} calls {', '.join(sorted(calls))}, library routines that require known extents: specify"
+                " them (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`)"
             )
         self.module, self.version = _serialized(exported), exported.calling_convention_version
         self.reads = exported.module_kept_var_idx

@@ -163,7 +163,7 @@ def _converts(said: str) -> bool:
 
 
 def _asks(failed: Failed, name: str) -> bool:
-    """The program's own line asks, not a function of JAX that it calls."""
+    """Return True if the program's own line asks for the value, not a function of JAX that it calls."""
     names = [f.f_code.co_name for f in failed._frames]
     return name in names and failed._frames[names.index(name) - 1] == failed.frame
 

@@ -32,8 +32,8 @@ def run_counted(xp: Backend, plain: Callable[..., Any], operands: Sequence[Any],
         return plain(*(lifted(xp, x) if isinstance(x, CountedSizes) else x for x in operands))
     if result is None:
         raise TracedValueError(
-            f"TensorFlow's {node} takes an array whose shape depends on values that are being traced: call the program"
-            " without compiling it, or do with a mask of known shape what it does with some rows"
+            f"TensorFlow's {node} takes an array whose shape depends on values that are being traced: call the"
+            " program without compiling it, or use a mask of known shape instead of selecting rows"
         )
     return result
 
@@ -48,7 +48,7 @@ def count_of(xp: Backend, x: Any) -> Array:
 
 
 def aligned(xp: Backend, operands: Sequence[Any]) -> tuple[list[Array], Array]:
-    """(arrays of equally many rows, how many count), for operands with rows; one row is every row."""
+    """Return (arrays of equally many rows, how many count), for operands with rows; one row is every row."""
     counts = list({id(c): c for c in (count_of(xp, x) for x in operands)}.values())
     arrays = [x.array if isinstance(x, CountedRows) else x for x in operands]
     most = max(xp.shape(x)[0] for x in arrays)

@@ -80,9 +80,9 @@ def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
     if len(out) < len(ops):
         odd = next(op for op, n in zip(ops, missing, strict=True) if n)
         raise ValueError(
-            f"the graph has a cycle through {odd.type} {odd.name!r}: it is a loop of TensorFlow 1 in a"
-            " function; save the graph as a SavedModel or a frozen graph, which tg.graft reads, or trace the program"
-            " with tf.function"
+            f"the graph has a cycle through {odd.type} {odd.name!r}: a loop of TensorFlow 1 inside a function."
+            " Save the graph as a SavedModel or a frozen graph, which tg.graft reads, or trace the program with"
+            " tf.function"
         )
     return out
 

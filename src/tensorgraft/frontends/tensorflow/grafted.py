@@ -61,7 +61,7 @@ class GraftedGraph:
             return signature(arrays)
 
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
-        """(what is known for calls like this one, the arrays among its leaves)."""
+        """Return (what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
         plain = None  # what calls with nothing but arrays look like
         if not kwargs and self._asked is None and all(map(xp.is_array, args)):
@@ -78,8 +78,7 @@ class GraftedGraph:
         except TypeError:
             odd = next(x for x, a in zip(leaves, arrays, strict=True) if a is None and not _is_hashable(x))
             raise TypeError(
-                f"{self.__name__} was given a {type(odd).__qualname__}, which is neither an array of {xp.name} nor"
-                " hashable"
+                f"{self.__name__} got a {type(odd).__qualname__}, which is neither an array of {xp.name} nor hashable"
             ) from None
         if signature is None:
             signature = self._signatures[structure, *marks] = self._trace(leaves, arrays, structure)
@@ -111,8 +110,8 @@ class GraftedGraph:
         array = xp.operand(x)
         if array is None and _is_text(x):
             raise TypeError(
-                f"{self.__name__} was given a tensor of strings, of which {xp.name} has no arrays: let TensorFlow do"
-                " what it does with them, outside, and pass numbers; a Python string is a static argument"
+                f"{self.__name__} got a tensor of strings, which {xp.name} does not support: process strings in"
+                " TensorFlow, outside, and pass numbers. (A Python string is a static argument.)"
             )
         if array is None and isinstance(x, np.ndarray | np.generic):
             return xp.asarray(np.asarray(x))
@@ -188,12 +187,12 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structur
         mine = [i for i in given if isinstance(i, int) and isinstance(specs[i], tf.TensorSpec)]
     if len(mine) != len(asked):
         named = ", ".join(map(_said, asked)) or "none"
-        raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), and was given {len(mine)}")
+        raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), got {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
         if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
             raise TypeError(
-                f"{concrete.graph.name} was traced for {_said(s)}, and was given {_said(specs[i])}: convert the"
-                " argument, or graft a tf.function whose signature takes it"
+                f"{concrete.graph.name} was traced for {_said(s)}, got {_said(specs[i])}: convert the argument, or"
+                " graft a tf.function with a signature that accepts it"
             )
     return mine
 
@@ -218,8 +217,8 @@ class GraphSignature:
         texts = [graph.nodes[place] for place, k in graph.outputs if _is_text_dtype(graph.nodes[place].dtypes[k])]
         if texts:
             raise TypeError(
-                f"{concrete.graph.name} returns a tensor of strings, of {texts[0]}, and {xp.name} has none:"
-                " return numbers, and let TensorFlow make strings of them, outside"
+                f"{concrete.graph.name} returns a tensor of strings, from {texts[0]}, which {xp.name} does not"
+                " support: return numbers, and convert them to strings in TensorFlow, outside"
             )
         self._is_compiled, self._structure = compiled, concrete.structured_outputs
         held = self.traced.held.values()
@@ -240,7 +239,7 @@ class GraphSignature:
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
-        """(results, what variables have become), for the values of those that the program has, in order."""
+        """Return (results, what variables have become), for the values of those that the program has, in order."""
         arrays: list[Any] = [*values, *[leaves[i] for i in self.order]]
         program, native = self._program(values)
         outputs = native(*arrays) if self.xp.is_watched(arrays) else program.primal(self.xp, arrays)
@@ -276,8 +275,8 @@ class GraphSignature:
 
 
 def as_array(xp: Backend, x: Any) -> Any:
-    """`x`, or, of what follows JAX's protocol (quantised arrays, which then count that they are made dense), the array
-    that it stands for."""
+    """Return `x` as an array. Objects of the `__jax_array__` protocol (quantised arrays) are converted, which counts as
+    a dequantisation."""
     protocol = None if xp.is_array(x) else getattr(type(x), "__jax_array__", None)
     return protocol(x) if callable(protocol) else x
 
@@ -293,8 +292,8 @@ def writing(xp: Backend, variable: tf.Variable, value: Array) -> Callable[[], An
         new: Any = in_dtype_of(variable.handle, value)
     elif xp.is_traced(value):
         raise TracedValueError(
-            f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value yet"
-            " that it could hold: use tg.jit in the place of the framework's own"
+            f"the variable {variable.name!r} is written while {xp.name} traces the call, when there is no value"
+            f" yet to write: use tg.jit instead of the compiler of {xp.name}"
         )
     else:
         new = xp.to_numpy(value)

@@ -138,13 +138,13 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
     if not all(map(is_known, counts)):
         grows = 0 if after.items is None and before.items is None else 1
         if steps is None or before.items is not None:
-            raise ShapeError("a tensor list grows by numbers of elements that depend on traced values")
+            raise ShapeError("a tensor list grows by a number of elements that depends on traced values")
         return before, grows
     grows = int(counts[1]) - int(counts[0])
     if grows > 0 and steps is None:
         raise ShapeError(
-            "a tensor list grows in a loop of which it is not known how often it runs, in a program that is being"
-            " traced: give maximum_iterations= to tf.while_loop, or call the program without compiling it"
+            "a tensor list grows in a loop with an unknown number of iterations, in a program that is being"
+            " traced: pass maximum_iterations= to tf.while_loop, or call the program without compiling it"
         )
     if before.same is not None:
         return before, grows
@@ -170,7 +170,7 @@ def _no_array(x: Any) -> ShapeError:
 def abstractly(
     xp: Backend, run: Callable[[Backend, list[Any]], list[Any]], operands: Sequence[Any]
 ) -> tuple[Backend, list[Any]]:
-    """(what says shapes and dtypes alone, what a function of operands gives there)."""
+    """Return (what says shapes and dtypes alone, what a function of operands gives there)."""
     return _abstract(), run(_abstract(), [_spec(xp, x, False) for x in operands])
 
 
@@ -191,7 +191,7 @@ def _spec(xp: Backend, x: Any, moves: bool) -> Any:
             raise _of_branches()
         if isinstance(a, TensorList):
             raise ShapeError(
-                "a loop that is being traced carries a list of lists (of a loop in a loop), which no array is"
+                "a loop that is being traced carries a list of lists (from a nested loop), which cannot be an array"
             )
         if isinstance(a, Variant | tuple):
             raise _no_array(a)

@@ -36,7 +36,7 @@ class PureModel(NamedTuple):
         written = [name for name, x in buffers.items() if x is not self.buffers[name]]
         if written:
             raise ValueError(
-                f"the model writes {', '.join(written)}: call .apply(params, buffers, ...), which gives them"
+                f"the model writes {', '.join(written)}: call .apply(params, buffers, ...), which returns them"
             )
         return out
 
@@ -74,7 +74,7 @@ def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written:
 
 
 def is_model(x: Any) -> bool:
-    """A `tf.Module`, or a layer or model of Keras."""
+    """Return True for a `tf.Module`, or a layer or model of Keras."""
     if isinstance(x, tf.Module):
         return True
     return any(k.__module__.startswith(("keras.", "tf_keras.")) and k.__name__ == "Layer" for k in type(x).__mro__)
@@ -104,7 +104,7 @@ def call_of_model(model: Any, xp: Backend) -> ModelCall:
     variables = variables_of(model)
     if not variables and not getattr(model, "built", True):
         raise ValueError(
-            f"the model {type(model).__name__} has no variables yet: call it once, or build it, before tg.graft"
+            f"the model {type(model).__name__} has no variables yet: call it once, or call build, before tg.graft"
         )
     has_modes = "training" in inspect.signature(model.call if hasattr(model, "call") else model).parameters
     return ModelCall(tf.function(model), variables, xp, type(model).__name__, has_modes)
@@ -144,7 +144,7 @@ class ModelCall:
         results, written = self({**params, **buffers}, *args, **kwargs)
         if lost := [name for name in written if name in params]:
             raise ValueError(
-                f"{self.name} writes {', '.join(lost)}, which are parameters here: pass them among the buffers"
+                f"{self.name} writes {', '.join(lost)}, which were passed as parameters: pass them as buffers"
             )
         return results, {name: written.get(name, x) for name, x in buffers.items()}
 
@@ -211,7 +211,7 @@ class RecordedModel(Function):
             out, written = self._call(held, *args, **kwargs)
             if written:
                 raise ValueError(
-                    f"{self.__name__} writes its variables ({', '.join(written)}), and a plain function keeps no"
+                    f"{self.__name__} writes its variables ({', '.join(written)}), but a plain function has no"
                     " state: call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
                 )
             results, flat = apart(out, xp.operand, f"what {self.__name__} returns")

@@ -151,8 +151,8 @@ def found(node: GraphNode) -> OperationRule:
         because = f": {reason}" if reason else ""
         raise UnsupportedOperationError(
             f"the TensorFlow operation {node} has no rule here{because}\n"
-            "Nothing was computed, and no variable was written. What you can do: leave this part to TensorFlow (call it"
-            " outside, on its result), or write it in other operations"
+            "Nothing was computed, and no variable was written. Either leave this part to TensorFlow and call the"
+            " rest on its result, or write it with other operations"
         )
     return row
 
@@ -260,8 +260,8 @@ def host_values(results: Any) -> Any:
 def _number(xp: Backend, node: GraphNode, i: int, x: Any) -> np.ndarray:
     if xp.is_traced(x):
         raise TracedValueError(
-            f"TensorFlow's {node} needs the value of its operand {i} (a shape, an axis, a count), which is computed"
-            " from values that are being traced: call the program without compiling it, or make what it depends on a"
-            " constant"
+            f"TensorFlow's {node} needs the value of its operand {i} (a shape, an axis, a count), which is"
+            " computed from values that are being traced: call the program without compiling it, or make it"
+            " depend on constants only"
         )
     return xp.to_numpy(x)

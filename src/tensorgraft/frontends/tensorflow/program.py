@@ -46,7 +46,7 @@ class CapturedGraph:
     def run(
         self, xp: Backend, variables: Sequence[str], values: Sequence[Array], arguments: Sequence[Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """(results, what all variables hold then)."""
+        """Return (results, what all variables hold then)."""
         cells = {name: VariableCell(x, name) for name, x in zip(variables, values, strict=True)}
         captured = [cells[c] if isinstance(c, str) else c for c in self.captures]
         results = plan(self.graph)(xp, *arguments, *captured)
@@ -104,8 +104,8 @@ class GraphProgram:
             if isinstance(x, CountedRows):
                 node = graph.nodes[graph.source(value)[0]]
                 raise TracedValueError(
-                    f"the program gives what TensorFlow's {node} does, whose shape depends on values that are being"
-                    " traced: call it without compiling it, or give what has a known shape"
+                    f"the program returns the result of TensorFlow's {node}, whose shape depends on values that"
+                    " are being traced: call it without compiling it, or return a value of known shape"
                 )
         return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
 
@@ -130,7 +130,7 @@ class GraphProgram:
     def _once(self, kind: str, wanted: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
         if (kind, wanted) not in self._derived:
             if self._derive is None:
-                raise DerivativeError("a program that was read from a file has no derivative")
+                raise DerivativeError("programs read from a file have no derivative")
             try:
                 self._derived[kind, wanted] = make(*self._derive(kind, wanted))
             except UnsupportedOperationError as error:  # which counts where a derivative is asked for

@@ -38,6 +38,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tensorgraft.hub.value import is_formula, with_operators
+
 F = TypeVar("F", bound=Callable[..., Any])
 Operands = Sequence[str | int]
 EVERY = (-1 << 30,)  # all operands, as they come
@@ -78,8 +80,9 @@ def rule(
         def places(operands: Operands) -> tuple[int, ...]:
             return tuple(o if isinstance(o, int) else positional.index(o) for o in operands)
 
+        formula, on_host = inspect.unwrap(fn), places((*known, *either))
         row = OperationRule(
-            fn,
+            with_operators(formula, on_host) if on_host and is_formula(fn) else fn,
             tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
             known if known is EVERY else places(known),
             either if either is EVERY else places(either),

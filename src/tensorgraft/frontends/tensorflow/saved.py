@@ -38,11 +38,11 @@ class SavedSignature:
             args, kwargs = (), {next(iter(self.inputs)): args[0]}
         if args or set(kwargs) != set(self.inputs):
             given = [*(f"argument {i}" for i in range(len(args))), *kwargs]
-            raise TypeError(f"{self} was given {', '.join(given) or 'nothing'}; it takes arrays by name")
+            raise TypeError(f"{self} expects arrays by name, got {', '.join(given) or 'nothing'}")
         for key, spec in self.inputs.items():
             shape = getattr(kwargs[key], "shape", None)
             if shape is not None and not spec.shape.is_compatible_with(tf.TensorShape(shape)):
-                raise TypeError(f"{self} was given {key} of shape {tuple(shape)}")
+                raise TypeError(f"{self} got {key} of shape {tuple(shape)}")
         return (tuple(kwargs[k] for k in self.inputs), {}) if self.positional else ((), kwargs)
 
     def __str__(self) -> str:
@@ -150,7 +150,9 @@ class GraftedSignatures(Mapping[str, Any]):
         ValueError for names that the graph does not have; TypeError for models of TensorFlow 2."""
         graph = self._source.graph
         if graph is None:
-            raise TypeError(f"{self.path} is a model of TensorFlow 2, whose signatures are functions of their own")
+            raise TypeError(
+                f"{self.path} is a model of TensorFlow 2, whose signatures are separate functions: choose one of them"
+            )
         return self._grafted(_of_graph(graph, "function", feeds, fetches))
 
     def _grafted(self, signature: SavedSignature) -> Any:
@@ -160,8 +162,9 @@ class GraftedSignatures(Mapping[str, Any]):
         text = [k for k, s in signature.inputs.items() if s.dtype == tf.string]
         if text and self.xp.grafted_as != "program":
             raise TypeError(
-                f"{signature} takes strings ({', '.join(text)}), of which {self.xp.name} has no arrays: do that part"
-                " with TensorFlow and fetch what is behind it, or graft onto 'numpy', where the host looks strings up"
+                f"{signature} takes strings ({', '.join(text)}), which {self.xp.name} does not support: compute"
+                " that part with TensorFlow and fetch its results, or graft onto 'numpy', where the host"
+                " processes strings"
             )
         if its_own or (self.xp.grafted_as == "program" and (written or text)):
             return _Function(signature, self.xp)
@@ -249,12 +252,12 @@ def _opened(path: str) -> Any:
 
 
 def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """(names of tensors that are fed, of those fetched), by what users call them."""
+    """Return (names of tensors that are fed, of those fetched), by what users call them."""
     parts = []
     for tensors in (signature.inputs, signature.outputs):
         odd = [k for k, t in tensors.items() if t.WhichOneof("encoding") != "name"]
         if odd:
-            raise TypeError(f"the signature {name!r} has composite tensors ({', '.join(odd)}), which are no arrays")
+            raise TypeError(f"the signature {name!r} has composite tensors ({', '.join(odd)}), which are not arrays")
         parts.append({k: tensors[k].name for k in sorted(tensors)})
     return parts[0], parts[1]
 

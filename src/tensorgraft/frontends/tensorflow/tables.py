@@ -37,7 +37,7 @@ class LookupTable:
         return count
 
     def content(self, dtypes: tuple[np.dtype, np.dtype]) -> tuple[np.ndarray, np.ndarray]:
-        """(keys, values), for their dtypes."""
+        """Return (keys, values), for their dtypes."""
         if self._content is not None:
             return self._content
         import tensorflow as tf

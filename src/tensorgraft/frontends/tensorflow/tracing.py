@@ -84,8 +84,9 @@ class TracedFunctionGraph:
                 captures.append(table)
             elif outside.dtype in (tf.resource, tf.variant):
                 raise TypeError(
-                    f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is no variable and"
-                    " no look-up table (an iterator): do that part with TensorFlow, and pass its result as an argument"
+                    f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is neither a"
+                    " variable nor a look-up table (an iterator): compute that part with TensorFlow, and pass its"
+                    " result as an argument"
                 )
             else:
                 captures.append(outside.numpy())
@@ -207,7 +208,7 @@ class TracedFunctionGraph:
         try:
             concrete = _apart(lambda: tf.function(rows, autograph=False).get_concrete_function(wide))
         except Exception as error:
-            raise DerivativeError(f"TensorFlow does not vectorise {self.concrete.name}") from error
+            raise DerivativeError(f"TensorFlow cannot vectorise {self.concrete.name}") from error
         finally:
             logger.setLevel(level)
         return self._read(concrete), self._derivatives(rows, wide, outputs)

@@ -17,8 +17,8 @@ _MOST = 1 << 20  # steps that are counted one by one
 
 
 def counted(cond: FunctionGraph, body: FunctionGraph, operands: Sequence[Any]) -> tuple[int, dict[int, Any]] | None:
-    """(how many steps, what the numbers are at the end, by their place among the operands); None where the loop's
-    condition needs more than such numbers."""
+    """Return (how many steps, what the numbers are at the end, by their place among the operands); None where the
+    loop's condition needs more than such numbers."""
     numbers = {i for i, x in enumerate(operands) if is_known(x) and x.size <= 64}
     needs = [_needs(body, value) for value in body.outputs]
     while lost := {i for i in numbers if (n := needs[i]) is None or not n <= numbers}:

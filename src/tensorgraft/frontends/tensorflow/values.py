@@ -50,8 +50,9 @@ def lifted(xp: Backend, x: Any) -> Any:
     there are."""
     if isinstance(x, CountedRows):
         raise TracedValueError(
-            "an array whose shape depends on values that are being traced leaves what is compiled, or is carried by a"
-            " loop: call the program without compiling it, or give what has a known shape (a sum, a scatter, a mask)"
+            "an array whose shape depends on values that are being traced is returned from a compiled program, or"
+            " carried by a loop: call the program without compiling it, or return a value of known shape (a sum,"
+            " a scatter, a mask)"
         )
     if isinstance(x, CountedSizes):
         return x.array
@@ -115,9 +116,7 @@ class TensorList:
         if shapes:
             return shapes[0]
         if self.shape is None or None in self.shape:
-            raise ShapeError(
-                "a tensor list is read whose elements have no known shape: give element_shape= to tf.TensorArray"
-            )
+            raise ShapeError("a tensor list has elements of unknown shape: pass element_shape= to tf.TensorArray")
         return tuple(n for n in self.shape if n is not None)
 
     def item(self, xp: Backend, i: int) -> Any:
@@ -141,8 +140,8 @@ class TensorList:
             return replace(self, items=(*room[:i], x, *room[i + 1 :]))
         if grows:
             raise ShapeError(
-                "a tensor list that grows (dynamic_size=True) is written at a place that is being traced: give"
-                " tf.TensorArray its size, without dynamic_size"
+                "a tensor list that grows (dynamic_size=True) is written at a traced index: create the"
+                " tf.TensorArray with its final size, without dynamic_size"
             )
         alike = replace(self, shape=tuple(x.shape)) if self.shape is None or None in self.shape else self
         whole = alike.stacked(xp)
@@ -153,7 +152,9 @@ class TensorList:
             return replace(self, items=(*self.items, x))
         if self.same is not None:
             if not _alike(self.same, x):
-                raise ShapeError("a list of equal numbers gets another one in a loop that is being traced")
+                raise ShapeError(
+                    "a tensor list of equal numbers gets a different number in a loop that is being traced"
+                )
             return replace(self, length=_plus(xp, self.length, 1))
         stack = _put(xp, self.stack, self.length, lifted(xp, x))
         return replace(self, stack=stack, length=_plus(xp, self.length, 1))
@@ -174,7 +175,7 @@ class TensorList:
         None)."""
         if self.same is not None:
             if not is_known(self.length):
-                raise ShapeError("a tensor list is written whose length depends on values that are being traced")
+                raise ShapeError("a tensor list to be written has a length that depends on values being traced")
             return self.apart().stacked(xp, room, length)
         if self.items is None:
             stack, have = self.stack, self.stack.shape[0]
@@ -189,7 +190,9 @@ class TensorList:
         else:
             rows = [lifted(xp, self.item(xp, i)) for i in range(len(self.items))]
             if any(isinstance(x, TensorList) or tuple(x.shape) != extents for x in rows):
-                raise ShapeError("elements of a tensor list have several shapes, and a program being traced needs one")
+                raise ShapeError(
+                    "elements of a tensor list have different shapes, but a program being traced requires one shape"
+                )
             more = [xp.zeros((room - len(rows), *extents), self.dtype)] if room > len(rows) else []
             stack = xp.concat([xp.stack(rows, axis=0), *more], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)
@@ -206,7 +209,7 @@ class TensorList:
             return self.stacked(xp).stack
         if is_known(self.length):
             return xp.take_slice(self.stack, 0, 0, int(self.length))
-        raise ShapeError("a tensor list is stacked whose length depends on values that are being traced")
+        raise ShapeError("a tensor list to be stacked has a length that depends on values being traced")
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -121,5 +121,5 @@ def _said_of(handle: tf.Tensor) -> Any:
     """Shape and dtype, as a handle tells them."""
     data = getattr(handle, "_handle_data", None)
     if handle.dtype != tf.resource or data is None or len(data.shape_and_type) != 1:
-        raise TypeError(f"a {handle.dtype.name} that is no variable is read where only those are")
+        raise TypeError(f"a {handle.dtype.name} is read where a variable is expected")
     return data.shape_and_type[0]

@@ -74,7 +74,7 @@ class CompressedMatrix(Variant):
         return self.places, self.values
 
     def batched(self, xp: Backend) -> tuple[int, Array, Array, Array]:
-        """(batch, which of it each entry is in, rows, columns)."""
+        """Return (batch, which of it each entry is in, rows, columns)."""
         columns: Any = xp.unstack(lifted(xp, self.places), 1)
         if len(columns) == 2:
             return 1, xp.zeros_like(columns[0]), *columns
@@ -102,6 +102,6 @@ class CompressedMatrix(Variant):
 
 
 def key_of(xp: Backend, key: Any) -> tuple[Any, np.ndarray]:
-    """(what a key is found by, the key)."""
+    """Return (what a key is found by, the key)."""
     host = np.asarray(key) if is_known(key) else xp.to_numpy(key)
     return (host.dtype.str, host.shape, host.tolist() if host.dtype.kind == "O" else host.tobytes()), host

@@ -38,10 +38,10 @@ def require_the_place() -> None:
     name = holder()
     if name is not None:
         raise RuntimeError(
-            "tensorgraft has no device here, without which it neither runs nor traces programs of PyTorch: the only one"
-            f" that PyTorch has for extensions (PrivateUse1) is {name!r} of another package, unless the program is"
-            " started with `tensorgraft run --on jax program.py`, or with TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the"
-            " environment, by which PyTorch loads no such package."
+            "tensorgraft cannot register its device, which it needs to run and trace PyTorch programs: the only"
+            f" device type that PyTorch has for extensions (PrivateUse1) is taken by {name!r} of another package."
+            " Start the program with `tensorgraft run --on jax program.py`, or with"
+            " TORCH_DEVICE_BACKEND_AUTOLOAD=0 in the environment, which keeps PyTorch from loading such packages."
         )
 
 

@@ -27,8 +27,8 @@ scripts: weakref.WeakSet[Any] = weakref.WeakSet()  # every `ScriptModule` that P
 
 
 def loading_first(original: Callable[..., Any], touches: Touches, now: Callable[[], Callable[..., Any]]) -> Any:
-    """`original`, which loads the front end where a call touches the device; then it is what `now()` says. A program
-    that has imported it by name (`from torch.jit import load`) so gets the front end's."""
+    """Wrap `original` so that a call which involves the device loads the front end; from then on it is `now()`. A
+    program that has imported the function by name (`from torch.jit import load`) so gets the front end's."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ def always(*args: Any, **kwargs: Any) -> bool:
 
 
 def named(*args: Any, **kwargs: Any) -> bool:
-    """An argument names the device."""
+    """Return True if an argument names the device."""
     return any(map(loading.names_the_device, (*args, *kwargs.values())))
 
 
@@ -97,7 +97,7 @@ def accelerator_or_cpu(original: Callable[..., torch.device]) -> Callable[..., t
 
 
 def storage_new(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.UntypedStorage(..., device="graft")`, for which C++ has no allocator."""
+    """Implement `torch.UntypedStorage(..., device="graft")`, for which C++ has no allocator."""
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
         device = kwargs.get("device")

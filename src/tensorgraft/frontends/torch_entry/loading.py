@@ -62,5 +62,5 @@ def finish() -> None:
 
 
 def names_the_device(x: object) -> bool:
-    """A `torch.device` of ours, or the name of one."""
+    """Return True for a `torch.device` of tensorgraft's, or the name of one."""
     return (x if isinstance(x, str) else str(getattr(x, "type", ""))).partition(":")[0] == TYPE

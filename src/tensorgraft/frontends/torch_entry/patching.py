@@ -38,7 +38,7 @@ class Patch:
 
     @property
     def applied(self) -> bool:
-        """It is in force now."""
+        """Return True if the change is in force."""
         return self in (_waiting if self.waits else _applied)
 
 

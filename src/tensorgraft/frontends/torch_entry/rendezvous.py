@@ -42,15 +42,15 @@ def coordinator(told: processes.Launched) -> str:
         shared.wait(["coordinator"], timedelta(seconds=2 * seconds))
     except DistError as error:
         raise RuntimeError(
-            f"process {told.rank} of {told.count} does not find the others at {told.address}:{told.port}:"
+            f"process {told.rank} of {told.count} could not connect to the others at {told.address}:{told.port}:"
             f" {str(error).splitlines()[0]}"
         ) from None
     where = shared.get("coordinator").decode()
     if where.startswith(_FAILED):
         raise RuntimeError(
-            f"process {where.removeprefix(_FAILED)} of {told.count} has not started JAX, the backend of the program,"
-            f" within {seconds:g} s ($TENSORGRAFT_PROCESSES_TIMEOUT) of the first. Where only some of the processes use"
-            " it, TENSORGRAFT_JOIN=0 keeps each by itself"
+            f"process {where.removeprefix(_FAILED)} of {told.count} has not started JAX, the backend of the"
+            f" program, within {seconds:g} s ($TENSORGRAFT_PROCESSES_TIMEOUT) of the first. If only some of the"
+            " processes use it, set TENSORGRAFT_JOIN=0 to keep them separate"
         )
     return where
 

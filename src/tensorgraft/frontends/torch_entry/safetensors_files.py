@@ -33,7 +33,8 @@ def _ours(device: Any) -> torch.device | None:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Inside, errors of safetensors, and of PyTorch or the device about extents, begin with the file's name."""
+    """Context in which errors of safetensors, and errors about extents from PyTorch or the device, begin with the
+    file's name."""
     try:
         yield
     except (safetensors.SafetensorError, TypeError, ValueError, RuntimeError, OverflowError) as error:

@@ -85,7 +85,7 @@ def check_shape(op: str, shape: Any) -> None:
 
 
 def axis_of(op: str, x: ShapeDtype, axis: int) -> int:
-    """`axis`, counted from the start."""
+    """Return `axis`, counted from the start."""
     if not -x.ndim <= axis < x.ndim:
         fail(op, (x, axis), f"an axis between {-x.ndim} and {x.ndim - 1}" if x.ndim else "an array of some dimension")
     return axis % x.ndim

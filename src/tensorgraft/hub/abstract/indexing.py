@@ -44,7 +44,7 @@ def scatter(
 
 
 def nonzero(op: str, x: ShapeDtype) -> Any:
-    raise TracedValueError(f"{op}({x}): the shape of the result depends on values, which are not known here")
+    raise TracedValueError(f"{op}({x}): the shape of the result depends on values, which abstract arrays do not have")
 
 
 def sort(op: str, operands: Sequence[ShapeDtype], axis: int = -1, num_keys: int = 1) -> tuple[ShapeDtype, ...]:

@@ -26,8 +26,8 @@ class Attention:
         self: Any, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False,
         scale: float | None = None,
     ) -> tuple[Array, Array]:  # fmt: skip
-        """(softmax(scale q k^T + mask) v (N, H, L, F), the logarithm of the softmax's denominator (N, H, L) in at least
-        float32); both are zero for a query that sees no key."""
+        """Return (softmax(scale q k^T + mask) v (N, H, L, F), the logarithm of the softmax's denominator (N, H, L) in
+        at least float32); both are zero for a query that sees no key."""
         dtype = self.dtype_of(q)
         wide = dtypes.accumulator(dtype)
         outputs, norms = [], []
@@ -74,7 +74,7 @@ class Attention:
 
 
 def _parts(queries: int, keys: int, causal: bool) -> Iterator[tuple[int, int, int]]:
-    """(first query, last, how many keys they see): of a causal mask the later keys are left out, a few rows at a
+    """Return (first query, last, how many keys they see): of a causal mask the later keys are left out, a few rows at a
     time, where that is more work than to compile one more product."""
     n = min(PARTS, queries // ROWS) if causal else 0
     size = -(-queries // n) if n else queries
@@ -90,7 +90,7 @@ def _least(dtype: np.dtype) -> Any:
 def _scores(
     xp: Any, q: Array, k: Array, mask: Array | None, causal: bool, scale: float | None, first: int, last: int, keys: int
 ) -> tuple[Array, Array]:
-    """(the scores (N, H, last - first, keys), the queries as they were multiplied)."""
+    """Return (the scores (N, H, last - first, keys), the queries as they were multiplied)."""
     dtype = xp.dtype_of(q)
     wide = dtypes.accumulator(dtype)
     factor = 1 / math.sqrt(xp.shape(q)[3]) if scale is None else scale
@@ -116,8 +116,8 @@ def _scores(
 
 
 def _product(xp: Any, a: Array, b: Array, i: int, j: int, dtype: np.dtype) -> Array:
-    """a (N, H, L, ...) and b (N, G, ...), contracted along `i` and `j`, as (N, H, L, ...): the H / G heads that share
-    one of `b` are one matrix."""
+    """Contract a (N, H, L, ...) and b (N, G, ...) along `i` and `j`, to (N, H, L, ...): the H / G heads that share one
+    of `b` form one matrix."""
     n, heads, rows, width = xp.shape(a)
     shared = xp.shape(b)[1]
     if heads != shared:
@@ -127,7 +127,7 @@ def _product(xp: Any, a: Array, b: Array, i: int, j: int, dtype: np.dtype) -> Ar
 
 
 def _gathered(xp: Any, weights: Array, rows: Array, like: Array, dtype: np.dtype) -> Array:
-    """weights^T rows (N, G, keys, width), of weights (N, H, L, keys) and rows (N, H, L, width)."""
+    """Compute weights^T rows (N, G, keys, width), of weights (N, H, L, keys) and rows (N, H, L, width)."""
     shared = xp.shape(like)[1]
     merged = []
     for x in (weights, rows):

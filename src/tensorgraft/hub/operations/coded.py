@@ -46,8 +46,8 @@ class Coded:
         axis: int = 1,
         dtype: np.dtype | None = None,
     ) -> Array:
-        """x times a matrix of `shape` (n, k), the axis `axis` of which is contracted: (m, k) -> (m, n), or where that
-        is 0 (m, n) -> (m, k).
+        """Compute x times a matrix of `shape` (n, k), the axis `axis` of which is contracted: (m, k) -> (m, n), or
+        where that is 0 (m, n) -> (m, k).
 
         The numbers of the matrix are (decoded codes - zero) * scale. `codes` are of its shape, or packed bytes;
         float32 `scale` and `zero` have extents that divide its own, each scale for a block. `x` is a float of at most

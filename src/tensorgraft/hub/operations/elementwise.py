@@ -97,7 +97,7 @@ class Elementwise:
 
     @primitive
     def where(self, condition: Array, x: Array | Scalar, y: Array | Scalar, /) -> Array:
-        """`x` where `condition` (bool) holds, else `y`; all three broadcast."""
+        """Return `x` where `condition` (bool) holds, else `y`; all three broadcast."""
         raise NotImplementedError
 
     @primitive
@@ -107,11 +107,10 @@ class Elementwise:
 
     @primitive
     def astype(self, x: Array, dtype: np.dtype, /) -> Array:
-        """`x` converted. Floating to integer truncates and, like a C cast on x86, wraps in integers narrower than
-        32 bits; NaN, infinities and values beyond int64 are unspecified. Complex to real drops the imaginary part;
+        """Return `x` converted. Floating to integer truncates and, like a C cast on x86, wraps in integers narrower
+        than 32 bits; NaN, infinities and values beyond int64 are unspecified. Complex to real drops the imaginary part;
         to bool: not equal to zero. What float8_e4m3fn, which has no infinity, does not reach (beyond 464) is NaN there,
-        as in JAX and TensorFlow; PyTorch's front end saturates before. `x` itself where it has the dtype already.
-        """
+        as in JAX and TensorFlow; PyTorch's front end saturates before. `x` itself where it has the dtype already."""
         raise NotImplementedError
 
     @primitive
@@ -153,7 +152,7 @@ class Elementwise:
         return self.reciprocal(self.add(self.exp(self.negative(x)), 1))
 
     def clip(self, x: Array, low: Any = None, high: Any = None) -> Array:
-        """`x` held between `low` and `high`, either None; NaN bounds win."""
+        """Return `x` limited to [`low`, `high`], either of which may be None; NaN bounds propagate."""
         if low is not None:
             x = self.maximum(x, low)
         return x if high is None else self.minimum(x, high)
@@ -190,7 +189,7 @@ class Elementwise:
         return self.where(infinite, self.full_like(root, math.inf), root)
 
     def logaddexp(self, x: Array, y: Array) -> Array:
-        """log(exp(x) + exp(y)), without overflow; infinities of one sign stay."""
+        """Compute log(exp(x) + exp(y)), without overflow; infinities of one sign stay."""
         high = self.maximum(x, y)
         gap = self.where(self.equal(x, y), self.zeros_like(high), self.negative(self.abs(self.subtract(x, y))))
         return self.add(high, self.log1p(self.exp(gap)))

@@ -17,24 +17,25 @@ class Factorisations:
     """All of (..., m, n)."""
 
     def householder_qr(self: Any, x: Array) -> tuple[Array, Array]:
-        """(R and below it the reflectors, (..., m, n); their factors tau, (..., min(m, n))), as geqrf."""
+        """Return (R and below it the reflectors, (..., m, n); their factors tau, (..., min(m, n))), as geqrf."""
         packed, factors, _ = self._reflected(x, min(self.shape(x)[-2:]), pivoting=False)
         return packed, factors
 
     def pivoted_householder_qr(self: Any, x: Array) -> tuple[Array, Array, Array]:
-        """(packed R and reflectors of x[..., order], int32 `order` (..., n), factors): in each step the column with the
-        greatest rest comes first, as in geqp3."""
+        """Return (packed R and reflectors of x[..., order], int32 `order` (..., n), factors): in each step the column
+        with the greatest rest comes first, as in geqp3."""
         packed, factors, order = self._reflected(x, min(self.shape(x)[-2:]), pivoting=True)
         return packed, order, factors
 
     def hessenberg(self: Any, x: Array) -> tuple[Array, Array]:
-        """(the Hessenberg matrix Q^H x Q, below it the reflectors (..., n, n); the factors (..., n - 1)): as gehrd."""
+        """Return (the Hessenberg matrix Q^H x Q, below it the reflectors (..., n, n); the factors (..., n - 1)): as
+        gehrd."""
         packed, factors, _ = self._reflected(x, max(self.shape(x)[-1] - 1, 0), below=1)
         return packed, factors
 
     def tridiagonal(self: Any, x: Array, lower: bool = True) -> tuple[Array, Array, Array, Array]:
-        """(packed reflectors, the diagonal, the one beside it, factors) of the tridiagonal Q^H x Q for symmetric or
-        Hermitian `x`, of which one triangle is read: as sytrd and hetrd."""
+        """Return (packed reflectors, the diagonal, the one beside it, factors) of the tridiagonal Q^H x Q for symmetric
+        or Hermitian `x`, of which one triangle is read: as sytrd and hetrd."""
         if not lower:  # from the last column to the first
             axes = (self.ndim(x) - 2, self.ndim(x) - 1)
             packed, *parts = self.tridiagonal(self.flip(x, axes))
@@ -56,8 +57,8 @@ class Factorisations:
     def _reflected(
         self: Any, x: Array, count: int, pivoting: bool = False, below: int = 0
     ) -> tuple[Array, Array, Array | None]:
-        """`count` reflectors, of columns 0, 1, ..., that keep the element `below` under the diagonal. With `below` they
-        are applied from the right, too."""
+        """Return `count` reflectors, of columns 0, 1, ..., that keep the element `below` under the diagonal. With
+        `below` they are applied from the right, too."""
         *batch, m, n = self.shape(x)
         size, dtype, i32 = math.prod(batch), self.dtype_of(x), dtypes.int32
         rows, columns = self.iota(m, i32), self.iota(n, i32)
@@ -150,8 +151,8 @@ class Factorisations:
     # ---- the rest --------------------------------------------------------------------------------------------------
 
     def tridiagonal_solve(self: Any, below: Array, diagonal: Array, above: Array, b: Array) -> Array:
-        """x with T x = b: b (..., n, k), the diagonals of T (..., n). The first of `below` and the last of `above`
-        count for nothing. Rows are exchanged where the one below has the greater pivot, as gtsv does."""
+        """Solve T x = b: b (..., n, k), the diagonals of T (..., n). The first of `below` and the last of `above` count
+        for nothing. Rows are exchanged where the one below has the greater pivot, as gtsv does."""
         n = self.shape(b)[-2]
         if not self.size(b):
             return b
@@ -199,8 +200,8 @@ class Factorisations:
         return self.moveaxis(self.concat([found_before, self.expand_dims(solution, 0)], axis=0), 0, rank - 2)
 
     def eig_both(self: Any, x: Array) -> tuple[Array, Array, Array]:
-        """(eigenvalues, left and right eigenvectors), as columns of norm 1, the left ones with a greatest element that
-        is real: u^H x = w u^H. By the inverse of the right ones, so that there have to be n of them."""
+        """Return (eigenvalues, left and right eigenvectors), as columns of norm 1, the left ones with a greatest
+        element that is real: u^H x = w u^H. By the inverse of the right ones, so that there have to be n of them."""
         values, right = self.eig(x)
         if not self.size(x):
             return values, right, right
@@ -213,7 +214,7 @@ class Factorisations:
         return values, self.multiply(left, turn), right
 
     def schur(self: Any, x: Array) -> tuple[Array, Array]:
-        """(T, Q) with x = Q T Q^H: T triangular, for real `x` with blocks of 2 by 2 on its diagonal; as gees."""
+        """Return (T, Q) with x = Q T Q^H: T triangular, for real `x` with blocks of 2 by 2 on its diagonal; as gees."""
         raise NotImplementedError(
             f"the backend {self.name} has no Schur decomposition: use eig or eigh, or the NumPy or JAX backend"
         )

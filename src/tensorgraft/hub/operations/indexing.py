@@ -28,14 +28,14 @@ class Indexing:
 
     @primitive
     def nonzero(self, x: Array, /) -> tuple[Array, ...]:
-        """int64 positions of the true elements, row-major, one 1-d array an axis. The shape depends on the data:
+        """Return int64 positions of the true elements, row-major, one 1-d array an axis. The shape depends on the data:
         raises `TracedValueError` inside a trace."""
         raise NotImplementedError
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def take(self, x: Array, indices: Array, axis: int) -> Array:
-        """`indices` of any shape replaces `axis`."""
+        """Take elements along `axis`, which is replaced by the axes of `indices`."""
         n = self.ndim(x)
         axis %= n
         moved = self.gather(self.moveaxis(x, axis, 0), (indices,))
@@ -54,13 +54,14 @@ class Indexing:
         return tuple(grid)
 
     def take_along_axis(self, x: Array, indices: Array, axis: int) -> Array:
-        """`indices` has as many axes as `x`, each but `axis` no longer than that of `x` (torch.gather)."""
+        """Take elements along one axis (torch.gather): `indices` has as many axes as `x`, and no axis but `axis` is
+        longer than that of `x`."""
         if not self.ndim(x):
             return self.broadcast_to(x, self.shape(indices))
         return self.gather(x, self._grid(indices, axis))
 
     def put_along_axis(self, x: Array, indices: Array, updates: Array, axis: int, mode: str = "set") -> Array:
-        """`updates` has the shape of `indices` (torch.scatter)."""
+        """Put `updates`, of the shape of `indices`, along one axis (torch.scatter)."""
         if not self.ndim(x):
             flat = self.put_along_axis(
                 self.reshape(x, (1,)),

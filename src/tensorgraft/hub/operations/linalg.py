@@ -39,12 +39,12 @@ class LinearAlgebra(Factorisations):
 
     @primitive
     def qr(self, x: Array, /, full: bool = False) -> tuple[Array, Array]:
-        """(q, r) of (..., m, n); `full` gives q (..., m, m)."""
+        """Return (q, r) of (..., m, n); `full` gives q (..., m, m)."""
         raise NotImplementedError
 
     @primitive
     def svd(self, x: Array, /, full: bool = False) -> tuple[Array, Array, Array]:
-        """(u, s, vh), s descending and real."""
+        """Return (u, s, vh), s descending and real."""
         raise NotImplementedError
 
     @primitive
@@ -53,17 +53,17 @@ class LinearAlgebra(Factorisations):
 
     @primitive
     def eigh(self, x: Array, /, lower: bool = True) -> tuple[Array, Array]:
-        """(ascending real eigenvalues, eigenvectors as columns), from one triangle."""
+        """Return (ascending real eigenvalues, eigenvectors as columns), from one triangle."""
         raise NotImplementedError
 
     @primitive
     def eig(self, x: Array, /) -> tuple[Array, Array]:
-        """(complex eigenvalues, complex eigenvectors as columns of norm 1)."""
+        """Return (complex eigenvalues, complex eigenvectors as columns of norm 1)."""
         raise NotImplementedError
 
     @primitive
     def lu(self, x: Array, /) -> tuple[Array, Array, Array]:
-        """(L and U in one matrix, int32 pivots from 0 as LAPACK's ipiv, int32 permutation p with x[p] = L U)."""
+        """Return (L and U in one matrix, int32 pivots from 0 as LAPACK's ipiv, int32 permutation p with x[p] = L U)."""
         raise NotImplementedError
 
     @primitive
@@ -78,7 +78,7 @@ class LinearAlgebra(Factorisations):
         adjoint: bool = False,
         unit_diagonal: bool = False,
     ) -> Array:
-        """x with op(a) x = b, or x op(a) = b where not `left`; batches equal. Reads only the named triangle."""
+        """Solve op(a) x = b, or x op(a) = b where not `left`; batches equal. Reads only the named triangle."""
         raise NotImplementedError
 
     @primitive
@@ -160,13 +160,13 @@ class LinearAlgebra(Factorisations):
         return self.argsort(p, axis=-1)
 
     def lu_solve(self, lu: Array, permutation: Array, b: Array) -> Array:
-        """x with (P^T L U) x = b; `b` (..., n, k), batches equal."""
+        """Solve (P^T L U) x = b; `b` (..., n, k), batches equal."""
         b = self.take_along_axis(b, self.broadcast_to(self.expand_dims(permutation, -1), self.shape(b)), -2)
         y = self.triangular_solve(lu, b, lower=True, unit_diagonal=True)
         return self.triangular_solve(lu, y, lower=False)
 
     def solve(self, a: Array, b: Array) -> Array:
-        """x with a x = b; `b` (..., n, k), batches equal."""
+        """Solve a x = b; `b` (..., n, k), batches equal."""
         lu, _, permutation = self.lu(a)
         return self.lu_solve(lu, permutation, b)
 
@@ -175,7 +175,7 @@ class LinearAlgebra(Factorisations):
         return self.solve(x, self.broadcast_to(self.eye(n, n, self.dtype_of(x)), self.shape(x)))
 
     def parity(self, pivots: Array) -> Array:
-        """int64: how many rows LAPACK's pivots really swap."""
+        """Return how many rows LAPACK's pivots really swap, as int64."""
         n = self.shape(pivots)[-1]
         moved = self.not_equal(self.astype(pivots, dtypes.int64), self.iota(n, dtypes.int64))
         return self.sum(self.astype(moved, dtypes.int64), axis=-1)

@@ -85,7 +85,7 @@ class Random:
         return self.astype(self.add(self.astype(at, dtypes.int64), self.full((), low, dtypes.int64)), dtype)
 
     def permutation(self, key: Array, n: int) -> Array:
-        """int64: a random order of 0 ... n - 1, by sorting 64 random bits each."""
+        """Return a random order of 0 ... n - 1 as int64, by sorting 64 random bits each."""
         high, low = self.random_bits(key, (n,))
         return self.sort((high, low, self.iota(n, dtypes.int64)), axis=0, num_keys=2)[2]
 

@@ -46,7 +46,7 @@ class Reduction:
 
     @primitive
     def argmax(self, x: Array, /, axis: int, keepdims: bool = False) -> Array:
-        """int64 position of the first greatest value, or of the first NaN. The axis is not empty."""
+        """Return int64 position of the first greatest value, or of the first NaN. The axis is not empty."""
         raise NotImplementedError
 
     @primitive
@@ -121,7 +121,7 @@ class Reduction:
         return self.subtract(shifted, self.log(self.sum(self.exp(shifted), axis=axis, keepdims=True)))
 
     def cumlogsumexp(self, x: Array, axis: int) -> Array:
-        """log(cumsum(exp(x))), stabilised by the running maximum (an associative scan of logaddexp)."""
+        """Compute log(cumsum(exp(x))), stabilised by the running maximum (an associative scan of logaddexp)."""
         join = self._complex_logaddexp if dtypes.is_complex(self.dtype_of(x)) else self.logaddexp
         n = self.shape(x)[axis]
         step = 1
@@ -133,7 +133,7 @@ class Reduction:
         return x
 
     def _complex_logaddexp(self, x: Array, y: Array) -> Array:
-        """log(exp(x) + exp(y)), the imaginary part beside that of the operand with the greater real part."""
+        """Compute log(exp(x) + exp(y)), the imaginary part beside that of the operand with the greater real part."""
         a, b = self.real(x), self.real(y)
         first = self.logical_or(
             self.greater(a, b), self.logical_and(self.equal(a, b), self.greater(self.imag(x), self.imag(y)))

@@ -50,7 +50,7 @@ class ShapeOps:
 
     @primitive
     def slice(self, x: Array, start: Shape, stop: Shape, step: Shape, /) -> Array:
-        """`x[start:stop:step]` on every axis, 0 <= start <= stop <= extent, step >= 1."""
+        """Return `x[start:stop:step]` on every axis, 0 <= start <= stop <= extent, step >= 1."""
         raise NotImplementedError
 
     @primitive
@@ -134,7 +134,7 @@ class ShapeOps:
         return self.concat([self.expand_dims(x, axis % n) for x in arrays], axis=axis % n)
 
     def take_slice(self, x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
-        """`x[start:stop:step]` along one axis; bounds beyond its end are its end."""
+        """Return `x[start:stop:step]` along one axis; bounds beyond its end are its end."""
         shape = self.shape(x)
         axis %= len(shape)
         start, stop = min(start, shape[axis]), min(stop, shape[axis])
@@ -162,7 +162,7 @@ class ShapeOps:
         return self.concat([self.take_slice(x, axis, at, n), self.take_slice(x, axis, 0, at)], axis=axis)
 
     def tile(self, x: Array, repeats: Sequence[int]) -> Array:
-        """`repeats` has one entry an axis."""
+        """Repeat `x` along its axes; `repeats` has one entry for each axis."""
         shape = self.shape(x)
         spread = self.reshape(x, tuple(n for s in shape for n in (1, s)))
         spread = self.broadcast_to(spread, tuple(n for r, s in zip(repeats, shape, strict=True) for n in (r, s)))
@@ -177,7 +177,7 @@ class ShapeOps:
         return self.reshape(y, (*shape[:axis], times * shape[axis], *after))
 
     def triangle_mask(self, n: int, m: int, k: Any = 0) -> Array:
-        """bool (n, m): true on and below diagonal `k`, an int or an integer array without axes."""
+        """Return bool (n, m): true on and below diagonal `k`, an int or an integer array without axes."""
         rows = self.expand_dims(self.iota(n, dtypes.int64), 1)
         return self.greater_equal(self.add(rows, k), self.iota(m, dtypes.int64))
 

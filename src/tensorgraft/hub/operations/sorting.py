@@ -18,17 +18,18 @@ class Sorting:
 
     @primitive
     def searchsorted(self, boundaries: Array, values: Array, /, right: bool = False) -> Array:
-        """int64 insertion positions; `boundaries` (n,) ascending, or (..., n) with the leading axes of `values`."""
+        """Return int64 insertion positions; `boundaries` (n,) ascending, or (..., n) with the leading axes of
+        `values`."""
         raise NotImplementedError
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def argsort(self, x: Array, axis: int = -1, descending: bool = False) -> Array:
-        """int64, stable also when descending (then NaN first)."""
+        """Return int64 positions in sorted order, stable also when descending (then NaN first)."""
         return self.sort_with_indices(x, axis, descending)[1]
 
     def sort_with_indices(self, x: Array, axis: int = -1, descending: bool = False) -> tuple[Array, Array]:
-        """(sorted values, int64 positions); stable; NaN counts as greatest."""
+        """Return (sorted values, int64 positions); stable; NaN counts as greatest."""
         shape = self.shape(x)
         axis %= len(shape)
         n = shape[axis]

@@ -30,9 +30,9 @@ class Windowed:
         groups: int = 1,
         batch_groups: int = 1,
     ) -> Array:
-        """lax.conv_general_dilated (cross-correlation) in the layout above; one entry a spatial axis, of which there
-        may be any number; padding may be negative. With `batch_groups` the batch is split, and the outputs with it.
-        Accumulated in at least float32."""
+        """Compute lax.conv_general_dilated (cross-correlation) in the layout above, with one entry for each spatial
+        axis, of which there may be any number; padding may be negative. With `batch_groups` the batch is split, and the
+        outputs with it. Accumulated in at least float32."""
         raise NotImplementedError
 
     @primitive

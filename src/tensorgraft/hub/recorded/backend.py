@@ -72,7 +72,7 @@ class RecordedBackend(_Operations):
 
     @property
     def replaying(self) -> bool:
-        """The inner backend is tracing or running what was recorded: operations are its own."""
+        """Return True while the inner backend traces or runs what was recorded, with its own operations."""
         return getattr(self._local, "replaying", False)
 
     @contextlib.contextmanager
@@ -205,9 +205,9 @@ class RecordedBackend(_Operations):
     def _warn(self) -> None:
         if self.figures.programs == _MANY and self.figures.runs < 2 * _MANY:
             warnings.warn(
-                f"lazy mode has compiled {_MANY} programs in {self.figures.runs} runs: what is recorded differs nearly"
-                " every time, in its shapes or in its operations. Keep shapes the same (pad them), or leave this part"
-                " of the program outside of tg.lazy().",
+                f"lazy mode has compiled {_MANY} programs in {self.figures.runs} runs: the recorded operations or"
+                " their shapes differ nearly every time. Keep shapes the same (by padding), or leave this part of"
+                " the program outside of tg.lazy().",
                 stacklevel=2,
             )
 

@@ -36,9 +36,9 @@ class Var:
         """The values of a constant. Raises TracedValueError for what a program computes."""
         if self.value is None:
             raise TracedValueError(
-                f"the values of a {self.dtype} array of shape {self.shape} are asked for while a program is being"
-                " recorded, and are known only when it runs.\nUse the array itself (where, cond, while_loop instead of"
-                " Python's if and while), or take this step out of the recorded function."
+                f"the values of a {self.dtype} array of shape {self.shape} are needed while a program is being"
+                " recorded, and are known only when it runs.\nUse the array itself (where, cond, while_loop"
+                " instead of Python's if and while), or take this step out of the recorded function."
             )
         return self.value
 

@@ -58,7 +58,7 @@ def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[
     with broken(file), zipfile.ZipFile(file) as archive:
         members = {info.filename: info for info in archive.infolist()}
         if len(members) != len(archive.infolist()):
-            raise ValueError("two arrays of one name")
+            raise ValueError("two arrays have the same name")
         return {name: _read_array(archive, members, name, spec) for name, spec in specs.items()}
 
 
@@ -76,7 +76,7 @@ def _read_array(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
         text = member.read(int.from_bytes(head[8:], "little"))
         match = _HEADER.fullmatch(text)
         if head[:8] != b"\x93NUMPY\x01\x00" or match is None:
-            raise ValueError(f"the array {name!r} has not the header that is written")
+            raise ValueError(f"the array {name!r} does not have the header that was written")
         found = tuple(int(n) for n in match["shape"].replace(b",", b" ").split())
         if (said := match["descr"].decode()) != stored.str or found != shape:
             with contextlib.suppress(TypeError):
@@ -101,8 +101,8 @@ _HEADER = re.compile(
 
 @contextmanager
 def broken(file: Path) -> Iterator[None]:
-    """Inside, whatever is wrong with a file is raised as a ValueError that names it; but that it is missing or
-    forbidden."""
+    """Context that raises whatever is wrong with a file as a ValueError with its name, except that it is missing or may
+    not be read."""
     try:
         yield
     except (FileNotFoundError, PermissionError):
@@ -114,7 +114,7 @@ def broken(file: Path) -> Iterator[None]:
 
 def dtype_named(name: Any) -> np.dtype:
     if name not in DTYPES:
-        raise ValueError(f"{name!r} is no dtype")
+        raise ValueError(f"{name!r} is not a dtype")
     return DTYPES[name]
 
 
@@ -222,7 +222,7 @@ def arrays_beside(file: Path, data: Mapping[str, Any], key: str) -> dict[str, np
     named = data.get("files", {}).get(key, f"{key}.npz")
     match = _ARRAYS.fullmatch(named)
     if match is None or match[1] != key:
-        raise ValueError(f"{named!r} is no name of its {key}")
+        raise ValueError(f"{named!r} is not among its {key}")
     return read_arrays(file.parent / named, data[key])
 
 
@@ -241,9 +241,9 @@ def read_json(file: Path, format: str, version: int) -> dict[str, Any]:
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of too many digits, lists within lists
-        raise ValueError(f"{file} is no {format}: {error}") from None
+        raise ValueError(f"{file} is not a {format}: {error}") from None
     if not isinstance(data, dict) or data.get("format") != format:
-        raise ValueError(f"{file} is no {format}")
+        raise ValueError(f"{file} is not a {format}")
     if data.get("version") != version:
         other = str(data.get("version"))[:80]
         raise ValueError(f"{file} is a {format} of version {other}; this tensorgraft reads {version}")
@@ -283,9 +283,9 @@ class _Decoder:
         calls = []
         for method, args, kwargs, outcome in _list(data["calls"]):
             if method not in OPERATIONS:
-                raise ValueError(f"{method!r} is no operation")
+                raise ValueError(f"{method!r} is not an operation")
             if not all(isinstance(name, str) and name.isidentifier() for name in kwargs):
-                raise ValueError(f"{method}: {sorted(kwargs)} are no names of arguments")
+                raise ValueError(f"{method}: {sorted(kwargs)} are not names of arguments")
             operands = tuple(self.value(a, method) for a in _list(args))
             named = {name: self.value(a, method) for name, a in kwargs.items()}
             calls.append(Call(method, operands, named, self.new(outcome)))
@@ -313,7 +313,7 @@ class _Decoder:
             return float(v)
         if kind == "complex":
             return complex(*map(float, v))
-        raise ValueError(f"{method}: {kind!r} is no kind of argument")
+        raise ValueError(f"{method}: {kind!r} is not a kind of argument")
 
 
 def _list(x: Any) -> list[Any]:
@@ -324,5 +324,5 @@ def _list(x: Any) -> list[Any]:
 
 def _natural(x: Any) -> int:
     if type(x) is not int or x < 0:
-        raise ValueError(f"{x!r} is no number of an array, nor an extent")
+        raise ValueError(f"{x!r} is neither the number of an array nor an extent")
     return x

@@ -105,7 +105,7 @@ class Function:
         program = self.programs.get(signature)
         if program is None:
             known = "".join(f"\n  {self.__name__}{s}" for s in self.programs)
-            raise TypeError(f"{self.__name__}{signature} was not recorded. What was:{known or ' nothing'}")
+            raise TypeError(f"{self.__name__}{signature} was not recorded. Recorded signatures:{known or ' none'}")
         return program
 
     def __repr__(self) -> str:
@@ -119,8 +119,8 @@ class Function:
         as it was."""
         if not self.programs:
             raise ValueError(
-                f"{self.__name__} was not called yet, so that no program is recorded that could be saved: call it with"
-                " arguments of the shapes that it is for"
+                f"{self.__name__} has not been called yet, so that there is no recorded program to save: call it"
+                " with arguments of the shapes that it is to support"
             )
         constants: dict[str, np.ndarray] = {}
         signatures = [
@@ -159,7 +159,7 @@ def _decoded(
     program = encoding.decode(entry["program"], constants)
     inputs = program.inputs
     if inputs[: len(weights)] != specs_of(weights.values()):
-        raise ValueError("a program takes other weights than there are")
+        raise ValueError("a program uses weights that the file does not have")
     seeded = bool(entry["seeded"])
     specs = inputs[len(weights) : len(inputs) - seeded]
     arguments, results = from_json(entry["arguments"]), from_json(entry["results"])

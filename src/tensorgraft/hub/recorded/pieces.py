@@ -41,7 +41,7 @@ class Pieces:
         self._recorded = False
 
     def is_hot(self, operation: Any) -> bool:
-        """Count the next operation, which is hashable: whether it is to be recorded."""
+        """Count the next operation, which is hashable, and return True if it is to be recorded."""
         at = self._at = hash((self._at, operation))
         here = self._known.get(at)
         if here is None:

@@ -28,7 +28,7 @@ class Program:
         """Raises ValueError where an array is used that the program does not make."""
         for part in (block.parameters, block.result):
             if type(part) is not tuple or not all(type(v) is Var for v in part):
-                raise ValueError("a program takes and returns a flat tuple of arrays")
+                raise ValueError("a program must take and return a flat tuple of arrays")
         self.block = pruned(block)
         self.constants: list[Var] = []
         for v in dict.fromkeys(free(self.block)):
@@ -82,7 +82,7 @@ class Program:
         for k, (array, expected) in enumerate(zip(arrays, self.inputs, strict=True)):
             got = ShapeDtype(tuple(xp.shape(array)), xp.dtype_of(array))
             if got != expected:
-                raise ValueError(f"argument {k} of {what} is {got}, and was recorded as {expected}")
+                raise ValueError(f"argument {k} of {what} is {got}, but was recorded as {expected}")
 
     def check(self) -> None:
         """Raises ValueError or TypeError where a call does not fit its operands, or the results are other than said:
@@ -90,7 +90,7 @@ class Program:
         outcomes = [ShapeDtype(x.shape, x.dtype) for x in self(AbstractBackend(), *self.inputs)]
         if outcomes != self.outputs:
             raise ValueError(
-                f"the program gives {', '.join(map(str, outcomes))}, and says {', '.join(map(str, self.outputs))}"
+                f"the program returns {', '.join(map(str, outcomes))}, but declares {', '.join(map(str, self.outputs))}"
             )
 
     def __str__(self) -> str:

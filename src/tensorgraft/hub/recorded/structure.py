@@ -24,7 +24,8 @@ _STATIC: dict[str, Callable[[str], Any]] = {
 
 
 def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tuple[Template, list[Array]]:
-    """(the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no array.
+    """Return (the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no
+    array.
 
     Raises TypeError for leaves that are neither arrays nor None, numbers or strings, and for keys that are no strings.
     """
@@ -42,7 +43,7 @@ def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tupl
         if isinstance(x, dict):
             for key in x:
                 if not isinstance(key, str):
-                    raise TypeError(f"{what}: keys of dictionaries are strings, got {key!r}")
+                    raise TypeError(f"{what}: keys of dictionaries must be strings, got {key!r}")
             return ("dict", tuple((key, take(x[key])) for key in sorted(x)))
         kind = type(x).__name__
         if kind not in _STATIC or type(x).__module__ != "builtins":
@@ -63,7 +64,7 @@ def together(template: Template, arrays: Iterable[Any]) -> Any:
         if t == _ARRAY:
             for array in remaining:
                 return array
-            raise ValueError("there are fewer arrays than places for them")  # StopIteration would end `map`
+            raise ValueError("there are fewer arrays than the structure has leaves")  # StopIteration would end `map`
         kind, *parts = t
         if kind == "tuple":
             return tuple(map(build, parts))
@@ -72,7 +73,7 @@ def together(template: Template, arrays: Iterable[Any]) -> Any:
         if kind == "dict":
             return {key: build(v) for key, v in parts[0]}
         if kind not in _STATIC:
-            raise ValueError(f"{kind!r} is no kind of container")
+            raise ValueError(f"{kind!r} is not a kind of container")
         return _STATIC[kind](parts[0])
 
     return build(template)

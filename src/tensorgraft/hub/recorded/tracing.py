@@ -122,8 +122,9 @@ class ProgramBackend(_Recording):
         if isinstance(x, np.ndarray):
             return self.asarray(x)
         raise TypeError(
-            f"{name} is recorded, and was given a {type(x).__module__}.{type(x).__qualname__}: a program takes its own"
-            " arrays, numpy.ndarray as constants, numbers, strings, dtypes, and tuples, lists and dictionaries of them"
+            f"{name} is being recorded, but got a {type(x).__module__}.{type(x).__qualname__}: expected arrays of"
+            " the program, numpy.ndarray as constants, numbers, strings, dtypes, and tuples, lists and"
+            " dictionaries of them"
         )
 
     def variable(self, x: Any) -> Var:
@@ -132,7 +133,7 @@ class ProgramBackend(_Recording):
             return x
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
             return self.asarray(np.asarray(x))
-        raise TypeError(f"a recorded function returns arrays, got a {type(x).__module__}.{type(x).__qualname__}")
+        raise TypeError(f"a recorded function must return arrays, got a {type(x).__module__}.{type(x).__qualname__}")
 
     # ---- control flow: bodies on flat tuples of arrays -------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class ProgramBackend(_Recording):
         return tuple(map(self.variable, flat)), structure
 
     def _body(self, fn: Callable[..., Any], *trees: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
-        """(the block of `fn` of trees that look like these, its result as a tree)."""
+        """Return (the block of `fn` of trees that look like these, its result as a tree)."""
         parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in trees)
         with self.recording() as calls:
             result = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, trees, strict=True)))

@@ -141,8 +141,8 @@ class Taping(_Operations):
     def materialize(self, x: Array, /) -> Array:
         if x.tracked:
             raise TypeError(
-                "the backend's own array is asked for inside a transform (tg.grad), where it would lose its derivative:"
-                " use functions of tensorgraft.array_api"
+                "the backend's own array is needed inside a transform (tg.grad), where it would lose its"
+                " derivative: use functions of tensorgraft.array_api"
             )
         return self.inner.materialize(x.value)
 

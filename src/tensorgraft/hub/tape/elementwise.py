@@ -171,12 +171,9 @@ def _array(xp: Any, v: Any, like: Array) -> Array:
 
 def _where(xp: Any, y: Array, g: Array, condition: Array, a: Any, b: Any) -> list[Any]:
     zero = xp.full((), 0, xp.dtype_of(g))
-    pulls: list[Any] = [None]
-    if xp.is_array(a):
-        pulls.append(lambda: unbroadcast(xp, xp.where(condition, g, zero), xp.shape(a)))
-    if xp.is_array(b):
-        pulls.append(lambda: unbroadcast(xp, xp.where(condition, zero, g), xp.shape(b)))
-    return pulls
+    pull_a = [lambda: unbroadcast(xp, xp.where(condition, g, zero), xp.shape(a))] if xp.is_array(a) else []
+    pull_b = [lambda: unbroadcast(xp, xp.where(condition, zero, g), xp.shape(b))] if xp.is_array(b) else []
+    return [None, *pull_a, *pull_b]
 
 
 def _complex(xp: Any, y: Array, g: Array, real: Array, imag: Array) -> list[Any]:

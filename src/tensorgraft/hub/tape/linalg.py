@@ -92,7 +92,7 @@ def _as_diagonal(xp: Any, v: AnyArray, like: AnyArray) -> AnyArray:
 
 
 def _differences(xp: Any, v: AnyArray) -> AnyArray:
-    """v[j] - v[i], ones on the diagonal."""
+    """Compute v[j] - v[i], ones on the diagonal."""
     d = xp.expand_dims(v, -2) - xp.expand_dims(v, -1)
     return xp.where(_eye(xp, d), xp.full((), 1, d.dtype), d)
 
@@ -148,7 +148,9 @@ def _qr(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
     q, r = y
     m, n = x.shape[-2:]
     if m < n or (full and m != n):
-        raise NotImplementedError("qr has a derivative for matrices with no more columns than rows, without full")
+        raise NotImplementedError(
+            "qr is differentiable only for matrices with at most as many columns as rows, without full=True"
+        )
 
     def pull() -> Value:
         gq, gr = (xp.zeros_like(v) if c is None else c for v, c in zip(y, g, strict=True))
@@ -179,7 +181,7 @@ def _svd(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
     u, s, vh = y
     m, n = x.shape[-2:]
     if full and m != n:
-        raise NotImplementedError("svd has a derivative without full")
+        raise NotImplementedError("svd is differentiable only without full=True")
 
     def pull() -> Value:
         gu, gs, gvh = g
@@ -252,7 +254,7 @@ def _lu(xp: Any, y: Any, g: Any, x: Array) -> list[Any]:
     packed, _, permutation = y
     m, n = x.shape[-2:]
     if m != n:
-        raise NotImplementedError("lu has a derivative for square matrices")
+        raise NotImplementedError("lu is differentiable only for square matrices")
 
     def pull() -> Array:
         d_lu = g[0]

@@ -22,8 +22,9 @@ def until(method: GrowingEstimator, rtol: float, most: int, progress: bool) -> t
             value, error = method.estimate()
             if value._cell.backend.is_traced(value._cell.array):
                 raise TracedValueError(
-                    "an estimate to a tolerance (rtol=) makes as many products as its values ask for, which a program"
-                    " that is being traced does not know.\nGive it a budget inside tg.jit: k=100."
+                    "the number of products of an estimate to a tolerance (rtol=) depends on values, which are"
+                    " unknown in a program that is being traced.\n"
+                    "Pass a budget inside tg.jit: k=100."
                 )
             size, spread = (float(np.linalg.norm(np.atleast_1d(np.asarray(x)))) for x in (value, error))
             show(k, size, spread)

@@ -96,7 +96,7 @@ def trace(
     1000.0
     """
     if function is not None and method not in ("auto", "slq"):
-        raise ValueError(f"trace: a function of the operator is for the method 'slq', not {method!r}")
+        raise ValueError(f"trace: a function of the operator requires the method 'slq', got {method!r}")
     if method == "auto":
         method = "slq" if function is not None else "xnystrace" if _sign(operator) else "xtrace"
     run = _Run("trace", operator, TRACE, method, k, rtol, seed, sampler, test_matrix, progress)
@@ -159,8 +159,8 @@ def logdet(
     """
     if isinstance(operator, LinearOperator) and "positive_semidefinite" not in operator.tags:
         raise ValueError(
-            f"logdet: expected a positive definite operator, tagged positive_semidefinite, got tags {_tags(operator)}."
-            " Of others take linear algebra: linalg.slogdet(operator.as_matrix())"
+            "logdet: expected a positive definite operator, tagged positive_semidefinite, got tags"
+            f" {_tags(operator)}. For other operators use linalg.slogdet(operator.as_matrix())"
         )
     run = _Run("logdet", operator, {"slq": TRACE["slq"]}, "slq", k, rtol, seed, sampler, None, progress)
     if run.is_exact:
@@ -253,7 +253,7 @@ class _Run:
         if sampler is not None and sampler not in samplers.NAMES:
             raise ValueError(f"{name}: unknown sampler {sampler!r}: expected {', '.join(samplers.NAMES)}")
         if rtol is not None and not rtol > 0:
-            raise ValueError(f"{name}: rtol is to be positive, got {rtol}")
+            raise ValueError(f"{name}: expected a positive rtol, got {rtol}")
         self.name, self.operator, self.method, self.progress = name, operator, method, progress
         self.seed, self.sampler, self.rtol = seed, sampler or suits, rtol
         self.n = min(operator.shape)
@@ -265,13 +265,13 @@ class _Run:
             self.flip = "negative_semidefinite" in operator.tags and "positive_semidefinite" not in operator.tags
             if not _sign(operator):
                 raise ValueError(
-                    f"{name}: {method!r} is for operators that are positive or negative semidefinite, and tagged so;"
-                    f" this one has the tags {_tags(operator)}. Add tags=('positive_semidefinite',) if it is, else take"
-                    " another method"
+                    f"{name}: {method!r} requires an operator that is tagged positive or negative semidefinite,"
+                    f" this one has the tags {_tags(operator)}. Add tags=('positive_semidefinite',) if it is, else"
+                    " use another method"
                 )
         if method == "slq" and "hermitian" not in operator.tags:
             raise ValueError(
-                f"{name}: 'slq' is for hermitian operators, and tagged so; this one has the tags {_tags(operator)}"
+                f"{name}: 'slq' requires an operator that is tagged hermitian, this one has the tags {_tags(operator)}"
             )
         if test_matrix is not None and name != "frobenius_norm":
             self._check_test_matrix()
@@ -282,17 +282,17 @@ class _Run:
                 return max(self.n, 1)
             if self.test_matrix is None:
                 return _DEFAULT_BUDGET
-            raise ValueError(f"{self.name}: a test matrix needs a budget k beside it")
+            raise ValueError(f"{self.name}: a test matrix requires a budget k")
         if isinstance(k, bool):
-            raise TypeError(f"{self.name}: k is the number of products, an int, got {k}")
+            raise TypeError(f"{self.name}: expected an int k, the number of products, got {k}")
         try:
             budget = python.index(k)
         except TypeError:
-            raise TypeError(f"{self.name}: k is the number of products, an int, got {k!r}") from None
+            raise TypeError(f"{self.name}: expected an int k, the number of products, got {k!r}") from None
         if budget < 1:
-            raise ValueError(f"{self.name}: k is the number of products, at least 1, got {budget}")
+            raise ValueError(f"{self.name}: expected k of at least 1, the number of products, got {budget}")
         if budget < least and budget < self.n:
-            raise ValueError(f"{self.name}: {self.method!r} needs k of at least {least} products, got {budget}")
+            raise ValueError(f"{self.name}: {self.method!r} requires k of at least {least} products, got {budget}")
         return budget
 
     def _check_test_matrix(self) -> None:
@@ -301,8 +301,8 @@ class _Run:
         wanted = (self.operator.in_size, self.cls.columns(self.k))
         if matrix.shape != wanted:
             raise ValueError(
-                f"{self.name}: {self.method!r} with k = {self.k} takes a test matrix of shape {wanted}, got one of"
-                f" shape {matrix.shape}"
+                f"{self.name}: {self.method!r} with k = {self.k} expects a test matrix of shape {wanted}, got one"
+                f" of shape {matrix.shape}"
             )
         if not dtypes.is_inexact(matrix.dtype):
             self.test_matrix = xp.astype(matrix, self.operator.dtype)
@@ -327,7 +327,7 @@ class _Run:
                 return self._exact_after(problem)
             if not met:
                 warnings.warn(
-                    f"{self.name}: {problem.products} products did not bring the standard error to rtol ="
+                    f"{self.name}: {problem.products} products did not reduce the standard error to rtol ="
                     f" {self.rtol:g}",
                     stacklevel=3,
                 )

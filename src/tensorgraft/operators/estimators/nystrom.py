@@ -21,7 +21,7 @@ class Nystrom(NamedTuple):
     zero: Array  # A W = 0
 
     def checked(self, x: Array) -> Array:
-        """`x`, or 0 for an operator that is zero: the shift has then no scale."""
+        """Return `x`, or 0 for an operator that is zero, whose shift has no scale."""
         return xp.where(self.zero, xp.zeros_like(x), x)
 
 
@@ -66,8 +66,8 @@ def _symmetric(x: Array) -> Array:
 
 
 def without(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
-    """(N, h) of unit vectors d_i (m, m), or of the columns of W: without W d_i the approximation is M M* - N_i N_i*,
-    and the form of what it leaves of A is 1 / h_i^2 at W d_i."""
+    """Return (N, h) of unit vectors d_i (m, m), or of the columns of W: without W d_i the approximation is M M* - N_i
+    N_i*, and the form of what it leaves of A is 1 / h_i^2 at W d_i."""
     e = f.inverse if directions is None else f.inverse @ directions
     h = xp.sqrt(squares(e))  # d_i* (W* A W)^-1 d_i is h_i^2
     return f.factor @ (e / h), h

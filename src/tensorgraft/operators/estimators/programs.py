@@ -64,7 +64,7 @@ def real(x: Array) -> Array:
 
 
 def dots(a: Array, b: Array) -> Array:
-    """a_i* b_i of columns."""
+    """Compute a_i* b_i for each column."""
     return xp.sum(conj(a) * b, axis=0)
 
 
@@ -76,7 +76,7 @@ def squares(a: Array) -> Array:
 
 
 def triangular_solve(a: Array, b: Array, *, lower: bool, left: bool = True, adjoint: bool = False) -> Array:
-    """x with op(a) x = b, or x op(a) = b where not `left`."""
+    """Solve op(a) x = b, or x op(a) = b where not `left`."""
     backend = backend_of("triangular_solve", a, b)
     with backend.scope():
         value = backend.triangular_solve(a._value(), b._value(), lower=lower, left=left, adjoint=adjoint)

@@ -51,10 +51,10 @@ def quantize(
         raise TypeError(_not_known("quantize", x))
     if (inputs is not None) != resolved.is_static:
         raise ValueError(
-            f"quantize: {resolved} keeps the range of what it is multiplied by: give inputs=, for example a batch of"
-            " that; of a model, give tg.quantize_ calibrate="
+            f"quantize: {resolved} stores the range of activations: pass inputs=, for example a batch of them; for"
+            " a model, pass calibrate= to tg.quantize_"
             if resolved.is_static
-            else f"quantize: inputs are for schemes such as int8_static, and {resolved} measures none"
+            else f"quantize: inputs are used only by schemes such as int8_static, but {resolved} does not measure any"
         )
     if not resolved.is_static:
         return front.quantize(x, resolved, observer)
@@ -95,13 +95,13 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 
 def is_quantized(x: Any) -> bool:
-    """`x` is a quantised array or tensor of any front end. Raises nothing."""
+    """Return True if `x` is a quantised array or tensor of any front end. Raises nothing."""
     front = front_end(x)
     return front is not None and front.is_quantized(x)
 
 
 def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ...]:
-    """float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
+    """Return float32 scalars: the scale and, if so, the zero point for an array or an iterable of arrays."""
     input_range = range_of(scheme, observer)
     assert input_range is not None
     for x in numbers_of(inputs, "quantize"):
@@ -118,13 +118,13 @@ def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndar
         x = np.asarray(batch if front is None else front.host(batch))
         x = x if x.dtype == np.float32 else x.astype(np.float64)
         if k is not None and (x.ndim < 1 or x.shape[-1] != k):
-            raise ValueError(f"{name}: inputs of the weight have the shape (..., {k}), batch {n} has {x.shape}")
+            raise ValueError(f"{name}: expected inputs of shape (..., {k}), batch {n} has shape {x.shape}")
         if not np.isfinite(x).all():
             raise ValueError(f"{name}: batch {n} of the inputs, of shape {x.shape}, has NaN or infinite values")
         rows += x.size
         yield x if k is None else x.reshape(-1, k)
     if not rows:
-        raise ValueError(f"{name}: there are no inputs")
+        raise ValueError(f"{name}: inputs is empty")
 
 
 def front_end(x: Any) -> Any:

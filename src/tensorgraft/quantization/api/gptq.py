@@ -42,7 +42,7 @@ def gptq(
             f" {type(w).__module__}.{type(w).__qualname__}"
         )
     if len(w.shape) != 2:
-        raise ValueError(f"gptq: the weight of a Linear has the shape (N, K), got {tuple(w.shape)}")
+        raise ValueError(f"gptq: expected the weight of a Linear, of shape (N, K), got {tuple(w.shape)}")
     check_damping("gptq", damping)
     host = front.host(w)
     moments, limits = Moments(host.shape), range_of(resolved, activation_observer)

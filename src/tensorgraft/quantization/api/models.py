@@ -91,7 +91,9 @@ def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
         return lambda _, owner: isinstance(owner, filter)
     if filter is None or callable(filter):
         return filter
-    raise TypeError(f"filter is {filter!r}: it is to be a pattern of names, a function, a class, or a tuple of classes")
+    raise TypeError(
+        f"expected filter to be a pattern of names, a function, a class or a tuple of classes, got {filter!r}"
+    )
 
 
 def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:

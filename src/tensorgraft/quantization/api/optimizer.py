@@ -74,12 +74,12 @@ def adam8bit(
     """
     for name, value in (("eps", eps), ("weight_decay", weight_decay)):
         if not value >= 0.0:
-            raise ValueError(f"adam8bit: {name} is {value}: it is to be 0 or more")
+            raise ValueError(f"adam8bit: expected {name} of at least 0, got {value}")
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0.0 <= value < 1.0:
-            raise ValueError(f"adam8bit: {name} is {value}: it is to be at least 0 and less than 1")
+            raise ValueError(f"adam8bit: expected {name} of at least 0 and less than 1, got {value}")
     if isinstance(learning_rate, float | int) and not learning_rate >= 0.0:
-        raise ValueError(f"adam8bit: learning_rate is {learning_rate}: it is to be 0 or more")
+        raise ValueError(f"adam8bit: expected learning_rate of at least 0, got {learning_rate}")
     settings = moments.Settings(float(b1), float(b2), float(eps), float(weight_decay))
     rule = _Adam8bit(learning_rate, settings, operator.index(smallest), operator.index(seed))
     return GradientTransformation(rule.init, rule.update)
@@ -117,7 +117,7 @@ class _Adam8bit:
         leaves, structure = _flatten(updates)
         decays = bool(self._settings.weight_decay)
         if decays and params is None:
-            raise ValueError("adam8bit: weights decay, so update(updates, state, params) needs the parameters")
+            raise ValueError("adam8bit: weight decay requires the parameters: call update(updates, state, params)")
         mu, nu = (_as_in(structure, tree) for tree in (state.mu, state.nu))
         weights = _as_in(structure, params) if decays else [None] * len(leaves)
         for g, m in zip(leaves, mu, strict=True):
@@ -181,7 +181,7 @@ class _Place:
     def __init__(self, arrays: Sequence[Any]) -> None:
         frameworks = dict.fromkeys(map(framework_of, arrays))
         if len(frameworks) != 1:
-            raise TypeError(f"adam8bit: arrays of one kind are expected, got {', '.join(map(str, frameworks))}")
+            raise TypeError(f"adam8bit: expected arrays of one framework, got {', '.join(map(str, frameworks))}")
         (name,) = frameworks
         self.ours = name == "tensorgraft"
         if self.ours:
@@ -189,14 +189,14 @@ class _Place:
 
             self.backend = calls.backend_of("adam8bit", *arrays)
             if self.backend.compound:
-                raise TypeError("adam8bit: quantised arrays are not trained: train dense ones, see prepare_qat_")
+                raise TypeError("adam8bit: quantised arrays cannot be trained: train dense ones, see prepare_qat_")
             self._made = calls.made
             return
         where = str(name)
         if name == "torch":
             device = arrays[0].device
             if device.type == "graft":
-                raise TypeError("adam8bit: tensors on tg.device(...) are trained by tg.quantization.Adam8bit")
+                raise TypeError("adam8bit: for tensors on tg.device(...) use tg.quantization.Adam8bit")
             where = "torch" if device.type == "cpu" else f"torch:{device.type}:{device.index or 0}"
         self.backend = registry.get(where)
 
@@ -211,7 +211,7 @@ def _is_floating(x: Any) -> bool:
     if not is_inexact_array(x):
         return False
     if "complex" in str(x.dtype):
-        raise TypeError(f"adam8bit: parameters of {x.dtype}, shape {tuple(x.shape)}: real ones are expected")
+        raise TypeError(f"adam8bit: expected real parameters, got {x.dtype} of shape {tuple(x.shape)}")
     return True
 
 
@@ -230,7 +230,9 @@ def _as_in(structure: Any, tree: Any) -> list[Any]:
     try:
         return list(structure.flatten_up_to(tree))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"adam8bit: the updates are no tree like the parameters of init: {error}") from None
+        raise ValueError(
+            f"adam8bit: the updates do not have the structure of the parameters given to init: {error}"
+        ) from None
 
 
 def _check(g: Any, moment: Any) -> None:
@@ -244,5 +246,5 @@ def _check(g: Any, moment: Any) -> None:
         return
     kept = "none" if moment is None else f"{Moment.__name__ if isinstance(moment, Moment) else tuple(moment.shape)}"
     raise ValueError(
-        f"adam8bit: an update of shape {shape} does not fit its moments ({kept}): init with its parameters"
+        f"adam8bit: an update of shape {shape} does not match its moments ({kept}): call init with its parameters"
     )

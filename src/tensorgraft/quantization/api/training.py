@@ -17,7 +17,7 @@ from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
 def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
-    """`tg.dequantize(tg.quantize(x, scheme))`, with the derivative 1 (straight-through; Bengio et al., arXiv
+    """Compute `tg.dequantize(tg.quantize(x, scheme))`, with the derivative 1 (straight-through; Bengio et al., arXiv
     1308.3432).
 
     Arguments:
@@ -80,6 +80,6 @@ def _of(name: str, model: Any) -> Any:
         return trees
     raise TypeError(
         f"{name}: expected a torch.nn.Module, or a pytree of tensorgraft.array_api arrays, got a"
-        f" {type(model).__module__}.{type(model).__qualname__}: of others call tg.quantization.fake_quantize on the"
-        " weights where they are used"
+        f" {type(model).__module__}.{type(model).__qualname__}: for other models call"
+        " tg.quantization.fake_quantize on the weights where they are used"
     )

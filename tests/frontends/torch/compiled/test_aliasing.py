@@ -113,9 +113,7 @@ def test_a_result_is_written_through_another():
 
 def test_an_argument_with_a_history_is_written_by_eager_code():
     x = numbers(tg.device("jax")).requires_grad_() * 1
-    with pytest.warns(
-        tg.transforms.UncompiledWarning, match=r"writes an argument in place that has a history \(grad_fn\)"
-    ):
+    with pytest.warns(tg.transforms.UncompiledWarning, match=r"writes an argument in place that has a grad_fn"):
         total = tg.jit(lambda x: x.mul_(2).sum())(x)
     assert (x.tolist(), total.item(), x.grad_fn.name()) == ([2, 4, 6, 8], 20, "MulBackward0")
 

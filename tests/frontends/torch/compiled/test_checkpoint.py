@@ -212,7 +212,7 @@ def test_other_hooks_of_saved_tensors_stay_inside():
     x = torch.ones(3, device=tg.device("jax"), requires_grad=True)
     tg.jit(step)(x)
     torch.testing.assert_close(x.grad, x.detach().exp())
-    with pytest.raises(RuntimeError, match=r"hooks of saved tensors .* need the backward pass inside"):
+    with pytest.raises(RuntimeError, match=r"hooks of saved tensors .* require the backward pass inside"):
         tg.jit(loss)(x).backward()
 
 

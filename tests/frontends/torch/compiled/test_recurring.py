@@ -82,7 +82,7 @@ def test_at_the_first_call_where_that_is_asked_for_and_where_there_is_no_tier(de
         for n in range(3):
             g(torch.ones(n, device=device))
     assert (g.report.traces, g.report.cold) == (3, 0)
-    with pytest.raises(ValueError, match="'first' or 'recurring', not 'never'"):
+    with pytest.raises(ValueError, match="'first' or 'recurring', got 'never'"):
         tg.jit(lambda x: x, compile="never")
 
 
@@ -177,7 +177,7 @@ def test_lazy_records_from_the_first_operation_where_that_is_asked_for(backend, 
     with tg.lazy(compile="first") as figures:
         assert (a + 1).tolist() == [2.0] * 3
     assert (figures.programs, figures.cold) == (1, 0)
-    with pytest.raises(ValueError, match="'first' or 'recurring', not 'last'"):
+    with pytest.raises(ValueError, match="'first' or 'recurring', got 'last'"):
         tg.lazy(compile="last")
 
 

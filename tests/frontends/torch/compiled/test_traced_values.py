@@ -71,7 +71,7 @@ CASES = {
         "{at}: `return x / largest.item()` needs the value of a float32 tensor of shape () now.",
         "  It became traced in {at}: `largest = x.max()`",
         "Inside a compiled function a tensor has no value yet.",
-        "  stay a tensor:     use it itself in the place of its value",
+        "  stay a tensor:     use the tensor itself instead of its value",
         "  look at it later:  return it, and call .item() outside",
         "  know it before:    pass it as a Python number: each value is compiled",
     ],
@@ -221,13 +221,13 @@ def evaluates(x):
 REFUSED = {
     writes: [
         "{at}: `COUNTS.add_(1)` writes a CPU tensor of shape (3,) inside tg.jit: only the first call would.",
-        "  on the device:  move the tensor there, and write it as here",
+        "  on the device:  move the tensor there, and write it as before",
         "  outside:        write it before the call or after it",
     ],
     draws: [
         "{at}: `return x + torch.randn(5).to(x.device)` draws random numbers on the CPU inside tg.jit: every call would"
-        " have those of the first.",
-        "  on the device:  draw them with device=..., anew at every call",
+        " get the numbers of the first.",
+        "  on the device:  draw them with device=..., which gives new ones at every call",
         "  outside:        draw them before the call, and pass them as an argument",
     ],
     no_kernel: [
@@ -237,10 +237,10 @@ REFUSED = {
         "  see them all:   tg.explain(function, ...) lists the operators without a kernel",
     ],
     counts: [
-        "{at}: `optimizer.step()` is a step of Counting, which counts n in Python: every call would repeat the first"
+        "{at}: `optimizer.step()` is a step of Counting, which updates n in Python: every call would repeat the first"
         " step.",
-        "  count in a tensor:  torch.zeros((), device=p.device)",
-        "  do it outside:      call step() after the compiled function",
+        "  count with a tensor:  torch.zeros((), device=p.device)",
+        "  do it outside:        call step() after the compiled function",
     ],
     evaluates: [
         "{at}: `optimizer.step(lambda: x.sum())` cannot be compiled: LBFGS decides by values how often it evaluates its"
@@ -310,7 +310,7 @@ def test_cpu_arguments():
     with pytest.raises(tg.TracedValueError) as caught:
         tg.jit(value_of_argument)(x, torch.tensor(3.0))
     assert str(caught.value).splitlines()[1:] == [
-        "  stay a tensor:   use it itself in the place of its value",
+        "  stay a tensor:   use the tensor itself instead of its value",
         "  know it before:  pass it as a Python number: each value is compiled",
     ]
     assert "`return x * n.item()` needs the value of a CPU argument of the compiled function" in str(caught.value)

@@ -26,7 +26,7 @@ def test_text(backend, capsys):
         print(x.sum())
         return f"{x} {x[0]:.2f}"
 
-    first, second = uncompiled(told, x, match="makes text of a tensor")
+    first, second = uncompiled(told, x, match="converts a tensor to text")
     assert first == second == told(x)
     assert capsys.readouterr().out == f"{x.sum()!r}\n" * 3
 
@@ -36,7 +36,7 @@ def test_errors_with_values():
         raise KeyError(str(x))
 
     x = torch.ones(2, device=tg.device("jax"))
-    with pytest.warns(UncompiledWarning, match="makes text"), pytest.raises(KeyError, match=r"1\., 1\."):
+    with pytest.warns(UncompiledWarning, match="converts a tensor to text"), pytest.raises(KeyError, match=r"1\., 1\."):
         tg.jit(raises)(x)
 
 
@@ -51,7 +51,7 @@ def test_memory_that_is_given_back(backend):
     for warned in (True, False):
         x = torch.ones(2, device=tg.device(backend))
         if warned:
-            with pytest.warns(UncompiledWarning, match="gives the memory of a storage back"):
+            with pytest.warns(UncompiledWarning, match="releases or allocates the memory of a storage"):
                 y = compiled(x)
         else:
             y = compiled(x)

@@ -352,7 +352,7 @@ def test_backend_arrays(device):
     assert back.device == device and back.tolist() == x.tolist()
     with pytest.raises(TypeError, match="has no array of a backend"):
         tg.to_backend_array(torch.ones(2))
-    with pytest.raises(TypeError, match="is no array of an installed backend"):
+    with pytest.raises(TypeError, match="is not an array of an installed backend"):
         tg.from_backend_array([1, 2])
 
 

@@ -68,7 +68,7 @@ def test_the_place_is_theirs(installed):
     order, names, error = installed(PROGRAM, TAKES)
     assert order == installed.order
     assert names == "other 2.0"
-    assert error.startswith("tensorgraft has no device here") and "'other' of another package" in error
+    assert error.startswith("tensorgraft cannot register its device") and "'other' of another package" in error
 
 
 WITHOUT_IT = """
@@ -128,7 +128,7 @@ def test_the_place_is_theirs_before_it_has_a_name(installed):
     order, names, error = installed(PROGRAM, UNNAMED)
     assert order == installed.order
     assert names == "privateuseone 2.0"
-    assert error.startswith("tensorgraft has no device here") and "'privateuseone' of another package" in error
+    assert error.startswith("tensorgraft cannot register its device") and "'privateuseone' of another package" in error
 
 
 def test_what_they_leave_is_ours(installed):

@@ -159,7 +159,7 @@ def test_arrays_inside_and_back(device):
     back = tg.from_backend_array(rows.get(device, lambda array: array)(array))
     assert back.device == device
     same(back, torch.arange(6.0).reshape(2, 3).t().contiguous())
-    with pytest.raises(TypeError, match="no array of an installed backend"):
+    with pytest.raises(TypeError, match="not an array of an installed backend"):
         tg.from_backend_array([1, 2])
 
 

@@ -488,13 +488,13 @@ def test_operators_without_a_kernel_are_pytorchs(device):
 # ---- options ---------------------------------------------------------------------------------------------------------
 
 REFUSED = [
-    ({"options": {"devise": "jax"}}, ValueError, r"unknown option 'devise'. There is \"device\""),
+    ({"options": {"devise": "jax"}}, ValueError, r"unknown option 'devise'. The only option is \"device\""),
     (
         {"options": {"device": "tensorflow9"}},
         tg.BackendNotAvailableError,
         "there is no backend 'tensorflow9'. Installed: ",
     ),
-    ({"options": {"device": 3}}, TypeError, "is a name as in tensorgraft.device, not 3"),
+    ({"options": {"device": 3}}, TypeError, "must be the name of a device, as in tensorgraft.device, got 3"),
     ({"options": {"device": "jax:7"}}, ValueError, "the backend jax has 1 device here"),
     ({"mode": "quick"}, ValueError, "mode='quick' is none of 'default', 'reduce-overhead'"),
 ]

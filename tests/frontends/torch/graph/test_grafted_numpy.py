@@ -288,7 +288,7 @@ def test_errors(saved, tmp_path):
         linear(np.ones((1, 3)))
     with pytest.raises(TypeError, match=r"Linear: expected arrays, None, numbers, .* got a torch\.Tensor"):
         linear(torch.ones(1, 3))
-    with pytest.raises(ValueError, match="Linear was not called yet"):
+    with pytest.raises(ValueError, match="Linear has not been called yet"):
         tg.graft(nn.Linear(3, 2), onto="numpy").save(tmp_path)
     with pytest.raises(tg.TracedValueError, match="needs the value of a"):
         tg.graft(Asking(), onto="numpy")(np.ones(3, np.float32))
@@ -302,12 +302,12 @@ def test_errors(saved, tmp_path):
     ("change", "message"),
     [
         (lambda d: d.update(version=2), "version 2; this tensorgraft reads 1"),
-        (lambda d: d.update(format="tensorgraft program"), "is no tensorgraft function"),
-        (lambda d: d["weights"].pop("embed.weight"), "takes other weights"),
+        (lambda d: d.update(format="tensorgraft program"), "is not a tensorgraft function"),
+        (lambda d: d["weights"].pop("embed.weight"), "uses weights that the file does not have"),
         (lambda d: d["weights"]["embed.weight"].__setitem__(1, [1, 1]), "is float32"),
         (lambda d: d["signatures"][0].update(results=["list"]), "more arrays than"),
-        (lambda d: d["signatures"][0].update(results=["set", 1]), "'set' is no kind of container"),
-        (lambda d: d["signatures"][0]["program"]["calls"][0].__setitem__(0, "compile"), "is no operation"),
+        (lambda d: d["signatures"][0].update(results=["set", 1]), "'set' is not a kind of container"),
+        (lambda d: d["signatures"][0]["program"]["calls"][0].__setitem__(0, "compile"), "is not an operation"),
     ],
 )
 def test_broken_files_are_refused(saved, tmp_path, change, message):

@@ -118,7 +118,7 @@ def test_modes_are_asked_for_at_each_call_and_random_numbers_come_from_a_seed():
     np.testing.assert_allclose(in_graph(tf.constant([0, 1])), first, rtol=1e-4, atol=1e-5)
     with pytest.raises(tg.TracedValueError, match=r"draws random numbers: call the function with seed=\.\.\."):
         m(tokens)
-    with pytest.raises(TypeError, match="a seed is an int, or an array of two integers"):
+    with pytest.raises(TypeError, match="a seed that is an int or an array of two integers"):
         m(tokens, seed="no")
     module.eval()
     out = m(tokens)

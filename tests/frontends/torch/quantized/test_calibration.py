@@ -156,15 +156,15 @@ def test_batches():
 BAD = {
     "no batches given": ({}, "q.weight: int8_static_per_channel measures .*: give calibrate="),
     "none": ({"calibrate": []}, "calibrate has no batches"),
-    "a string": ({"calibrate": "x"}, "calibrate is a str: it is to be a list"),
-    "a mapping": ({"calibrate": {"i": 1}}, "calibrate is a dict: it is to be a list"),
-    "an observer": ({"calibrate": [0], "activation_observer": "median"}, "activation_observer is 'median'"),
-    "an observer of weights": ({"calibrate": [0], "observer": "median"}, "observer is 'median'"),
-    "a rounding": ({"calibrate": [0], "rounding": "up"}, "rounding is 'up': it is to be 'nearest' or 'gptq'"),
+    "a string": ({"calibrate": "x"}, "expected calibrate to be a list"),
+    "a mapping": ({"calibrate": {"i": 1}}, "expected calibrate to be a list"),
+    "an observer": ({"calibrate": [0], "activation_observer": "median"}, "expected activation_observer to be 'minmax'"),
+    "an observer of weights": ({"calibrate": [0], "observer": "median"}, "expected observer to be 'minmax'"),
+    "a rounding": ({"calibrate": [0], "rounding": "up"}, "expected rounding 'nearest' or 'gptq', got 'up'"),
     "damping": ({"calibrate": [0], "rounding": "gptq", "damping": 0.0}, "quantize_: damping is 0.0"),
     "nothing to measure": (
         {"calibrate": [0], "scheme": "int8_per_channel"},
-        "calibrate is given, and nothing is measured",
+        "calibrate is given, but nothing is measured",
     ),
     "groups": ({"calibrate": [0], "scheme": "int4_per_group_20", "rounding": "gptq"}, "q.weight: .* groups of 20"),
 }
@@ -192,7 +192,7 @@ def test_models_are_left_as_they_were(name):
         with pytest.raises(ValueError, match=r"batch 1: what multiplies head.weight, of shape \(64, 32\), has NaN"):
             quantize_(model, "int8_static", calibrate=[batches[0], (batches[1], nan)], rounding=rounding)
         assert unchanged()
-        with pytest.raises(ValueError, match=r"nothing is multiplied by e.weight in 2 batches: .* \{'e': None, '\*'"):
+        with pytest.raises(ValueError, match=r"no input reached e.weight in 2 batches: .* \{'e': None, '\*'"):
             quantize_(model, "int8_static", calibrate=batches, filter=lambda n, _: n != "", rounding=rounding)
         assert unchanged()
         with pytest.raises(IndexError if name == "numpy" else (IndexError, RuntimeError)):
@@ -227,7 +227,7 @@ def test_compiled_models_that_cannot_tell():
 def test_static_schemes_are_not_trained():
     model, _, _, _ = setting()
     with pytest.raises(
-        ValueError, match="prepare_qat_: q: int8_static_per_channel keeps a range that is measured when"
+        ValueError, match="prepare_qat_: q: int8_static_per_channel uses a range that is measured after training"
     ):
         tg.quantization.prepare_qat_(model, "int8_static")
 

@@ -109,9 +109,11 @@ def test_what_is_quantised_by_default_and_what_cannot_be():
     assert not model[0].weight.is_graft_quantized and model[2].weight.is_graft_quantized
     with pytest.raises(ValueError, match=r"0\.weight: .*does not divide into groups of 32 along axis 1, which has 3"):
         tg.quantize_(model, "int4_per_group_32", filter=nn.Conv2d)
-    with pytest.raises(ValueError, match="0 is a Conv2d: what goes into convolutions is neither measured nor rounded"):
+    with pytest.raises(
+        ValueError, match="0 is a Conv2d: the inputs of convolutions are neither measured nor quantised"
+    ):
         tg.quantize_(model, "int8_static", filter=nn.Conv2d, calibrate=[])
-    with pytest.raises(TypeError, match=r"filter is 3: it is to be a pattern of names, a function, a class"):
+    with pytest.raises(TypeError, match=r"expected filter to be a pattern of names, a function, a class"):
         tg.quantize_(model, "int8_per_channel", filter=3)
     assert not model[0].weight.is_graft_quantized
 

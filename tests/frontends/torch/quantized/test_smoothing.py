@@ -46,7 +46,7 @@ def test_models_are_left_as_they_were():
     model, x = block(tg.device("numpy"))
     before = {name: p.clone() for name, p in model.state_dict().items()}
     model.train()
-    with pytest.raises(ValueError, match=r"what goes into q, of shape \(4, 50, 64\), has NaN"):
+    with pytest.raises(ValueError, match=r"the input of q, of shape \(4, 50, 64\), has NaN"):
         smooth_(model, {"norm": ["q", "k"]}, [x, x * float("nan")])
     with pytest.raises(ValueError, match="no batch reaches q, k"):
         smooth_(model, {"norm": ["q", "k"]}, [])
@@ -54,7 +54,7 @@ def test_models_are_left_as_they_were():
         smooth_(model, {"norm": ["q", "v"]}, [x])
     with pytest.raises(ValueError, match=r"smooth_: q is Linear.*: a LayerNorm or RMSNorm"):
         smooth_(model, {"q": "k"}, [x])
-    with pytest.raises(ValueError, match="strength is 2: it is to be from 0 to 1"):
+    with pytest.raises(ValueError, match="expected strength from 0 to 1, got 2"):
         smooth_(model, {"norm": ["q", "k"]}, [x], strength=2)
     tied, _ = block(tg.device("numpy"))
     tied.k.weight = tied.q.weight

@@ -237,7 +237,7 @@ def test_scaled_inputs():
         again = moved(model, "numpy")
         again.load_state_dict(ours.state_dict(), assign=True)  # scales of inputs are buffers
         assert again[0].inputs.act_pre_scale.device == tg.device("jax")
-    with pytest.raises(TypeError, match="give from_torchao the module"):
+    with pytest.raises(TypeError, match="pass the module to from_torchao"):
         tg.quantization.from_torchao(model[0].weight, tg.device("numpy"))
 
 
@@ -335,7 +335,7 @@ def test_classes_of_torchao_on_the_device(name, backend):
 
 
 def test_what_is_no_tensor_of_torchao():
-    with pytest.raises(TypeError, match=r"a torch\.Tensor is no tensor of torchao's"):
+    with pytest.raises(TypeError, match=r"a torch\.Tensor is not a tensor of torchao"):
         tg.quantization.from_torchao(torch.ones(3), tg.device("numpy"))
 
 
@@ -365,7 +365,7 @@ def test_axes():
         assert torch.equal(tg.dequantize(q.mT[..., 3:]).cpu(), t.dequantize().mT[..., 3:])
     with pytest.raises(TypeError, match=r"keeps codes of .* scales for blocks of"):
         tg.quantization.from_torchao(group[:, 5:37], device)  # of which torchao has scales no more
-    with pytest.raises(TypeError, match="is transposed: take the tensor of which it is a view"):
+    with pytest.raises(TypeError, match="is transposed: use the tensor of which it is a view"):
         tg.quantization.from_torchao(nvfp4(scaled=False)(w[0]).t(), device)
 
 
@@ -381,7 +381,7 @@ def test_inputs_of_unknown_modules():
             super().__init__()
             self.weight = quantized(make_model()[:1], inputs()["int4"])[0].weight
 
-    with pytest.raises(TypeError, match="known of Linear and Conv2d, and not of a Product"):
+    with pytest.raises(TypeError, match="supported in Linear and Conv2d, but not in a Product"):
         tg.quantization.from_torchao(Product(), tg.device("numpy"))
 
 

@@ -91,10 +91,10 @@ def test_models_are_left_as_they_were():
     with pytest.raises(ValueError, match=r"prepare_qat_: 1\.weight: .*does not divide into groups of 32"):
         prepare_qat_(model, "int4_per_group_32")
     assert not hasattr(model[0], "parametrizations")
-    with pytest.raises(ValueError, match="no weight is prepared"):
+    with pytest.raises(ValueError, match="no prepared weight"):
         convert_(model)
     prepare_qat_(model, "int8_per_channel")
-    with pytest.raises(ValueError, match=r"0\.weight is parametrised already"):
+    with pytest.raises(ValueError, match=r"0\.weight is already parametrised"):
         prepare_qat_(model, "int8_per_channel")
     with torch.no_grad():
         model[1].parametrizations.weight.original[0, 0] = float("nan")

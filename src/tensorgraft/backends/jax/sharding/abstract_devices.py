@@ -52,7 +52,7 @@ class AbstractInputs:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Inside, in a trace, abstract arrays have stand-ins in it, also where a function in it is being traced."""
+        """Context in which a trace replaces abstract arrays by stand-ins, nested traces included."""
         before, _now.inputs = _now.inputs, self
         self._trace = current_trace()
         try:
@@ -68,7 +68,8 @@ class AbstractInputs:
         return stand_in
 
     def out_of(self, jaxpr: Jaxpr) -> tuple[Jaxpr, list[Array], list[jax.ShapeDtypeStruct]]:
-        """(the program whose last constants are the abstract arrays that it reads, their stand-ins, they themselves)"""
+        """Return (the program whose last constants are the abstract arrays that it reads, their stand-ins, they
+        themselves)"""
         if not self._specs:
             return jaxpr, [], []
         ours = [e for e in jaxpr.eqns if e.primitive is _given]
@@ -84,7 +85,10 @@ class AbstractInputs:
 
 def stand_in(x: jax.ShapeDtypeStruct) -> Array:
     if _now.inputs is None:
-        raise TypeError(f"a {x.dtype} array of shape {x.shape} has no memory: programs of it are planned, not run")
+        raise TypeError(
+            f"a {x.dtype} array of shape {x.shape} is on an abstract mesh and has no memory: programs with it are"
+            " planned, not run"
+        )
     return _now.inputs.take(x)
 
 

@@ -32,7 +32,7 @@ class _Call:
         self.results: list[weakref.ref[Any]] | None = None  # None: it has not returned
 
     def over(self) -> bool:
-        """Its results are there, or nobody has them any more."""
+        """Return True if the results have arrived, or nothing refers to them any more."""
         if self.results is None:
             return False
         arrays = [x for ref in self.results if (x := ref()) is not None]

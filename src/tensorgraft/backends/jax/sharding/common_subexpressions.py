@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 
 
 def is_spread(arrays: Sequence[Any], jaxpr: Jaxpr) -> bool:
-    """A program, of arrays from outside, that runs on several devices."""
+    """Return True for a program on arrays from outside that runs on several devices."""
     lying = [getattr(x, "sharding", None) for x in arrays]
     lying += [e.params["sharding"] for e in jaxpr.eqns if e.primitive.name == "sharding_constraint"]
     return any(isinstance(s, NamedSharding) and s.mesh.size > 1 for s in lying)

@@ -31,7 +31,7 @@ def sharding_of(placement: Placement, platform: str) -> NamedSharding:
 
 @functools.lru_cache(maxsize=4096)
 def lies_so(here: Any, placement: Placement, platform: str) -> bool:
-    """An array of this sharding, which is asked of every array that a step writes, is placed so."""
+    """Return True if a sharding is the one of a placement. Called for every array that a step writes."""
     there = sharding_of(placement, platform)
     if not isinstance(here, NamedSharding) or here.mesh != there.mesh:
         return False

@@ -115,8 +115,8 @@ class Across:
         donate: Sequence[int] = (),
         options: dict[str, Any] | None = None,
     ) -> Callable[..., tuple[Array, ...]]:
-        """`each(fn)`, compiled; called with arrays of this process, and gives such. Before it runs, the processes agree
-        on it."""
+        """Compile `each(fn)` as a function from arrays of this process to arrays of this process. The processes agree
+        on each call before it runs."""
         program = jax.jit(self.each(fn), donate_argnums=tuple(donate), compiler_options=options)
         ran: set[Any] = set()
 

@@ -74,7 +74,9 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
         )
     except Exception as error:
         who = "this process" if rank is None else f"process {rank} of {n}"
-        raise RuntimeError(f"{who} does not join the others of the program: {str(error).splitlines()[0]}") from error
+        raise RuntimeError(
+            f"{who} could not connect to the other processes of the program: {str(error).splitlines()[0]}"
+        ) from error
     _joined()
 
 

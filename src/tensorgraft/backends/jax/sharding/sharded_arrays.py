@@ -47,7 +47,7 @@ class JaxSharding:
             starts.setdefault(device.process_index, set()).add(along[0].start or 0)  # type: ignore[attr-defined]
         parts = sorted({frozenset(of_one) for of_one in starts.values()}, key=min)
         if sum(map(len, parts)) != placement.parts(0) or len({*map(len, parts)}) > 1:
-            raise ValueError(f"the first dimension of {placement} is not in equal parts on its processes")
+            raise ValueError(f"{placement} does not split the first dimension into equal parts, one for each process")
         return parts.index(frozenset(starts[processes.index()])), len(parts)
 
     def assembled(self, part: Array, placement: Placement, /) -> Array:

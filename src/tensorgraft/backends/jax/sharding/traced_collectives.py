@@ -45,9 +45,9 @@ class Meeting:
         if len(self._apart) > 1 or (self._apart and self._met):
             groups = sorted({str(list(g.ranks)) for g in (*self._apart.values(), *self._met.values())})
             raise TracedValueError(
-                f"collectives among processes {' and '.join(groups)} in one compiled function: its program runs on one"
-                " mesh of processes, of which these groups are no axes. Compile the parts apart, or make the groups by"
-                " init_device_mesh"
+                f"collectives among processes {' and '.join(groups)} in one compiled function: its program runs on"
+                " one mesh of processes, and these groups are not axes of one mesh. Compile the parts separately,"
+                " or create the groups with init_device_mesh"
             )
         for name, group in self._apart.items():
             return Across(_mesh(group.devices, (group.size,), (name,)))
@@ -109,5 +109,7 @@ def met() -> Iterator[Meeting]:
 def in_trace(what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
     """Call a collective in the program that is traced. Raises TracedValueError in other traces."""
     if not _now.meetings:
-        raise TracedValueError(f"{what} between processes is a part of compiled functions, not of other transforms")
+        raise TracedValueError(
+            f"{what} between processes works in compiled functions (tg.jit), not inside other transforms"
+        )
     return _now.meetings[-1].collective(what, arrays, group)

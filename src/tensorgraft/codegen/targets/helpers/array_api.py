@@ -113,13 +113,6 @@ def sort_with_indices(x: Any, axis: int = -1, descending: bool = False) -> tuple
     return x.__array_namespace__().take_along_axis(x, order, axis=axis), order
 
 
-def top_k(x: Any, k: int, axis: int = -1, largest: bool = True) -> tuple[Any, Any]:
-    """The `k` greatest (or least) values in order, and where they are."""
-    xp = x.__array_namespace__()
-    order = xp.take(argsort(x, axis, largest), xp.arange(k), axis=axis)
-    return xp.take_along_axis(x, order, axis=axis), order
-
-
 def searchsorted(boundaries: Any, values: Any, side: str = "left") -> Any:
     """Return the indices at which `values` go into the sorted `boundaries`, row by row."""
     xp = boundaries.__array_namespace__()

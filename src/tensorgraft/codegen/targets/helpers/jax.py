@@ -21,19 +21,6 @@ def sort_with_indices(x: jax.Array, axis: int = -1, descending: bool = False) ->
     return jnp.take_along_axis(x, order, axis=axis), order
 
 
-def top_k(x: jax.Array, k: int, axis: int = -1) -> tuple[jax.Array, jax.Array]:
-    """The greatest `k` values along an axis, in order, and where they are."""
-    order = jnp.argsort(x, axis=axis, descending=True)
-    order = jax.lax.slice_in_dim(order, 0, k, axis=axis)
-    return jnp.take_along_axis(x, order, axis=axis), order
-
-
-def bottom_k(x: jax.Array, k: int, axis: int = -1) -> tuple[jax.Array, jax.Array]:
-    """The least `k` values along an axis, in order, and where they are."""
-    order = jax.lax.slice_in_dim(jnp.argsort(x, axis=axis), 0, k, axis=axis)
-    return jnp.take_along_axis(x, order, axis=axis), order
-
-
 def put_along_axis(x: jax.Array, indices: jax.Array, updates: jax.Array, axis: int, mode: str = "set") -> jax.Array:
     """`x` with `updates` put, added, ... (`mode`) where `indices` say along an axis."""
     if x.ndim == 0:

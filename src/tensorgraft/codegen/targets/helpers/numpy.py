@@ -190,13 +190,6 @@ def sort_with_indices(x: np.ndarray, axis: int = -1, descending: bool = False) -
     return np.take_along_axis(x, order, axis), order
 
 
-def top_k(x: np.ndarray, k: int, axis: int = -1, largest: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """The `k` greatest (or least) values in order, and where they are."""
-    order = argsort_descending(x, axis) if largest else np.argsort(x, axis=axis, stable=True)
-    order = np.take(order, range(k), axis=axis)
-    return np.take_along_axis(x, order, axis), order
-
-
 def searchsorted(boundaries: np.ndarray, values: np.ndarray, side: str = "left") -> np.ndarray:
     """Return the indices at which `values` go into the sorted `boundaries`, row by row."""
     before = np.less if side == "left" else np.less_equal

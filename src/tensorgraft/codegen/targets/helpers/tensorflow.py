@@ -27,38 +27,9 @@ def log2(x: tf.Tensor) -> tf.Tensor:
     return y + tf.stop_gradient(tf.where(exact, tf.round(y) - y, tf.zeros_like(y)))
 
 
-def cbrt(x: tf.Tensor) -> tf.Tensor:
-    """The real cube root; one of Newton's steps makes it exact."""
-    size = tf.abs(x)
-    root = size ** (1 / 3)
-    inside = (root > 0) & tf.math.is_finite(root)
-    safe = tf.where(inside, root, tf.ones_like(root))
-    root = tf.where(inside, safe + (size / (safe * safe) - safe) / 3, root)
-    return copysign(root, x)
-
-
 def signbit(x: tf.Tensor) -> tf.Tensor:
     """Return whether the sign bit is set, also for -0.0 and NaN."""
     return tf.bitcast(x, {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]) < 0
-
-
-def copysign(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    return tf.where(signbit(x) == signbit(y), x, -x)
-
-
-def hypot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """The root of x^2 + y^2, without overflow."""
-    large, small = tf.maximum(tf.abs(x), tf.abs(y)), tf.minimum(tf.abs(x), tf.abs(y))
-    root = large * tf.sqrt(1 + tf.square(small / tf.where(large == 0, tf.ones_like(large), large)))
-    infinite = tf.math.is_inf(x) | tf.math.is_inf(y)
-    return tf.where(infinite, tf.constant(math.inf, root.dtype), root)
-
-
-def logaddexp(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """log(exp(x) + exp(y)), without overflow."""
-    high = tf.maximum(x, y)
-    gap = tf.where(x == y, tf.zeros_like(high), -tf.abs(x - y))
-    return high + tf.math.log1p(tf.exp(gap))
 
 
 def erf(x: tf.Tensor) -> tf.Tensor:
@@ -69,16 +40,6 @@ def erf(x: tf.Tensor) -> tf.Tensor:
 def erf_inv(x: tf.Tensor) -> tf.Tensor:
     """Compute erf_inv by its negative side, where TensorFlow loses nothing."""
     return -tf.sign(x) * tf.math.erfinv(-tf.abs(x))
-
-
-def floor_divide(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """The floor of the exact quotient, as Python divides."""
-    mod = tf.truncatemod(x, y)
-    div = (x - mod) / y
-    div = tf.where((mod != 0) & ((mod < 0) != (y < 0)), div - 1, div)
-    floor = tf.floor(div)
-    floor = tf.where(div - floor > 0.5, floor + 1, floor)
-    return tf.where(y == 0, x / y, floor)
 
 
 def integer_pow(x: tf.Tensor, y: Any) -> tf.Tensor:
@@ -342,12 +303,6 @@ def sort(operands: Sequence[tf.Tensor], axis: int = -1, num_keys: int = 1) -> tu
     for key in reversed(operands[: num_keys - 1]):
         order = take_along_axis(order, argsort(take_along_axis(key, order, axis), axis), axis)
     return tuple(take_along_axis(x, order, axis) for x in operands)
-
-
-def top_k(x: tf.Tensor, k: int, axis: int = -1, largest: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
-    """The `k` greatest (or least) values in order, and where they are."""
-    order = tf.gather(argsort(x, axis, descending=largest), tf.range(k), axis=axis)
-    return take_along_axis(x, order, axis), order
 
 
 def searchsorted(boundaries: tf.Tensor, values: tf.Tensor, side: str = "left") -> tf.Tensor:

@@ -17,15 +17,6 @@ def sign(x: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.isnan(x), x, torch.sign(x))
 
 
-def cbrt(x: torch.Tensor) -> torch.Tensor:
-    """The real cube root; one of Newton's steps makes it exact."""
-    root = x.abs() ** (1 / 3)
-    inside = (root > 0) & torch.isfinite(root)
-    safe = torch.where(inside, root, 1)
-    root = torch.where(inside, safe + (x.abs() / (safe * safe) - safe) / 3, root)
-    return torch.copysign(root, x)
-
-
 # ---- updates, sorting ------------------------------------------------------------------------------------------------
 
 
@@ -100,12 +91,6 @@ def sort(operands: Sequence[torch.Tensor], dim: int, num_keys: int) -> tuple[tor
     for key in reversed(operands[: num_keys - 1]):
         order = order.gather(dim, torch.argsort(key.gather(dim, order), dim=dim, stable=True))
     return tuple(x.gather(dim, order) for x in operands)
-
-
-def top_k(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute torch.topk, of equal values the first ones."""
-    values, order = torch.sort(x, dim=dim, descending=largest, stable=True)
-    return values.narrow(dim, 0, k), order.narrow(dim, 0, k)
 
 
 # ---- matrices --------------------------------------------------------------------------------------------------------

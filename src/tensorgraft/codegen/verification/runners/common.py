@@ -16,7 +16,9 @@ class Absent:
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.names:
-            raise ModuleNotFoundError(f"{name} is not to be used here", name=name)
+            raise ModuleNotFoundError(
+                f"{name} must not be imported here: the generated file has to run without it", name=name
+            )
 
 
 def hide(*names):

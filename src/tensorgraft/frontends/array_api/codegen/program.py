@@ -221,7 +221,7 @@ def host(x: Any) -> np.ndarray:
 
 
 def is_held(name: str, tree: Any) -> bool:
-    """An argument is the model's arrays."""
+    """Return True if an argument holds the model's arrays."""
     return name in PARAMETERS and isinstance(tree, dict | list | tuple) and any(map(is_array, leaves(tree)))
 
 
@@ -246,7 +246,7 @@ def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
 
 
 def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
-    """(path, array) of what a function has from around it, each array once."""
+    """Return (path, array) of what a function has from around it, each array once."""
     seen: set[int] = set()
     for path, x in _around(fn, depth):
         if isinstance(x, Array) and id(x._cell) not in seen and x._geometry is None:

@@ -70,7 +70,7 @@ class Array(Operators):
         """A view of a two-dimensional array with its axes exchanged."""
         if self.ndim != 2:
             raise ValueError(
-                f"T is for arrays of two dimensions, this one has shape {self.shape}: use mT, permute_dims"
+                f"T requires an array of two dimensions, but this one has shape {self.shape}: use mT or permute_dims"
             )
         return self._seen(views.permuted(self._look(), (1, 0)))
 
@@ -79,7 +79,7 @@ class Array(Operators):
         """A view with the last two axes exchanged."""
         n = self.ndim
         if n < 2:
-            raise ValueError(f"mT is for arrays of at least two dimensions, this one has shape {self.shape}")
+            raise ValueError(f"mT requires an array of at least two dimensions, but this one has shape {self.shape}")
         return self._seen(views.permuted(self._look(), (*range(n - 2), n - 1, n - 2)))
 
     # ---- beyond the standard -----------------------------------------------------------------------------------------
@@ -127,7 +127,10 @@ class Array(Operators):
             raise traced_value_errors.value_needed(self, "__dlpack__")
         if min(self.strides, default=0) < 0:  # which many importers do not take, and PyTorch's ends the process over
             if copy is False:
-                raise BufferError(f"an array with negative strides, {self.strides}, is exported by a copy: copy=False")
+                raise BufferError(
+                    f"an array with negative strides, {self.strides}, can be exported only by a copy, but copy=False"
+                    " was given"
+                )
             copy = True
         native = self.native
         device = native.__dlpack_device__()
@@ -156,7 +159,7 @@ class Array(Operators):
         values = self._exported("__array__")
         if dtype is not None and values.dtype != dtype:
             if copy is False:
-                raise ValueError(f"an array of {values.dtype} is no array of {dtype} without a copy")
+                raise ValueError(f"an array of {values.dtype} cannot become an array of {dtype} without a copy")
             return values.astype(dtype)
         # compiled code of libraries asks for writable memory, and JAX's is read-only
         return values.copy() if copy or (copy is None and not values.flags.writeable) else values
@@ -165,7 +168,7 @@ class Array(Operators):
         """TensorFlow's functions and operators take an array of its own backend, and no other over the host."""
         convert = getattr(self.native, "__tf_tensor__", None)
         if convert is None:
-            raise TypeError(f"an array on {self.device} is no tensor of TensorFlow: move it with to_device")
+            raise TypeError(f"an array on {self.device} is not a tensor of TensorFlow: move it with to_device")
         return convert(dtype, name)
 
     # ---- copies ------------------------------------------------------------------------------------------------------
@@ -214,7 +217,7 @@ class Array(Operators):
 
     def _scalar(self, name: str) -> Any:
         if self.ndim:
-            raise TypeError(f"{name}() of an array of shape {self.shape}: it must have no dimension")
+            raise TypeError(f"{name}() requires an array of no dimension, but this one has shape {self.shape}")
         return self._host(name)[()]
 
     def __bool__(self) -> bool:
@@ -255,7 +258,7 @@ class Array(Operators):
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
-            raise TypeError(f"an array of {self.dtype} is no index: integers are")
+            raise TypeError(f"an array of {self.dtype} cannot be an index: use an array of integers")
         return int(self._scalar("index"))
 
     def __len__(self) -> int:
@@ -269,7 +272,7 @@ class Array(Operators):
         return (self[i] for i in range(self.shape[0]))
 
     def _is_known(self) -> bool:
-        """Not traced: it has values now."""
+        """Return True if the array is not traced, and so has values now."""
         capture = tracing.now.capture
         if self._cell.backend.is_traced(self._cell.array):
             return False
@@ -306,7 +309,7 @@ class Array(Operators):
         return cell.array if self._geometry is None else read(cell.backend, cell.array, self._geometry)
 
     def _dense(self) -> Any:
-        """`_value`, dequantised where it is to be written into another array."""
+        """Return `_value`, dequantised where it is to be written into another array."""
         return self._value()
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:

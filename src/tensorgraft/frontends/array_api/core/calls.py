@@ -109,12 +109,12 @@ def of_python(x: Any) -> Any:
 def not_an_array(name: str, x: Any) -> NoReturn:
     raise TypeError(
         f"{name}: expected an array of tensorgraft.array_api, got a {type(x).__module__}.{type(x).__qualname__}:"
-        " asarray makes one of it"
+        " convert it with asarray"
     )
 
 
 def arrays_of(name: str, *operands: Any, kinds: str = "ifc") -> tuple[Backend, np.dtype]:
-    """(the backend, the common dtype) of operands that are all arrays."""
+    """Return (the backend, the common dtype) of operands that are all arrays."""
     for x in operands:
         if not isinstance(x, Array):
             not_an_array(name, x)
@@ -162,7 +162,7 @@ def converted(xp: Backend, x: Any, dtype: np.dtype) -> Any:
 
 
 def axis_of(name: str, x: Array, axis: Any, ndim: int | None = None) -> int:
-    """`axis`, counted from the start, of `ndim` axes (those of `x` if None). Raises AxisError, TypeError."""
+    """Return `axis`, counted from the start, of `ndim` axes (those of `x` if None). Raises AxisError, TypeError."""
     n = x.ndim if ndim is None else ndim
     try:
         at = operator.index(axis)
@@ -206,7 +206,7 @@ def extents_of(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def is_known(x: Array) -> bool:
-    """The array has values by now."""
+    """Return True if the array has values by now."""
     try:
         x._host()
     except TracedValueError:

@@ -146,6 +146,7 @@ def is_device(backend: Backend) -> bool:
 
 def _no_native(home: Device, device: Device, x: Any) -> NoReturn:
     raise TracedValueError(
-        f"the native array of one that was moved to {device} inside of a transform (tg.grad, tg.jit, ...) on {home} is"
-        f" asked for: it is on {device} when the transform has ended. Use functions of tensorgraft.array_api until then"
+        f"the native array of one that was moved to {device} inside of a transform (tg.grad, tg.jit, ...) on"
+        f" {home} was requested, but it is moved to {device} only when the transform has ended. Use functions of"
+        " tensorgraft.array_api until then"
     )

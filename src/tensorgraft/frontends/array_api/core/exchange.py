@@ -80,7 +80,7 @@ def _dtype_of(x: Any, xp: Backend) -> np.dtype:
         dtype = None
     if dtype not in STANDARD and dtype not in NARROW:
         named = x.dtype if dtype is None else dtype
-        raise TypeError(f"asarray: arrays of {named} are none of the standard: {', '.join(map(str, STANDARD))}")
+        raise TypeError(f"asarray: {named} is not a dtype of the standard: {', '.join(map(str, STANDARD))}")
     return dtype
 
 
@@ -135,7 +135,7 @@ def moved(x: Array, target: Backend) -> Array:
 def to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
     """A copy on another device; itself where it is there already."""
     if stream is not None:
-        raise ValueError("to_device: backends order their work themselves, stream must be None")
+        raise ValueError("to_device: stream must be None, since backends order their work themselves")
     where = resolve(device)
     return x if x.device == where else moved(x, where.backend)
 
@@ -147,12 +147,13 @@ def _over_the_host(x: Array, target: Backend) -> Array:
 
 
 def imported(x: Any, device: Any, copy: bool | None) -> Array:
-    """`from_dlpack` of an object that is no array of a backend here: onto `device` (a backend or None: the host's)."""
+    """Call `from_dlpack` for an object that is no array of a backend here, onto `device` (a backend, or None for the
+    host's)."""
     kind = int(x.__dlpack_device__()[0])
     target = device if device is not None else named("numpy").backend
     if copy is False and not target.mutable:
         raise ValueError(
-            f"from_dlpack: copy=False, but arrays on {target.name} are never written, and the memory of a"
+            f"from_dlpack: copy=False, but arrays on {target.name} are immutable, and the memory of a"
             f" {type(x).__module__}.{type(x).__qualname__} may be"
         )
     if kind == _CPU:
@@ -204,6 +205,7 @@ def shared_between(x: Any, source: Backend, target: Backend, copy: bool | None) 
             raise ValueError(f"copy=False, but {source.name} and {target.name} cannot share this array")
     elif copy is False and (source.mutable or target.mutable):
         raise ValueError(
-            f"copy=False, but {source.name} and {target.name} share no memory: one writes its arrays, the other never"
+            f"copy=False, but {source.name} and {target.name} cannot share memory: arrays of one are mutable,"
+            " those of the other are not"
         )
     return moved(wrapped(x, source, None), target)

@@ -120,7 +120,7 @@ def value_of(x: Array, value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = from_host(xp, np.asarray(value))
     if not isinstance(value, Array):
-        raise TypeError(f"an array or a number can be written into an array, not a {type(value).__qualname__}")
+        raise TypeError(f"expected an array or a number to write into an array, got a {type(value).__qualname__}")
     if _apart(value, x):
         raise ValueError(f"an array on {value.device} cannot be written into one on {x.device}: move it with to_device")
     if "bifc".index(kind(value.dtype)) > "bifc".index(kind(dtype)):
@@ -129,7 +129,7 @@ def value_of(x: Array, value: Any) -> Any:
 
 
 def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
-    """`value` in a shape to which it broadcasts."""
+    """Return `value` in a shape to which it broadcasts."""
     here = xp.shape(value)
     if here == shape:
         return value
@@ -141,7 +141,7 @@ def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"a value of shape {here} does not broadcast to {shape}, the shape of what is written")
+        raise ValueError(f"a value of shape {here} does not broadcast to {shape}, the shape of the elements to write")
     return xp.broadcast_to(value, shape)
 
 
@@ -152,12 +152,13 @@ def from_host(xp: Backend, values: np.ndarray) -> Array:
 
 
 def _apart(a: Array, b: Array) -> bool:
-    """Their arrays are of different backends; of quantised arrays, their codes."""
+    """Return True if the arrays (of quantised arrays, their codes) are of different backends."""
     return a._cells()[0].backend is not b._cells()[0].backend
 
 
 def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
-    """(what stands for each axis, ... replaced; whether there are arrays). Raises IndexError for a wrong number."""
+    """Return (what stands for each axis, ... replaced; whether there are arrays). Raises IndexError for a wrong
+    number."""
     keys = key if isinstance(key, tuple) else (key,)
     items: list[Any] = []
     used, dots, advanced = 0, None, False
@@ -179,9 +180,9 @@ def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
                 with x._cell.backend.scope():
                     k = from_host(x._cell.backend, k)
             if _apart(k, x) and not tracing.join(*k._cells(), *x._cells()):
-                raise ValueError(f"an index on {k.device} of an array on {x.device}: move it with to_device")
+                raise ValueError(f"an index on {k.device} cannot index an array on {x.device}: move it with to_device")
             if kind(k.dtype) not in "bi":
-                raise IndexError(f"an index is of integers or booleans, not of {k.dtype}")
+                raise IndexError(f"expected an index array of integers or booleans, got {k.dtype}")
             used += k.ndim if k.dtype == bool else 1
             advanced = True
         elif k is not None:
@@ -189,7 +190,7 @@ def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
                 k = operator.index(k)
             except TypeError:
                 raise IndexError(
-                    f"an index is an integer, a slice, ..., None or an array, not a {type(k).__qualname__}"
+                    f"expected an integer, a slice, ..., None or an array as an index, got a {type(k).__qualname__}"
                 ) from None
             used += 1
         items.append(k)
@@ -221,7 +222,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
         if isinstance(k, Array) and k.dtype == bool:
             here = x.shape[axis : axis + k.ndim]
             if any(m not in (n, 0) for m, n in zip(k.shape, here, strict=True)):  # one without elements selects none
-                raise IndexError(f"a mask of shape {k.shape} for axes of shape {here}")
+                raise IndexError(f"a mask of shape {k.shape} does not match axes of shape {here}")
             if not k.ndim:
                 axes.append(len(basic))
                 basic.append(None)

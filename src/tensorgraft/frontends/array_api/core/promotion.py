@@ -54,7 +54,8 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
             return dtypes.complex128
         return complex_
     raise TypeError(
-        f"there is no common dtype of {a} and {b}: the standard promotes within kinds only. Convert one with astype"
+        f"there is no common dtype of {a} and {b}: the Array API standard promotes only within one kind of dtype."
+        " Convert one of them with astype"
     )
 
 
@@ -77,7 +78,7 @@ def of_scalar(value: Any, dtype: np.dtype) -> np.dtype:
         if k == "f":  # a complex scalar makes a real array complex
             return dtypes.complex_dtype(dtype if dtype not in NARROW else dtypes.float32)
     if not fits:
-        raise TypeError(f"a Python {type(value).__name__} does not mix with an array of {dtype}")
+        raise TypeError(f"a Python {type(value).__name__} cannot be combined with an array of {dtype}")
     return dtype
 
 
@@ -99,5 +100,5 @@ def checked(dtype: Any) -> np.dtype:
     """A dtype that a program gave. Raises TypeError for what no backend has."""
     resolved = np.dtype(dtype)
     if resolved not in STANDARD and resolved not in NARROW:
-        raise TypeError(f"{dtype!r} is no dtype of arrays: {', '.join(map(str, STANDARD))}")
+        raise TypeError(f"{dtype!r} is not a dtype of arrays; the dtypes are {', '.join(map(str, STANDARD))}")
     return resolved

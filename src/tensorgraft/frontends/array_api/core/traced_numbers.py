@@ -23,7 +23,7 @@ DTYPES = {int: dtypes.int64, float: dtypes.float64, complex: dtypes.complex128}
 
 
 def is_input(x: Any) -> bool:
-    """An argument that a program can take as an input: a number as Python has it, that 64 bits hold."""
+    """Return True for an argument that a program can take as an input: a number as Python has it, that 64 bits hold."""
     return type(x) in DTYPES and (type(x) is not int or -(2**63) <= x < 2**63)
 
 
@@ -78,7 +78,8 @@ class Number:
 
     @property
     def is_live(self) -> bool:
-        """The trace is going on, and the value not settled: there is an input to use."""
+        """Return True while the trace is going on and the value is not fixed: the number is then an input of the
+        program."""
         return self._use.capture is not None and not self._use.looked_at
 
     def look(self) -> Any:

@@ -28,7 +28,7 @@ now = _Local()
 
 
 def is_compiling() -> bool:
-    """A program is being traced by `tg.jit`."""
+    """Return True if a program is being traced by `tg.jit`."""
     capture = now.capture
     while capture is not None and not capture.reads:
         capture = capture.before
@@ -131,7 +131,8 @@ class ArrayCapture:
         if self.reads and is_device(cell.backend) and cell not in self.born:
             raise ValueError(
                 f"a compiled function on {device_of(self.inner)} reads an array on {device_of(cell.backend)} from"
-                " outside, where one program is for one device: move it with to_device, outside of the function"
+                " outside, but a program runs on one device: move the array with to_device, outside of the"
+                " function"
             )
 
     def _from_elsewhere(self, cell: Storage) -> Any:
@@ -149,7 +150,7 @@ class ArrayCapture:
             self.before.reading(cell)
 
     def is_input(self, cell: Storage) -> bool:
-        """A program that is being traced reads `cell`, as it is when it runs."""
+        """Return True if a program that is being traced reads `cell` when it runs."""
         if not self.reads:
             return (id(cell) in self.arguments and is_compiling()) or (
                 self.before is not None and self.before.is_input(cell)
@@ -178,7 +179,7 @@ class ArrayCapture:
                 self.origins[cell] = place
 
     def writing(self, cell: Storage, value: Any) -> Any:
-        """`value` as it is to be written into a storage."""
+        """Return `value` as it is to be written into a storage."""
         self.touch(cell)
         xp = cell.backend
         return value if xp.is_array(value) else xp.lifted(value)
@@ -234,7 +235,8 @@ def home(xp: Backend) -> Backend:
 
 
 def join(*cells: Storage) -> bool:
-    """Bring storages of a transform and of its outside together. False where that is not why they differ."""
+    """Bring storages from inside and outside of a transform to one backend; return False if there is no transform, or
+    they still differ."""
     capture = now.capture
     if capture is None:
         return False

@@ -42,8 +42,8 @@ def _program(xp: Backend, kernel: Kernel, static: tuple[Any, ...]) -> Callable[.
 
 
 def relu(x: Array) -> Array:
-    """x where it is positive, else 0; its derivative at 0 is 0. Of the shape and dtype of `x`, a real array of integers
-    or floating point. Raises TypeError for another."""
+    """Compute x where it is positive, else 0; its derivative at 0 is 0. Of the shape and dtype of `x`, a real array of
+    integers or floating point. Raises TypeError for another."""
     return _call(operand("relu", x, "if"), _of("relu"), (x,))
 
 
@@ -53,13 +53,14 @@ def sigmoid(x: Array) -> Array:
 
 
 def silu(x: Array) -> Array:
-    """x sigmoid(x) (Elfwing et al. 2018, arXiv 1702.03118), of the shape and dtype of `x`, a real floating-point array.
-    Raises TypeError for another."""
+    """Compute x sigmoid(x) (Elfwing et al. 2018, arXiv 1702.03118), of the shape and dtype of `x`, a real
+    floating-point array. Raises TypeError for another."""
     return _call(operand("silu", x, "f"), _of("silu"), (x,))
 
 
 def softplus(x: Array) -> Array:
-    """log(1 + exp(x)), of the shape and dtype of `x`, a real floating-point array. Raises TypeError for another."""
+    """Compute log(1 + exp(x)), of the shape and dtype of `x`, a real floating-point array. Raises TypeError for
+    another."""
     return _call(operand("softplus", x, "f"), _softplus, (x,))
 
 
@@ -68,8 +69,8 @@ def _softplus(xp: Backend, x: Any) -> Any:
 
 
 def gelu(x: Array, approximate: bool = True) -> Array:
-    """x times the probability that a normal number is below x, or its approximation by tanh (Hendrycks and Gimpel
-    2016, arXiv 1606.08415), of the shape and dtype of `x`, a real floating-point array. Raises TypeError for
+    """Compute x times the probability that a normal number is below x, or its approximation by tanh (Hendrycks and
+    Gimpel 2016, arXiv 1606.08415), of the shape and dtype of `x`, a real floating-point array. Raises TypeError for
     another."""
     return _call(operand("gelu", x, "f"), _gelu, (x,), bool(approximate))
 
@@ -84,14 +85,14 @@ def _gelu(xp: Backend, x: Any, approximate: bool) -> Any:
 
 
 def elu(x: Array, alpha: float = 1.0) -> Array:
-    """x where it is positive, else alpha (exp(x) - 1) (Clevert et al. 2015, arXiv 1511.07289), of the shape and dtype
-    of `x`, a real floating-point array. Raises TypeError for another."""
+    """Compute x where it is positive, else alpha (exp(x) - 1) (Clevert et al. 2015, arXiv 1511.07289), of the shape and
+    dtype of `x`, a real floating-point array. Raises TypeError for another."""
     return _call(operand("elu", x, "f"), _of("elu"), (x,), float(alpha))
 
 
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
-    """x where it is positive, else negative_slope x, of the shape and dtype of `x`, a real floating-point array. Raises
-    TypeError for another."""
+    """Compute x where it is positive, else negative_slope x, of the shape and dtype of `x`, a real floating-point
+    array. Raises TypeError for another."""
     return _call(operand("leaky_relu", x, "f"), _leaky_relu, (x,), float(negative_slope))
 
 
@@ -113,34 +114,34 @@ _METHODS: dict[str, Kernel] = {}
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
-    """exp(x) / sum(exp(x)) along an axis, of the shape and dtype of `x`. Raises TypeError for what is no real
+    """Compute exp(x) / sum(exp(x)) along an axis, of the shape and dtype of `x`. Raises TypeError for what is no real
     floating-point array, AxisError for an axis that is not there."""
     xp = operand("softmax", x, "f")
     return _call(xp, _of("softmax"), (x,), axis_of("softmax", x, axis))
 
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    """x - log(sum(exp(x))) along an axis, of the shape and dtype of `x`. Raises TypeError for what is no real
+    """Compute x - log(sum(exp(x))) along an axis, of the shape and dtype of `x`. Raises TypeError for what is no real
     floating-point array, AxisError for an axis that is not there."""
     xp = operand("log_softmax", x, "f")
     return _call(xp, _of("log_softmax"), (x,), axis_of("log_softmax", x, axis))
 
 
 def logsumexp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """log(sum(exp(x))) along axes (None: all), without overflow, in the dtype of `x`. Raises TypeError for what is no
-    real floating-point array, AxisError for an axis that is not there, ValueError for one that comes twice."""
+    """Compute log(sum(exp(x))) along axes (None: all), without overflow, in the dtype of `x`. Raises TypeError for what
+    is no real floating-point array, AxisError for an axis that is not there, ValueError for one that comes twice."""
     xp = operand("logsumexp", x, "f")
     return _call(xp, _of("logsumexp"), (x,), axes_of("logsumexp", x, axis), bool(keepdims))
 
 
 def layer_norm(x: Array, ndim: int, eps: float) -> Array:
-    """(x - mean) / sqrt(var + eps) over the last `ndim` axes (Ba et al. 2016, arXiv 1607.06450)."""
+    """Return (x - mean) / sqrt(var + eps) over the last `ndim` axes (Ba et al. 2016, arXiv 1607.06450)."""
     xp = operand("layer_norm", x, "f")
     return _call(xp, _of("layer_norm"), (x,), None, None, ndim, float(eps))
 
 
 def rms_norm(x: Array, ndim: int, eps: float) -> Array:
-    """x / sqrt(mean(x^2) + eps) over the last `ndim` axes (Zhang and Sennrich 2019, arXiv 1910.07467)."""
+    """Compute x / sqrt(mean(x^2) + eps) over the last `ndim` axes (Zhang and Sennrich 2019, arXiv 1910.07467)."""
     xp = operand("rms_norm", x, "f")
     return _call(xp, _of("rms_norm"), (x,), None, ndim, float(eps))
 
@@ -180,7 +181,8 @@ def padding_of(name: str, extents: Sequence[int], kernel: Sequence[int], strides
 
 
 def padded(x: Array, padding: Pads, mode: str) -> Array:
-    """`x` with more elements around its last axes: its own, as `numpy.pad` chooses them (reflect, edge, wrap)."""
+    """Return `x` with more elements around its last axes: copies of its own, as `numpy.pad` chooses them (reflect,
+    edge, wrap)."""
     xp = operand("padded", x, "bifc")
     return _call(xp, _padded, (x,), tuple(map(tuple, padding)), mode)
 
@@ -198,9 +200,9 @@ def _padded(xp: Backend, x: Any, padding: Pads, mode: Any) -> Any:
 
 
 def attention_weights(query: Array, key: Array, mask: Array | None = None) -> Array:
-    """softmax(query key^T / sqrt(size)), (..., q, kv): how much each query (..., q, size) looks at each key (..., kv,
-    size); nothing where `mask`, which broadcasts, is false (Vaswani et al. 2017, arXiv 1706.03762). The softmax is
-    computed in at least float32."""
+    """Compute softmax(query key^T / sqrt(size)), (..., q, kv): how much each query (..., q, size) looks at each key
+    (..., kv, size); nothing where `mask`, which broadcasts, is false (Vaswani et al. 2017, arXiv 1706.03762). The
+    softmax is computed in at least float32."""
     xp, dtype = arrays_of("attention_weights", query, key, kinds="f")
     logits = matmul(query / math.sqrt(query.shape[-1]), key.mT)
     if mask is not None:

@@ -117,7 +117,7 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
     """NumPy's own, on copies of values. Raises TypeError for an Array to be written, FallbackError where the user
     forbade it, TracedValueError in a trace."""
     if _first(kwargs.get("out")) is not None:
-        raise TypeError(f"np.{name} writes no out= that is an Array: x[...] = np.{name}(...) does")
+        raise TypeError(f"np.{name} cannot write to an Array given as out=: use x[...] = np.{name}(...) does")
     call: Any = (args, kwargs)
     values: Any = optree.tree_map(lambda x: np.asarray(x) if isinstance(x, Array) else x, call)
     if os.environ.get("TENSORGRAFT_FALLBACK", "") == "error":
@@ -127,8 +127,9 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
         )
     if not counts[name]:
         warnings.warn(
-            f"np.{name} is not of the Array API standard, or not with these arguments: it computes on the host, which"
-            " copies its arguments there and its results back. tensorgraft.array_api.fallbacks() counts the calls.",
+            f"np.{name} is not of the Array API standard, or not with these arguments: it is computed on the host,"
+            " with its arguments copied there and its results copied back. tensorgraft.array_api.fallbacks()"
+            " counts the calls.",
             FallbackWarning,
             stacklevel=4,
         )

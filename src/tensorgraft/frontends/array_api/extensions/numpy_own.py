@@ -148,7 +148,8 @@ def average(a: Array, axis: Axis = None, weights: Array | None = None, keepdims:
 
 
 def shares_memory(a: Any, b: Any) -> bool:
-    """Arrays of ours are of one storage, those of NumPy are seen by `np.asarray` where they are one's memory."""
+    """Return True if two arrays share memory: two `Array`s if they have a storage in common, others by
+    `np.may_share_memory`."""
     if isinstance(a, Array) and isinstance(b, Array):
         return not {id(cell) for cell in a._cells()}.isdisjoint(id(cell) for cell in b._cells())
     return np.may_share_memory(np.asarray(a), np.asarray(b))
@@ -175,7 +176,7 @@ def median(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def _filled(a: Array, value: float) -> tuple[Array, Array]:
-    """(the array with NaN replaced, where it was none)."""
+    """Return (the array with NaN replaced, where it was none)."""
     valid = xp.logical_not(xp.isnan(a))
     return (xp.where(valid, a, value) if kind(a.dtype) in "fc" else a), valid
 

@@ -58,5 +58,7 @@ def convert(model: Any) -> Any:
                 raise ValueError(f"convert_: {'.'.join(map(str, path))}: {error}") from None
             count += 1
     if not count:
-        raise ValueError("convert_: no weight is prepared: call tg.quantization.prepare_qat_ before training")
+        raise ValueError(
+            "convert_: the model has no prepared weight: call tg.quantization.prepare_qat_ before training"
+        )
     return optree.tree_unflatten(structure, replaced)

@@ -59,8 +59,8 @@ def key(seed: int | Array, device: Any = None) -> Array:
 
 
 def split(key: Array, num: Shape = 2) -> Array:
-    """`num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for what is no key (of `key`,
-    `split`, `fold_in`) or no shape, ValueError for a negative extent."""
+    """Return `num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for what is no key (of
+    `key`, `split`, `fold_in`) or no shape, ValueError for a negative extent."""
     return _drawn(_backend("split", key), samplers.split, (key,), shape_of("split", num))
 
 
@@ -127,7 +127,7 @@ def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
     most = int(np.iinfo(dtype).max) + (wide is not dtype)
 
     def bound(number: int | None, greatest: int) -> tuple[Any, Any]:
-        """(the bound in `wide`, whether it is above that)"""
+        """Return (the bound in `wide`, whether it is above that)"""
         least = int(np.iinfo(dtype).min)
         if number is not None:
             held = min(max(number, least), greatest)
@@ -147,7 +147,7 @@ def rademacher(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     Raises TypeError for what is no key, and a dtype without -1, ValueError for a negative extent."""
     resolved = dtypes.int64 if dtype is None else checked(dtype)
     if resolved.kind == "b" or resolved.kind == "u":
-        raise TypeError(f"rademacher: expected a dtype that has -1, got {resolved}")
+        raise TypeError(f"rademacher: expected a signed dtype, got {resolved}")
     return _drawn(_backend("rademacher", key), samplers.rademacher, (key,), shape_of("rademacher", shape), resolved)
 
 

@@ -46,7 +46,9 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     x = _found(obj, dtype, device, copy)
     if dtype is not None and x.dtype != dtype:
         if copy is False:
-            raise ValueError(f"asarray: an array of {x.dtype} becomes one of {dtype} by a copy only, and copy=False")
+            raise ValueError(
+                f"asarray: an array of {x.dtype} can become one of {dtype} only by a copy, but copy=False was given"
+            )
         x = astype(x, dtype)
     return x
 
@@ -57,7 +59,7 @@ def _found(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | None) -> 
         return _placed(obj, target, copy)
     if isinstance(obj, (*SCALARS, list, tuple)):
         if copy is False:
-            raise ValueError("asarray: Python objects become an array by a copy only, and copy=False")
+            raise ValueError("asarray: Python objects can become an array only by a copy, but copy=False was given")
         return _of_python(obj, dtype, target)
     native = exchange.backend_that_made(obj)
     if native is not None and not isinstance(obj, np.ndarray | np.generic):
@@ -70,7 +72,7 @@ def _found(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | None) -> 
     values = np.asarray(obj)
     if native is None and values.dtype.kind in "OSUMmV" and values.dtype not in STANDARD:
         raise TypeError(
-            f"asarray: a {type(obj).__module__}.{type(obj).__qualname__} is no array, nor a sequence of numbers"
+            f"asarray: a {type(obj).__module__}.{type(obj).__qualname__} is neither an array nor a sequence of numbers"
         )
     host = resolve("numpy").backend
     return (
@@ -86,7 +88,8 @@ def _placed(x: Array, target: Backend | None, copy: bool | None) -> Array:
             return exchange.moved(x, target)
         if tracing.level_of(x._cell) is not None:
             raise ValueError(
-                f"copy=False, but inside of a transform an array on {x.device} goes to {device_of(target)} by a copy"
+                f"copy=False, but inside of a transform an array on {x.device} can move to {device_of(target)}"
+                " only by a copy"
             )
         return exchange.shared_between(x.native, xp, target, copy)
     if not copy:
@@ -117,7 +120,7 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
             raise ValueError("asarray: the nested sequences have different lengths") from None
     if values.dtype not in STANDARD and values.dtype.kind in "OSUMmV":
         if values.dtype.kind == "O" and _ints(obj):
-            raise OverflowError("asarray: a Python int is beyond every integer dtype")
+            raise OverflowError("asarray: a Python int is out of range of every integer dtype")
         raise TypeError("asarray: expected numbers, booleans or arrays in the nested sequences")
     if dtype is not None:
         values = values.astype(dtype) if values.dtype.kind != "c" or dtype.kind == "c" else _refused(values, dtype)
@@ -126,7 +129,7 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
 
 
 def _refused(values: np.ndarray, dtype: np.dtype) -> Any:
-    raise TypeError(f"asarray: complex numbers do not become {dtype}")
+    raise TypeError(f"asarray: complex numbers cannot be converted to {dtype}")
 
 
 def _ints(obj: Any) -> bool:
@@ -205,7 +208,7 @@ def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
     extents = shape_of("full", shape)
     resolved = value.dtype if dtype is None else checked(dtype)
     if kind(value.dtype) == "c" and kind(resolved) != "c":
-        raise TypeError(f"full: {value!r} is no value of {resolved}")
+        raise TypeError(f"full: {value!r} is not a value of {resolved}")
     value = _placed(value, None if device is None else resolve(device).backend, None)
     xp = value._cell.backend
     with xp.scope():
@@ -217,7 +220,7 @@ def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -
     if kind(dtype) == "i" and isinstance(value, int) and not isinstance(value, bool):
         of_scalar(value, dtype)  # raises OverflowError
     if isinstance(value, complex) and kind(dtype) != "c":
-        raise TypeError(f"{name}: {value} is no value of {dtype}")
+        raise TypeError(f"{name}: {value} is not a value of {dtype}")
     xp = tracing.home(resolve(device).backend)
     filler = value.inside(xp) if isinstance(value, Number) else None
     with xp.scope():
@@ -295,7 +298,7 @@ def _known(v: Any) -> Any:
 def linspace(
     start: Any, stop: Any, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
 ) -> Array:
-    """`num` numbers at equal distances, the last of which is `stop` if `endpoint`."""
+    """Return `num` evenly spaced numbers, the last of which is `stop` if `endpoint`."""
     start, stop = of_python(start), of_python(stop)
     for v in (start, stop):
         if not isinstance(v, int | float | complex):

@@ -29,12 +29,14 @@ _WITH_NARROW = ("real floating", "numeric")
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
-    """`x` converted: floating to integer truncates, to bool is not equal to zero. A complex array has no conversion
-    to a real dtype (TypeError). `copy=False`: `x` itself where it has the dtype and is on the device."""
+    """Return `x` converted: floating to integer truncates, to bool is not equal to zero. A complex array has no
+    conversion to a real dtype (TypeError). `copy=False`: `x` itself where it has the dtype and is on the device."""
     xp = operand("astype", x)
     dtype = checked(dtype)
     if promotion.kind(x.dtype) == "c" and promotion.kind(dtype) in "if":
-        raise TypeError(f"astype({show((x,))}, {dtype}): complex numbers have no real values: take real, imag or abs")
+        raise TypeError(
+            f"astype({show((x,))}, {dtype}): complex numbers cannot be converted to a real dtype: use real, imag or abs"
+        )
     if device is not None and resolve(device) != x.device:
         return astype(moved(x, resolve(device).backend), dtype, copy=False)
     if x.dtype == dtype and not copy:
@@ -102,7 +104,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     if not isinstance(kind, str):
         return resolved == np.dtype(kind)
     if kind not in KINDS:
-        raise ValueError(f"isdtype: {kind!r} is no kind of dtype: {', '.join(KINDS)}")
+        raise ValueError(f"isdtype: {kind!r} is not a kind of dtype; the kinds are {', '.join(KINDS)}")
     return resolved in KINDS[kind] or (kind in _WITH_NARROW and resolved in NARROW)
 
 

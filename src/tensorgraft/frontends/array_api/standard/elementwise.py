@@ -215,7 +215,8 @@ def _remainder(xp: Backend, x: Any, y: Any) -> Any:
 
 
 def _expm1(xp: Backend, x: Any) -> Any:
-    """exp(x) - 1; the values at infinities and NaN of complex numbers are the standard's, which few libraries keep."""
+    """Compute exp(x) - 1; the values at infinities and NaN of complex numbers are the standard's, which few libraries
+    keep."""
     if not dtypes.is_complex(xp.dtype_of(x)):
         return xp.expm1(x)
     a, b = xp.real(x), xp.imag(x)
@@ -233,7 +234,7 @@ def _expm1(xp: Backend, x: Any) -> Any:
 
 
 def _log1p(xp: Backend, x: Any) -> Any:
-    """log(1 + x), accurate near 0; complex numbers as in `_expm1`."""
+    """Compute log(1 + x), accurate near 0; complex numbers as in `_expm1`."""
     if not dtypes.is_complex(xp.dtype_of(x)):
         return xp.log1p(x)
     a, b = xp.real(x), xp.imag(x)
@@ -286,7 +287,7 @@ for _name, _row in BINARY.items():
 
 
 def rounded(x: Array, decimals: int) -> Array:
-    """`x` to so many decimals, halves to even, as NumPy computes it; not of the standard.
+    """Return `x` to so many decimals, halves to even, as NumPy computes it; not of the standard.
 
     Raises TypeError for integers to be rounded to tens."""
     out: Any = globals()
@@ -300,7 +301,7 @@ def rounded(x: Array, decimals: int) -> Array:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
-    """`x` held between bounds of its kind, which broadcast with it; the result has the dtype of `x`."""
+    """Return `x` limited to bounds of its kind, which broadcast with it; the result has the dtype of `x`."""
     min, max = of_python(min), of_python(max)
     bounds = [v for v in (min, max) if v is not None]
     if not any(isinstance(v, Array) for v in (x, *bounds)):
@@ -327,7 +328,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
 
 
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
-    """`x1` where `condition` (bool) holds, else `x2`; all three broadcast."""
+    """Return `x1` where `condition` (bool) holds, else `x2`; all three broadcast."""
     x1, x2 = of_python(x1), of_python(x2)
     xp = backend_of("where", condition, x1, x2)
     operands = (condition, x1, x2)

@@ -54,7 +54,7 @@ class SVDResult(NamedTuple):
 
 
 def _matrices(name: str, x: Array, square: bool = False, kinds: str = "fc") -> tuple[Backend, Array]:
-    """(the backend, the matrices, in the default dtype where they are integers and `kinds` has none)."""
+    """Return (the backend, the matrices, in the default dtype where they are integers and `kinds` has none)."""
     (x,) = accepted(kinds, x)
     xp = operand(name, x, kinds)
     if x.ndim < 2:
@@ -159,7 +159,7 @@ def solve(x1: Array, x2: Array, /) -> Array:
 
 
 def _factored(xp: Backend, x: Any) -> tuple[Any, Any]:
-    """(the diagonal of U, the sign of the permutation, real) of an LU factorisation."""
+    """Return (the diagonal of U, the sign of the permutation, real) of an LU factorisation."""
     lu, pivots, _ = xp.lu(x)
     odd = xp.bitwise_and(xp.parity(pivots), 1)
     sign = xp.subtract(1, xp.multiply(2, odd))
@@ -200,7 +200,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 
 
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """int64: how many singular values are greater than `rtol` times the greatest."""
+    """Return the number of singular values greater than `rtol` times the greatest, as int64."""
     xp, x = _matrices("matrix_rank", x)
     with xp.scope():
         s = xp.svdvals(x._value())
@@ -209,7 +209,7 @@ def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 
 
 def _threshold(xp: Backend, name: str, x: Array, s: Any, rtol: float | Array | None) -> Any:
-    """(..., 1): where singular values begin to count."""
+    """Return (..., 1): where singular values begin to count."""
     real = xp.dtype_of(s)
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(dtypes.finfo(real).eps)

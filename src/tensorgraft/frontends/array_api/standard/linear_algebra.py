@@ -28,7 +28,7 @@ def matmul(x1: Array, x2: Array, /) -> Array:
 
 
 def _is_turned(x: Array) -> bool:
-    """A transposed view of rows, which need not be copied into columns to be multiplied."""
+    """Return True for a transposed view of rows, which can be multiplied without a copy."""
     return (
         x.ndim == 2 and x._geometry is not None and x.shape[0] > 1 and x._geometry.strides[0] < x._geometry.strides[1]
     )

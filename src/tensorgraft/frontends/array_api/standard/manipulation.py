@@ -178,7 +178,7 @@ def stack(arrays: Arrays, /, *, axis: int = 0) -> Array:
 
 
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
-    """`x` side by side with itself, so many times along each axis (the last axes, where fewer are given)."""
+    """Return `x` side by side with itself, so many times along each axis (the last axes, where fewer are given)."""
     xp = operand("tile", x)
     times = shape_of("tile", tuple(repetitions))
     n = max(len(times), x.ndim)

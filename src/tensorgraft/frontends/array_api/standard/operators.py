@@ -83,13 +83,13 @@ def _operand(name: str, x: Array, other: Any) -> Any:
         return NotImplemented
     kind = f"{type(other).__module__.partition('.')[0]}.{type(other).__qualname__}"
     raise TypeError(
-        f"unsupported operand of {name}: arrays of tensorgraft.array_api and numbers, not a {kind}:"
-        f" asarray(it, device={str(x.device)!r}) makes one of it"
+        f"unsupported operand of {name}: expected an array of tensorgraft.array_api or a number, got a {kind}:"
+        f" convert it with asarray(it, device={str(x.device)!r})"
     )
 
 
 def _to_a_power(power: Callable[[Array, Any], Any]) -> Callable[..., Any]:
-    """`pow(x, y, modulus)` is of Python's ints alone, as for NumPy and PyTorch."""
+    """Refuse `pow(x, y, modulus)`, which is for Python's ints only, as in NumPy and PyTorch."""
 
     def method(self: Array, other: Any, modulus: Any = None, /) -> Any:
         return power(self, other) if modulus is None else NotImplemented

@@ -37,17 +37,19 @@ def _position(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 
 
 def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """int64 position of the first greatest value, or of the first NaN; of all elements, row-major, without `axis`."""
+    """Return int64 position of the first greatest value, or of the first NaN; of all elements, row-major, without
+    `axis`."""
     return _position("argmax", x, axis, keepdims)
 
 
 def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """int64 position of the first least value, or of the first NaN; of all elements, row-major, without `axis`."""
+    """Return int64 position of the first least value, or of the first NaN; of all elements, row-major, without
+    `axis`."""
     return _position("argmin", x, axis, keepdims)
 
 
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """int64: how many elements are not zero (or true)."""
+    """Return the number of elements that are not zero (or true), as int64."""
     xp = operand("count_nonzero", x)
     axes = axes_of("count_nonzero", x, axis)
     with xp.scope():
@@ -56,7 +58,7 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
-    """int64 positions of the elements that are not zero (or true), row-major, one array for each axis."""
+    """Return int64 positions of the elements that are not zero (or true), row-major, one array for each axis."""
     xp = operand("nonzero", x)
     if not x.ndim:
         fail("nonzero", (x,), "an array of at least one dimension")
@@ -65,7 +67,8 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None) -> Array:
-    """int64: where the values `x2` would be put in `x1` (one-dimensional, ascending, or so through `sorter`)."""
+    """Return int64 positions at which the values `x2` would be inserted in `x1` (one-dimensional, ascending, or so
+    through `sorter`)."""
     x2 = of_python(x2)
     operand("searchsorted", x1, "if")
     xp = backend_of("searchsorted", x1, x2)

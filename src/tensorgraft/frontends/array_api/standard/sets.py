@@ -29,7 +29,7 @@ class UniqueInverseResult(NamedTuple):
 
 
 def _ordered(xp: Backend, flat: Any) -> tuple[Any, Any]:
-    """(the values ascending, where they were): complex numbers by their real part, then by the imaginary one."""
+    """Return (the values ascending, where they were): complex numbers by their real part, then by the imaginary one."""
     at = xp.iota(xp.size(flat), dtypes.int64)
     dtype = xp.dtype_of(flat)
     if dtypes.is_complex(dtype):

@@ -16,7 +16,7 @@ def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool 
 
 
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """int64: where the elements are, in their order along `axis`."""
+    """Return int64 positions of the elements in ascending (or descending) order along `axis`."""
     xp = operand("argsort", x, "bif")
     at = axis_of("argsort", x, axis)
     with xp.scope():

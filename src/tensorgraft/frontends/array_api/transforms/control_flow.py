@@ -43,7 +43,10 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
             state = optree.tree_unflatten(tree, _inside(values[:n], leaves, capture))
             goes_on = _predicate("while_loop", condition(state))
             if capture.checks:
-                raise ValueError("error_if in the condition of a while_loop that is traced: put it into the body")
+                raise ValueError(
+                    "error_if cannot be used in the condition of a while_loop that is being traced: move it into the"
+                    " body"
+                )
             return _value(goes_on if isinstance(goes_on, Array) else creation.asarray(goes_on))
 
     def step(values: list[Any]) -> list[Any]:
@@ -69,7 +72,10 @@ def scan(
     lengths = {x.shape[0] if x.ndim else None for x in columns} | ({length} if length is not None else set())
     if len(lengths) != 1 or None in lengths:
         shapes = ", ".join(str(x.shape) for x in columns)
-        raise ValueError(f"scan: the arrays of xs have one first axis, of {length=}: got shapes {shapes or 'none'}")
+        raise ValueError(
+            "scan: expected arrays in xs that have a first axis of the same length"
+            f" ({length=}), got shapes {shapes or 'none'}"
+        )
     n = lengths.pop()
     assert n is not None
     if not n:  # the structure of the results is that of a step that is not taken
@@ -174,7 +180,7 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
         integer = isinstance(bound, Array) and bound.ndim == 0 and dtypes.is_integer(bound.dtype)
         if not integer and not isinstance(bound, int):
             said = f"{bound.dtype}{list(bound.shape)}" if isinstance(bound, Array) else repr(bound)
-            raise TypeError(f"fori_loop: bounds are ints, or integer arrays of no dimension, not {said}")
+            raise TypeError(f"fori_loop: bounds must be ints or integer arrays of no dimension, got {said}")
     if not isinstance(stop, Array):
         stop = creation.asarray(stop, dtype=start.dtype, device=start.device)
     first = start if isinstance(start, Array) else creation.asarray(start, dtype=stop.dtype, device=stop.device)
@@ -215,14 +221,15 @@ def _alike(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Ar
     ]
     if structure != tree or shown[0] != shown[1]:
         raise TypeError(
-            f"{name}: a step returns what looks like its state, {tree} of {shown[0]}, got {structure} of {shown[1]}"
+            f"{name}: a step must return the structure, shapes and dtypes of its state, {tree} of {shown[0]}, got"
+            f" {structure} of {shown[1]}"
         )
     return leaves
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(f"scan: a step returns a pair, (carry, y), got a {type(result).__qualname__}")
+        raise TypeError(f"scan: a step must return a pair (carry, y), got a {type(result).__qualname__}")
     return result
 
 
@@ -231,7 +238,7 @@ def _predicate(name: str, value: Any) -> Array | bool:
         return bool(value)
     if not isinstance(value, Array) or value.shape or value.dtype != np.dtype(bool):
         seen = f"{value.dtype}{list(value.shape)}" if isinstance(value, Array) else type(value).__qualname__
-        raise TypeError(f"{name}: a condition is a bool array of no dimension, got {seen}")
+        raise TypeError(f"{name}: a condition must be a bool array of no dimension, got {seen}")
     return value
 
 
@@ -269,7 +276,7 @@ def _results(name: str, arrays: Sequence[Any], capture: tracing.ArrayCapture) ->
     values = [_value(x) for x in arrays]
     if capture.written():
         raise ValueError(
-            f"{name}: in a program that is traced, a step or a branch writes an array from outside: carry it along and"
-            " return it"
+            f"{name}: a step or a branch writes an array from outside while a program is being traced: carry the"
+            " array and return it"
         )
     return values

@@ -133,8 +133,8 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
             return None
         if array.tracked:
             raise TypeError(
-                "a function with a rule for its derivative reads an array from outside that is differentiated, and of"
-                " which the rule does not know: make it an argument"
+                "a function with a custom derivative rule reads an array from outside that is being"
+                " differentiated, which the rule cannot see: make it an argument"
             )
         array, source = array.value, unaliased(source.inner)
     for _ in range(shared[0]):
@@ -143,7 +143,7 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
 
 
 def _same(a: Backend, b: Backend) -> bool:
-    """PyTorch's backend in a transform is another object, for the same tensors."""
+    """Return True for the same backend. PyTorch's backend inside a transform is another object for the same tensors."""
     if a is b:
         return True
     tapes = isinstance(a, TapeBackend) or isinstance(b, TapeBackend)
@@ -232,7 +232,8 @@ def custom_vjp(
     forward: Forward | None = None,
     cells: Sequence[Storage] = (),
 ) -> Any:
-    """`fn(*args)`, differentiated by rules. Arguments are pytrees; the rules get them on the level at which they count.
+    """Call `fn(*args)`, differentiated by rules. Arguments are pytrees; the rules get them on the level at which they
+    are differentiated.
 
     Arguments:
         cells: storages from outside that `fn` reads, in which the rules have derivatives, too.

@@ -33,7 +33,7 @@ def value_and_grad(
         results, pullback = xp.vjp(run, *run.values())
         out = run.returned(results[: run.count])
         if has_aux and not (isinstance(out, tuple) and len(out) == 2):
-            raise TypeError(f"{name}: with has_aux=True the function returns a pair, (value, anything)")
+            raise TypeError(f"{name}: with has_aux=True the function must return a pair (value, anything)")
         loss = out[0] if has_aux else out
         if not isinstance(loss, Array) or loss.shape or not dtypes.is_floating(loss.dtype):
             seen = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
@@ -73,7 +73,9 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
             not isinstance(c, Array) or c.shape != r.shape for c, r in zip(leaves, shapes, strict=True)
             if isinstance(r, Array)
         ):  # fmt: skip
-            raise ValueError(f"vjp: the cotangents must look like the results, {_show(shapes)}, got {_show(leaves)}")
+            raise ValueError(
+                f"vjp: the cotangents must have the shapes of the results, {_show(shapes)}, got {_show(leaves)}"
+            )
         with xp.scope():
             seeds = [
                 xp.astype(_brought(c, xp), r.dtype) for c, r in zip(leaves, shapes, strict=True) if isinstance(r, Array)
@@ -90,7 +92,9 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     moved_by: Any = tuple(tangents)
     directions: list[Any] = optree.tree_leaves(moved_by)
     if [getattr(t, "shape", None) for t in directions] != [x.shape for x in run.inputs]:
-        raise ValueError(f"jvp: the tangents must look like the primals, {_show(run.inputs)}, got {_show(directions)}")
+        raise ValueError(
+            f"jvp: the tangents must have the shapes of the primals, {_show(run.inputs)}, got {_show(directions)}"
+        )
     xp = run.outer
     with xp.scope():
         moved = [xp.astype(_brought(t, xp), x.dtype) for t, x in zip(directions, run.inputs, strict=True)]
@@ -121,7 +125,9 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
             results = xp.vmap(run, *rows)
             run.judge(results)
             if run.written:
-                raise ValueError("vmap: the function writes an array from outside, once for every slice")
+                raise ValueError(
+                    "vmap: the function writes an array from outside, which would happen once for every slice"
+                )
             if not xp.mutable:
                 back = [xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, run.rest(results), strict=True)]
                 for k, value in zip(run.rewritten, back, strict=True):
@@ -176,7 +182,7 @@ def _which(argnums: Argnums, args: Sequence[Any], name: str) -> list[int]:
 def _check_inexact(name: str, inputs: Sequence[Array]) -> None:
     for x in inputs:
         if not dtypes.is_inexact(x.dtype):
-            raise TypeError(f"{name}: arrays of floating-point numbers have derivatives, not of {x.dtype}")
+            raise TypeError(f"{name}: only floating-point arrays have derivatives, got {x.dtype}")
 
 
 def _like(args: Sequence[Any], which: Sequence[int], argnums: Argnums, values: Sequence[Any], xp: Backend) -> Any:

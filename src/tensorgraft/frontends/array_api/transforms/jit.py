@@ -92,8 +92,8 @@ class Jitted(TracedFunction):
             return self._uncompiled(known, leaves, "reads what it changes itself: every call would be another program")
         if self.programs >= MOST_TRACES:
             raise RuntimeError(
-                f"tg.jit has traced {self.report.name} {MOST_TRACES} times: its shapes or Python arguments change with"
-                " every call. Pass what changes as arrays, and keep shapes the same (pad them)."
+                f"tg.jit has traced {self.report.name} {MOST_TRACES} times: its shapes or Python arguments change"
+                " from call to call. Pass values that change as arrays, and keep shapes the same (by padding)."
             )
         with one_at_a_time:
             trace = next((t for t in known if t.guards.hold(leaves)), None)
@@ -110,7 +110,7 @@ class Jitted(TracedFunction):
             if not trace.changes:
                 raise
         known.pop()
-        return self._uncompiled(known, leaves, "keeps something of the body of a loop or branch outside of it")
+        return self._uncompiled(known, leaves, "keeps a value from the body of a loop or branch outside of it")
 
     def _checked(self, trace: ArrayTrace, known: list[Any], xp: Backend, structure: Any, objects: list[Any]) -> Any:
         def check(leaves: Sequence[Any]) -> str | None:
@@ -144,8 +144,8 @@ class Jitted(TracedFunction):
         if any(xp is not backends[0] for xp in backends[1:]):
             places = ", ".join(dict.fromkeys(str(x.device) for x in (*leaves, *objects) if isinstance(x, Array)))
             raise ValueError(
-                f"tg.jit of {self.report.name}: one program is for one device, but its arrays are on {places}:"
-                " move them with to_device, outside of the function"
+                f"tg.jit of {self.report.name}: a program runs on one device, but its arrays are on {places}: move"
+                " them with to_device, outside of the function"
             )
         return backends[0] if backends else default().backend
 
@@ -162,7 +162,7 @@ def _mark(x: Any) -> Any:
     if is_plain(x):
         return exact(x)
     if framework_of(x) == "torch":
-        raise OfAnother("an argument is a torch.Tensor, in a function of Arrays of the Array API")
+        raise OfAnother("an argument is a torch.Tensor, but the function computes with arrays of tensorgraft.array_api")
     try:
         hash(x)
     except TypeError:

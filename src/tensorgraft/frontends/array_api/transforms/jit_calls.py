@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import optree
 
 from tensorgraft.compiled.agreement import Record
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.function import call_of
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
-from tensorgraft.compiled.side_effects import Change, Find
 from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.tables import Find
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import unless

@@ -13,11 +13,12 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.captured_objects import roots
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.function import call_of, unflatten_call
 from tensorgraft.compiled.objects import Template, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
-from tensorgraft.compiled.side_effects import Change, Reachable
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import exact, is_plain
@@ -88,7 +89,7 @@ class ArrayTracing:
             surroundings.undo()
             if not self._changes:
                 raise
-            raise RunsUncompiled("keeps something of the body of a loop or branch outside of it") from error
+            raise RunsUncompiled("keeps a value from the body of a loop or branch outside of it") from error
         finally:
             if self._world is not None:
                 self._world.undo()
@@ -176,7 +177,7 @@ class ArrayTracing:
         args, kwargs = unflatten_call(self._structure, inside) if self._uses else call_of(self._leaves)
         self._world = world = Reachable([("", self._fn)], (args, kwargs))
         if world.once is not None:
-            raise RunsUncompiled(f"reads {world.once}, which may be something else each time")
+            raise RunsUncompiled(f"reads {world.once}, which may differ at each call")
         self._surroundings.watch(world)
         world.is_new = is_new
         self._said = OutsideCalls()

@@ -39,8 +39,8 @@ def _shapes_of(real: Backend) -> _ShapesOf:
 
 
 def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], called: Any) -> Any:
-    """`fn(*args, **kwargs)` on the abstract backend; `ShapeDtype` for each array, in its arguments and its result. What
-    it writes outside is as it was. `called`: the function that errors tell of."""
+    """Run `fn(*args, **kwargs)` on the abstract backend, with a `ShapeDtype` for each array in its arguments and its
+    result. Side effects are undone. `called`: the function named in errors."""
     leaves: list[Any]
     call: Any = (fn, args, kwargs)
     leaves, structure = optree.tree_flatten(call)

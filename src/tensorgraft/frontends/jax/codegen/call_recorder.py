@@ -89,7 +89,7 @@ def variable_of(x: Any) -> core.Var | None:
 
 
 def scopes(stack: Any) -> tuple[tuple[int, ...], bool]:
-    """(the numbers of the calls around an equation, whether it is of their derivative)."""
+    """Return (the numbers of the calls around an equation, whether it is of their derivative)."""
     numbers, derived = [], False
     for part in stack.stack:
         name = part.name

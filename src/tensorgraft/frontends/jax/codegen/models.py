@@ -19,7 +19,7 @@ Path = Callable[[Any], str | None]
 
 
 def is_module(x: Any) -> bool:
-    """A model that holds its arrays: Equinox's, nnx's."""
+    """Return True for a model that holds its arrays: Equinox's, nnx's."""
     return any(isinstance(x, base) for base in _bases())
 
 
@@ -80,7 +80,7 @@ def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[
 
 
 def _place(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[str, str]:
-    """(path from the program, path from the module around it) of a module that is called."""
+    """Return (path from the program, path from the module around it) of a module that is called."""
     inside = _within(parent.model, model) if parent is not None and parent.model is not None else None
     if inside is not None and parent is not None:
         return f"{parent.path}.{inside}".strip("."), inside
@@ -122,7 +122,7 @@ def _items(x: Any) -> list[tuple[str, Any]]:
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
-    """(path, leaf) of a pytree."""
+    """Return (path, leaf) of a pytree."""
     return [(path_said(path), x) for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 

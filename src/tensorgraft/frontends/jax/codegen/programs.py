@@ -203,7 +203,7 @@ def _is_inexact(x: Any) -> bool:
 
 
 def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-    """(arrays that a function has from around it, by path, the named pytrees that they are in)."""
+    """Return (arrays that a function has from around it, by path, the named pytrees that they are in)."""
     named = list(_held_around(fn))
     single = len({name for name, _ in named}) == 1
     found: dict[str, Any] = {}
@@ -341,9 +341,7 @@ class TakenApart:
             if after.same:
                 self.written = [n for n, (_, i) in enumerate(self.slots) if after.values[n] is not arrays[i]]
             else:
-                raise TypeError(
-                    f"{self.name} makes variables while it is called: call it once before, then it has them"
-                )
+                raise TypeError(f"{self.name} creates variables when it is called: call it once before")
         else:
             model = None if self.template is None else _put(self.template, arrays)
             result = self.fn(*args, **kwargs) if model is None else getattr(model, self.method)(*args, **kwargs)
@@ -354,7 +352,7 @@ class TakenApart:
         return [*flat, *(self.after[n] for n in self.written)] if self.written else flat
 
     def results(self, values: list[Var]) -> tuple[Tree, dict[str, Var]]:
-        """(the result as the program returns it, what arrays of its model have become)."""
+        """Return (the result as the program returns it, what arrays of its model have become)."""
         remaining = iter(range(len(values)))
         slots = [_Slot(next(remaining)) if x is None else x for x in self.leaves]
         tree = _filled(_said(jax.tree.unflatten(self.structure, slots)), values)
@@ -407,7 +405,7 @@ def _holds_parameters(name: str, value: Any, asked: Any) -> bool:
 
 
 def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """(name, pytree with arrays) of what a function has from around it."""
+    """Return (name, pytree with arrays) of what a function has from around it."""
     if isinstance(fn, functools.partial):
         yield from _held_around(fn.func, depth)
         for i, x in enumerate((*fn.args, *fn.keywords.values())):

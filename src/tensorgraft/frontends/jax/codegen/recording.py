@@ -151,7 +151,7 @@ class Recording:
 
 
 def _function_of(equation: Any) -> tuple[str, str] | None:
-    """(name, place) of the user's function that an equation calls."""
+    """Return (name, place) of the user's function that an equation calls."""
     if equation.primitive.name not in ("jit", "pjit", "custom_jvp_call", "custom_vjp_call"):
         return None
     info = getattr(releases.called(equation).jaxpr, "debug_info", None)

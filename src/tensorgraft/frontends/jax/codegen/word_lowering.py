@@ -82,7 +82,7 @@ def convert(xp: Any, equation: Any, x: Any) -> Any:
 
 @primitive("gather")
 def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
-    """`jnp.take` and `x[indices]`: whole rows of one axis. Indices are taken to be in range."""
+    """Lower `jnp.take` and `x[indices]` of whole rows of one axis. Indices are assumed to be in range."""
     numbers = equation.params["dimension_numbers"]
     if isinstance(x, Keys) or numbers.operand_batching_dims:
         return None
@@ -196,7 +196,7 @@ optree.register_pytree_node(_node, _flatten, _unflatten, namespace="tensorgraft.
 
 
 def _one(equation: Any, key: Any) -> bool:
-    """A single key of the kind whose numbers there are words for."""
+    """Return True for a single key of the kind whose numbers there are words for."""
     aval = equation.invars[0].aval
     return isinstance(key, Keys) and not aval.shape and _is_threefry(aval)
 
@@ -316,8 +316,8 @@ def printed(xp: Any, equation: Any, *operands: Any) -> list[Any]:
 @primitive("pure_callback", "io_callback")
 def host_function(xp: Any, equation: Any, *operands: Any) -> Any:
     raise NotImplementedError(
-        f"{equation.primitive.name} calls a function of the host, which cannot be written in another framework: write"
-        " what it computes in operations of JAX, or leave it out"
+        f"{equation.primitive.name} calls a function of the host, which cannot be written in another framework:"
+        " write it with operations of JAX, or leave it out"
     )
 
 

@@ -37,8 +37,8 @@ class Bridged:
     def run(
         self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Tensor]]:
-        """(the results, what has become of values of held objects). Raises TypeError for static arguments that are not
-        hashable, RuntimeError for tensors on several devices."""
+        """Return (the results, what has become of values of held objects). Raises TypeError for static arguments that
+        are not hashable, RuntimeError for tensors on several devices."""
         call = JaxCall(args, kwargs, _operand, held, values)
         family = self._traces.family(call, self.name, "a tensor")
         trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_program(trace))))
@@ -110,7 +110,7 @@ class BridgedProgram:
         return tuple(map(jnp.asarray, self._fn(*arrays)))
 
     def _with_pullback(self, wanted: tuple[int, ...], *arrays: Array) -> tuple[tuple[Array, ...], Any]:
-        """(results, a function of the cotangents of those that have one) for the arguments `wanted`."""
+        """Return (results, a function of the cotangents of those that have one) for the arguments `wanted`."""
 
         def smooth(*some: Array) -> tuple[list[Array], tuple[Array, ...]]:
             replaced = list(arrays)

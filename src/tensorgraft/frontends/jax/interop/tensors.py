@@ -26,7 +26,9 @@ class AmongTensors(Grafted):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
             if torch.compiler.is_exporting():
-                raise NotImplementedError("torch.export.export of a function of JAX: with strict=False, its default")
+                raise NotImplementedError(
+                    "torch.export.export can trace a JAX function only with strict=False, the default"
+                )
             from tensorgraft.frontends.jax.interop.dynamo import call  # Dynamo imports while it traces
 
             return call(self, args, kwargs)

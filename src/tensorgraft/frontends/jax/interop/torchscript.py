@@ -79,9 +79,9 @@ def _name_of(function: Grafted, leaves: Sequence[Any], structure: Any) -> str:
 def _run(name: str, tensors: list[Tensor]) -> list[Tensor]:
     if name not in _calls:
         raise RuntimeError(
-            f"a program of torch.jit.trace calls the JAX function {name.partition(' ')[0]}, which is in the process"
-            " that traced it: to save a program for others, trace it where no argument or parameter requires a gradient"
-            " (`module.requires_grad_(False)`), or use torch.export.export"
+            f"a program of torch.jit.trace calls the JAX function {name.partition(' ')[0]}, which exists only in"
+            " the process that traced it: to save a program for other processes, trace it where no argument or"
+            " parameter requires a gradient (`module.requires_grad_(False)`), or use torch.export.export"
         )
     return _calls[name](tensors)
 

@@ -19,7 +19,7 @@ Combine = Callable[[Backend, Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 @with_operators
 def greater(xp: ValueBackend, a: Value, b: Value) -> Value:
-    """bool: `a` is greater in the lexicographic order of complex numbers, which is JAX's."""
+    """Return where `a` is greater in the lexicographic order of complex numbers, which is that of JAX."""
     a_real, b_real = xp.real(a), xp.real(b)
     same = (a_real == b_real) & (xp.imag(a) > xp.imag(b))
     return (a_real > b_real) | same

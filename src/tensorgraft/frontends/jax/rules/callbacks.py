@@ -22,8 +22,8 @@ def _called(
 ) -> list[Array]:
     if any(map(xp.is_traced, operands)) and type(xp).host_call is Backend.host_call:
         raise TracedValueError(
-            f"{name} calls a function of the host, which a compiled program on {xp.name} cannot: call the grafted"
-            " function without tg.jit, or leave the callback out"
+            f"{name} calls a function of the host, which a compiled program on {xp.name} cannot do: call the"
+            " grafted function without tg.jit, or remove the callback"
         )
     cpu = jax.local_devices(backend="cpu")[0]
 
@@ -38,14 +38,15 @@ def _called(
 def _checked(name: str, results: Sequence[Any], out: Sequence[Any]) -> list[np.ndarray]:
     """Raises RuntimeError where the function returns something else than it was said to."""
     if len(results) != len(out):
-        raise RuntimeError(f"{name}: the function returned {len(results)} arrays, {len(out)} were promised")
+        raise RuntimeError(f"{name}: the function returned {len(results)} arrays, but {len(out)} were declared")
     checked = []
     for i, (x, aval) in enumerate(zip(results, out, strict=True)):
         host = np.asarray(x)
         narrow = jax.dtypes.canonicalize_dtype(host.dtype)
         if host.shape != tuple(aval.shape) or np.dtype(aval.dtype) not in (host.dtype, narrow):
             raise RuntimeError(
-                f"{name}: result {i} is {host.dtype}{list(host.shape)}, promised was {aval.dtype}{list(aval.shape)}"
+                f"{name}: result {i} is {host.dtype}{list(host.shape)}, but was declared as"
+                f" {aval.dtype}{list(aval.shape)}"
             )
         checked.append(host.astype(aval.dtype))
     return checked

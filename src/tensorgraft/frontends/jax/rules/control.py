@@ -135,7 +135,7 @@ def identities(xp: Backend, *operands: Array, **_: Any) -> list[Array]:
 
 @rule("tie")
 def tie(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    """`y`, not before `x` is computed."""
+    """Return `y` as a value that is not computed before `x`."""
     return y
 
 

@@ -69,7 +69,7 @@ def _is_integer(xp: Backend, x: Array) -> bool:
 
 @with_operators
 def _safe_divisor(xp: ValueBackend, x: Value, y: Value) -> tuple[Value, Value, Value | None]:
-    """(1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
+    """Return (1 where a processor would trap, else y; where y is 0; where the quotient overflows)."""
     zero, overflow, dtype = y == 0, None, x.dtype
     odd = zero
     if dtype.kind == "i":

@@ -127,7 +127,7 @@ def _coordinates(xp: Backend, indices: Array, batch: Ints) -> list[Array]:
 
 
 def _signed(xp: Backend, at: Array, extent: int) -> Array:
-    """int64; what does not fit in it lies beyond the extent as it did before."""
+    """Return int64 indices. A uint64 that does not fit is out of range, and stays so."""
     if xp.dtype_of(at) == dtypes.uint64:
         at = xp.minimum(at, extent)
     return xp.astype(at, dtypes.int64)

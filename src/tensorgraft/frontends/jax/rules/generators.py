@@ -27,7 +27,7 @@ _ROUNDS = 10
 def rng_bit_generator(
     xp: Backend, key: Array, *, shape: Sequence[int], dtype: Any, algorithm: Any, **_: Any
 ) -> tuple[Array, Array]:
-    """(the key with its counter moved on, bits). `key`: uint32 (4,) or uint64 (2,), of a key and a counter."""
+    """Return (the key with its counter moved on, bits). `key`: uint32 (4,) or uint64 (2,), of a key and a counter."""
     key_dtype, shape, dtype = xp.dtype_of(key), tuple(shape), np.dtype(dtype)
     words = xp.bitcast(key, dtypes.uint64)
     secret, counter = (xp.reshape(xp.take_slice(words, 0, i, i + 1), ()) for i in range(2))

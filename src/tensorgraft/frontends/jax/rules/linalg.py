@@ -131,14 +131,16 @@ def tridiagonal_solve(
     xp: Backend, below: Array, diagonal: Array, above: Array, b: Array, *, perturb_singular: bool = False, **_: Any
 ) -> Array:
     if perturb_singular:
-        raise NotImplementedError("tridiagonal_solve with perturb_singular=True: add a small diagonal yourself")
+        raise NotImplementedError(
+            "tridiagonal_solve with perturb_singular=True is not supported: add a small number to the diagonal"
+        )
     return xp.tridiagonal_solve(below, diagonal, above, b)
 
 
 @rule("schur")
 def schur(xp: Backend, x: Array, *, compute_schur_vectors: bool, sort_eig_vals: bool, **_: Any) -> list[Array]:
     if sort_eig_vals:
-        raise NotImplementedError("schur with sorted eigenvalues: JAX has it on no platform")
+        raise NotImplementedError("schur with sorted eigenvalues is not supported, as in JAX on every platform")
     form, vectors = xp.schur(x)
     return [form, vectors][: 1 + compute_schur_vectors]
 

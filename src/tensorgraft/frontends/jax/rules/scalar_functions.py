@@ -42,7 +42,7 @@ class ScalarFunction:
 
     @functools.cached_property
     def _is_elementwise(self) -> bool:
-        """Every step takes arrays of any shape as it takes scalars."""
+        """Return True if every step works on arrays of any shape as it does on scalars."""
         rules = [RULES.get(step.name) for step in self._plan.steps]
         return all(r is not None and not r.asks and r.fn.__module__.endswith(".elementwise") for r in rules)
 

@@ -56,7 +56,7 @@ def _along(xp: Any, inside: AnyArray, more: int) -> AnyArray:
 
 
 def _put_one(xp: Backend, x: Array, where: Places, update: Array, apply: Apply) -> Array:
-    """`update` in the only window."""
+    """Put `update` into the only window."""
     update = xp.reshape(update, where.sizes)
     if not where.axes:
         old, new = x, apply(x, update)
@@ -95,8 +95,8 @@ def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Arr
 
 @with_operators
 def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, inside: Value) -> Value:
-    """`x` with the updates that are inside. Of the others, those of a small array go into a row that is cut off; those
-    of a great one, not to copy it twice, say again what the last update that is inside says."""
+    """Set the updates that are in range. Updates out of range go, in a small array, to an extra row that is cut off; in
+    a large one, to avoid a copy, they repeat the last update that is in range."""
     shape, k = x.shape, len(index)
     rows = math.prod(shape[:k])
     flat: Any = None

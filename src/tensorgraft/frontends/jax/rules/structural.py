@@ -19,7 +19,7 @@ _COUNTS = frozenset((dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64)
 
 
 def reshaped(xp: Backend, x: Array, shape: Ints) -> Array:
-    """`x` itself where it has the shape."""
+    """Return `x` itself where it has the shape."""
     shape = tuple(shape)
     return x if xp.shape(x) == shape else xp.reshape(x, shape)
 

@@ -58,7 +58,7 @@ def conv_general_dilated(
 
 
 def spread(xp: Backend, x: Array, value: Any, padding: Pads, base_dilation: Ints) -> Array:
-    """`x` with gaps and borders of a value."""
+    """Return `x` with gaps and borders of a value."""
     config = tuple((int(low), int(high), d - 1) for (low, high), d in zip(padding, base_dilation, strict=True))
     return xp.pad(x, value, config) if any(map(any, config)) else x
 
@@ -192,7 +192,7 @@ def reduce_window(
 
 
 def of_present(combine: Combine) -> Combine:
-    """`combine` of elements that may be missing; the first operand tells whether they are there."""
+    """Extend `combine` to elements that may be missing; the first operand says whether they are there."""
 
     def either(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
         both = combine(xp, a[1:], b[1:])

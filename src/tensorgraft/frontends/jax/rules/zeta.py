@@ -62,7 +62,7 @@ def zeta(xp: ValueBackend, s: Value, q: Value, **_: Any) -> Value:
 @rule("polygamma")
 @with_operators
 def polygamma(xp: ValueBackend, n: Value, x: Value, **_: Any) -> Value:
-    """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
+    """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = x.dtype
     factorial = xp.astype(xp.exp(xp.lgamma(xp.astype(n, dtypes.float64) + 1.0)), dtype)
     size = factorial * zeta(xp, n + 1.0, x)

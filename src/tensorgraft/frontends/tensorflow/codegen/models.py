@@ -100,7 +100,7 @@ def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
-    """(name, layer or None for a list of them, class)."""
+    """Return (name, layer or None for a list of them, class)."""
     seen: set[int] = {id(layer)}
     counts: Counter[str] = Counter()
 
@@ -134,7 +134,7 @@ def _is_of_keras(x: Any) -> bool:
 
 
 def _around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """(name, model, variable or a container of these) that a function has from around it."""
+    """Return (name, model, variable or a container of these) that a function has from around it."""
     if isinstance(fn, functools.partial):
         yield from _around(fn.func, depth)
         for i, x in enumerate((*fn.args, *fn.keywords.values())):

@@ -258,7 +258,8 @@ class _RecordedNode:
 
 
 def _makes(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> bool:
-    """A known result is an array of the program: it was made to a size, by this node or one before."""
+    """Return True if a known result is an array of the program: this node, or one before it, creates it at a given
+    size."""
     if value.ndim == 0 or value.size < 2 or value.dtype.kind in "OSU":
         return False
     return node.op in word_lowering.MAKERS or any(map(_is_sized, operands))

@@ -171,7 +171,7 @@ class MixedFunction:
         compiled = self.compiled or is_compiled(node)
         names = [name for name in _FUNCTIONS if name in node.attributes]
         if node.op not in (*CALLS, *BRANCHES, *LOOPS):
-            raise UnsupportedOperationError(f"{node} calls functions of which TensorFlow computes a part")
+            raise UnsupportedOperationError(f"{node} calls functions that TensorFlow computes in part")
         found = [node.attributes[name] for name in names]
         graphs = [g for x in found for g in (x if isinstance(x, tuple) else (x,))]
         return [_InnerFunction(self.run, g, compiled, self.name) for g in graphs]
@@ -223,7 +223,7 @@ class BackendStage:
     def _computed(
         self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], tuple[int, ...]]:
-        """(results and what is written, which variables those are)."""
+        """Return (results and what is written, which variables those are)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
         known = self._known(operands) if self._asks else {}
@@ -272,7 +272,7 @@ class StageProgram:
 
 
 def is_compiled(node: GraphNode) -> bool:
-    """A call of a function that TensorFlow compiles with XLA."""
+    """Return True for a call of a function that TensorFlow compiles with XLA."""
     if node.op not in CALLS:
         return False
     operation = operation_of(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +34,16 @@ _SAME = ("Identity", "IdentityN", "StopGradient", "PreventGradient")
 _NOTHING = ("NoOp", "ControlTrigger")
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 _LIGHT = 16  # elements, at most, of a result that either side computes for itself
-_END = -1
+
+
+class Level(NamedTuple):
+    """The order of stages: those of TensorFlow and of the backend take turns, TensorFlow's first."""
+
+    turn: int
+    on_backend: bool
+
+
+_END = Level(-1, True)  # what reads the results of the graph
 
 
 def note_iterators(graph: FunctionGraph) -> None:
@@ -48,7 +58,8 @@ def note_iterators(graph: FunctionGraph) -> None:
 
 
 def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
-    """TensorFlow computes it. `compiled`: with XLA, so that it would check nothing."""
+    """Return True if TensorFlow computes the node. With `compiled` (by XLA) checks do not count, since XLA drops
+    them."""
     if node.op in CHECKS:
         return not compiled
     if node.op in ASKED_OF_TENSORFLOW or any(kind in node.op for kind in _OBJECTS):
@@ -67,7 +78,8 @@ def _is_text(dtype: np.dtype | None) -> bool:
 
 
 def is_mixed(graph: FunctionGraph, compiled: bool, of_call: Callable[[GraphNode], bool]) -> bool:
-    """TensorFlow computes some of it. `of_call`: whether a node that calls a function has it compiled."""
+    """Return True if TensorFlow computes some node of the graph. `of_call`: whether XLA compiles the function that a
+    node calls."""
     key = "mixed", compiled
     if key not in graph.memory:
         graph.memory[key] = any(is_left(graph, n, compiled) or calls_mixed(n, compiled, of_call) for n in graph.nodes)
@@ -115,40 +127,41 @@ def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
     """
     inputs = set(graph.inputs)
     light = _light(graph, hosted)
-    level: list[int] = []
+    level: list[Level] = []
     for place, node in enumerate(graph.nodes):
-        least = max((level[p] for p in (*(p for p, _ in node.inputs), *node.controls)), default=0)
+        earliest = max((level[p] for p in (*(p for p, _ in node.inputs), *node.controls)), default=Level(0, False))
         if place not in inputs and place not in light and node.op not in (*_SAME, *_NOTHING):
-            least += (least % 2) if hosted[place] else 1 - least % 2
-        level.append(least)
+            after_backend = hosted[place] and earliest.on_backend
+            earliest = Level(earliest.turn + after_backend, on_backend=not hosted[place])
+        level.append(earliest)
 
     real = [
         place
         for place, node in enumerate(graph.nodes)
         if place not in inputs and place not in light and node.op not in (*_SAME, *_NOTHING)
     ]
-    needed: dict[int, set[int]] = {}  # light node -> the levels that ask for it
-    users: dict[Value, set[int]] = {}
+    needed: dict[int, set[Level]] = {}  # light node -> the levels that read it
+    users: dict[Value, set[Level]] = {}
 
-    def ask(value: Value, by: set[int]) -> None:
+    def add_user(value: Value, by: set[Level]) -> None:
         source = graph.source(value)
         users.setdefault(source, set()).update(by)
         if source[0] in light:
             needed.setdefault(source[0], set()).update(by)
 
     for value in graph.outputs:
-        ask(value, {_END})
+        add_user(value, {_END})
     chosen = set(real)
     for place in reversed(range(len(graph.nodes))):
         by = {level[place]} if place in chosen else needed.get(place, set())
         if by and (place in chosen or place in light):
             for value in graph.nodes[place].inputs:
-                ask(value, by)
-    made = []
+                add_user(value, by)
+    out = []
     for k in sorted({level[place] for place in real}):
         places = [place for place in real if level[place] == k]
-        made.append(ProgramStage(places) if k % 2 == 0 else _of_backend(graph, places, light, users, k))
-    return made
+        out.append(_of_backend(graph, places, light, users, k) if k.on_backend else ProgramStage(places))
+    return out
 
 
 def _light(graph: FunctionGraph, hosted: Sequence[bool]) -> set[int]:
@@ -178,7 +191,7 @@ def _is_small(node: GraphNode) -> bool:
 
 
 def _of_backend(
-    graph: FunctionGraph, places: list[int], light: set[int], users: dict[Value, set[int]], level: int
+    graph: FunctionGraph, places: list[int], light: set[int], users: dict[Value, set[Level]], level: Level
 ) -> ProgramStage:
     inside, stack = set(places), list(places)
     while stack:  # with what is light
@@ -219,5 +232,5 @@ def _refuse_lists(graph: FunctionGraph, values: Sequence[Value]) -> None:
     for place, k in values:
         if graph.nodes[place].dtypes[k] is None:
             raise UnsupportedOperationError(
-                f"{graph.nodes[place]} gives a tensor list, or another variant, to what is computed elsewhere"
+                f"{graph.nodes[place]} passes a tensor list, or another variant, from TensorFlow to the backend or back"
             )

@@ -69,7 +69,7 @@ class SessionGraph:
         return tf.TensorSpec(x.shape, x.dtype.base_dtype)
 
     def ends(self) -> tuple[Names, Names]:
-        """(the placeholders, what no other node takes), by name."""
+        """Return (the placeholders, what no other node takes), by name."""
         nodes = self._operations.nodes.values()
         taken = {i.partition(":")[0].lstrip("^") for node in nodes for i in node.input}
         feeds = {n.name: f"{n.name}:0" for n in nodes if n.op in ("Placeholder", "PlaceholderWithDefault")}
@@ -126,7 +126,7 @@ def _widened(x: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
         return x
     if (x.dtype, spec.dtype) == (tf.int32, tf.int64):
         return tf.cast(x, tf.int64)
-    raise TypeError(f"an array of {x.dtype.name} was given for one of {spec.dtype.name}")
+    raise TypeError(f"expected an array of {spec.dtype.name}, got one of {x.dtype.name}")
 
 
 def frozen_graph(path: str) -> SessionGraph:
@@ -136,7 +136,7 @@ def frozen_graph(path: str) -> SessionGraph:
         with open(path, "rb") as file:
             graph.ParseFromString(file.read())
     except Exception as error:  # of protobuf
-        raise ValueError(f"{path} is no GraphDef of TensorFlow") from error
+        raise ValueError(f"{path} is not a GraphDef of TensorFlow") from error
     return SessionGraph(graph, lambda _: tf.import_graph_def(graph, name=""), [])
 
 

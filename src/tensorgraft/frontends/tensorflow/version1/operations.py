@@ -54,7 +54,9 @@ def value_of(x: Any) -> tf.Tensor:
     if isinstance(x, Reference):
         return x.variable.read_value()
     if isinstance(x, ArrayHandle):
-        raise UnsupportedOperationError("a TensorArray of a TensorFlow 1 graph is used as a value")
+        raise UnsupportedOperationError(
+            "a TensorArray of a TensorFlow 1 graph is used as a value, which is not supported"
+        )
     return x
 
 
@@ -97,7 +99,9 @@ class SessionOperations:
         if definition is not None and any(a.is_ref for a in definition.input_arg):
             return _by_reference(node, operands)
         if any(a.WhichOneof("value") == "func" or a.list.func for a in node.attr.values()):
-            raise UnsupportedOperationError(f"{node.op} {node.name!r} of a TensorFlow graph calls a function")
+            raise UnsupportedOperationError(
+                f"{node.op} {node.name!r} of a TensorFlow graph calls a function, which is not supported"
+            )
         graph: Any = tf.compat.v1.get_default_graph()
         attributes = {k: a for k, a in node.attr.items() if k == _GRADIENT or not k.startswith("_")}
         op = graph.create_op(node.op, [value_of(x) for x in operands], name=node.name, attrs=attributes)
@@ -143,8 +147,8 @@ def _identity(self: SessionOperations, node: Any, operands: list[Any]) -> Sequen
 
 def _placeholder(self: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     raise ValueError(
-        f"the placeholder {node.name!r} ({tf.as_dtype(node.attr['dtype'].type).name}) of the graph is asked for, and is"
-        " none of the signature's inputs: choose feeds and fetches with .function(feeds, fetches)"
+        f"the placeholder {node.name!r} ({tf.as_dtype(node.attr['dtype'].type).name}) of the graph is needed, but"
+        " it is not an input of the signature: choose feeds and fetches with .function(feeds, fetches)"
     )
 
 
@@ -168,8 +172,8 @@ def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
     new = _definition(name)
     if new is None:
         raise UnsupportedOperationError(
-            f"{node.op} {node.name!r} of a TensorFlow 1 graph writes by reference, and there is no such operation on"
-            " resources: leave this part to TensorFlow"
+            f"{node.op} {node.name!r} of a TensorFlow 1 graph writes by reference, and no operation on resources"
+            " does the same: leave this part to TensorFlow"
         )
     graph: Any = tf.compat.v1.get_default_graph()
     inputs = [x.variable.handle if a.is_ref and isinstance(x, Reference) else value_of(x)

@@ -123,8 +123,8 @@ class _Scope:
             return self._values[taken]
         node = self.structure.nodes[t.node]
         raise UnsupportedOperationError(
-            f"{node.op} {node.name!r} of a TensorFlow 1 graph gives a value in one branch, or in a loop, that is asked"
-            " for outside: fetch what comes of it after the Merge or the Exit"
+            f"{node.op} {node.name!r} of a TensorFlow 1 graph is computed inside a branch or a loop, but used"
+            " outside of it: fetch the result of the Merge or Exit instead"
         )
 
     # ---- the order -------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class _Scope:
         return kind(self.structure.nodes[name]) == "Merge" and not self.structure.is_loop_merge(name)
 
     def _is_here(self, name: str) -> bool:
-        """A node is traced in this graph, not around it."""
+        """Return True if a node is traced in this graph, not around it."""
         if self.branch is not None and self.branch not in self.structure.branches_of(name):
             return False
         return name not in self._done and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")

@@ -182,7 +182,7 @@ class FrameStructure:
         return self._states[name]
 
     def before(self, name: str) -> tuple[list[Tensor], list[str]]:
-        """(values, nodes) that a node waits for: those that go into a loop, for all that is in it."""
+        """Return (values, nodes) that a node waits for: those that go into a loop, for all that is in it."""
         loop = self._loop_of.get(name)
         names = [name] if loop is None else loop.enters
         values = [t for n in names for t in self.inputs[n]]
@@ -202,14 +202,14 @@ class FrameStructure:
         return around
 
     def merged_by(self, merge: str) -> tuple[Tensor, list[int]]:
-        """(the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and true).
-        Raises UnsupportedOperationError where there is not one."""
+        """Return (the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and
+        true). Raises UnsupportedOperationError where there is not one."""
         sides = [self.branches(t) for t in self.inputs[merge]]
         p = _deciding(sides)
         if p is None:
             raise UnsupportedOperationError(
-                f"the Merge {merge!r} of a TensorFlow 1 graph joins {len(sides)} values that no one predicate tells"
-                " apart: write it with tf.cond, or leave this part to TensorFlow"
+                f"the Merge {merge!r} of a TensorFlow 1 graph joins {len(sides)} values that are not selected by a"
+                " single predicate: write it with tf.cond, or leave this part to TensorFlow"
             )
         return p, [next(i for i, s in enumerate(sides) if (p, side) in s) for side in (0, 1)]
 
@@ -260,7 +260,7 @@ class FrameStructure:
         return frozenset(self._merges)
 
     def outside(self, results: Sequence[Tensor], p: Tensor, side: int) -> tuple[list[Tensor], list[str]]:
-        """(values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
+        """Return (values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
         here = (p, side)
         found: tuple[dict[Tensor, None], dict[str, None]] = {}, {}
         seen: set[Tensor] = set()
@@ -282,7 +282,7 @@ class FrameStructure:
         return list(found[0]), list(found[1])
 
     def takes(self, t: Tensor, p: Tensor, side: int) -> bool:
-        """A value is what a `Switch` lets into this branch."""
+        """Return True if a value enters this branch by a `Switch`."""
         node = self.nodes[t.node]
         if kind(node) != "Switch" or self.is_loop_switch(t.node) or t.place != side:
             return False

@@ -14,8 +14,8 @@ from tensorgraft.precision.state import autocast
 
 @contextlib.contextmanager
 def autocast_of_the_cpu() -> Iterator[None]:
-    """Inside, regions of the CPU's autocast hold for the recorded tensors too, by the CPU's table, as do regions that
-    the program enters for the device of its tensors, which it finds to be ours."""
+    """Context in which regions of the CPU's autocast, and regions that the program enters for the device of its
+    tensors, apply to the recorded tensors, by the CPU's table."""
     originals = {name: getattr(torch, name) for name in ("set_autocast_enabled", "set_autocast_dtype")}
     regions = {"cpu", TYPE}
 

@@ -181,7 +181,7 @@ class SourceBackend(ProgramBackend):
         return self.stopped(x) if type(x) is Var and x in self.here.halted else x
 
     def stopped(self, x: Array) -> Var:
-        """`x`, which is a constant to derivatives."""
+        """Return `x` with its gradient stopped."""
         recording = self.here
         if x not in recording.smooth and x not in recording.halted:
             return x
@@ -192,7 +192,7 @@ class SourceBackend(ProgramBackend):
         return known
 
     def result(self, x: Array) -> Var:
-        """`x` as a result of a region where gradients are on."""
+        """Return `x` as a result of a region in which gradients are enabled."""
         return self.stopped(x) if x in self.here.halted and torch.is_grad_enabled() else x
 
     def word(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
@@ -281,7 +281,7 @@ class SourceBackend(ProgramBackend):
     def draw(self) -> Var:
         """A key for one draw: each frame that draws has a key of its own, which it splits."""
         if self.in_body:
-            raise TracedValueError("random numbers in the body of a loop or a branch have no words in source")
+            raise TracedValueError("random numbers in the body of a loop or a branch cannot be written as source")
         scope = self.here.scope
         scope.key, key = self._split(scope, len(scope.calls))
         return key

@@ -140,8 +140,9 @@ class WordWatch(TorchFunctionMode):
         for cell, array, place in self._detached:
             if cell.array is not array:
                 raise TracedValueError(
-                    f"{place}: what detach() or .data gives of a tensor with a derivative is written in place, which"
-                    " has no words in source: write the tensor itself under torch.no_grad(), or a clone"
+                    f"{place}: the result of detach() or .data of a tensor that requires a gradient is written in"
+                    " place, which cannot be written as source: write the tensor itself under torch.no_grad(), or"
+                    " a clone"
                 )
 
     def _ours(self, t: Any) -> bool:

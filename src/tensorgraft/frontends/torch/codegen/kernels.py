@@ -32,7 +32,7 @@ def each(values: Sequence[int], n: int) -> tuple[int, ...]:
 
 
 def narrow(xp: Any, *arrays: Array | None) -> bool:
-    """Some are of 16 bits, in which PyTorch does not compute."""
+    """Return True if some arrays have 16-bit floats, in which PyTorch does not compute."""
     return any(x is not None and dtypes.accumulator(x.dtype) != x.dtype for x in arrays)
 
 

@@ -40,7 +40,7 @@ def forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """`Layer.forward`."""
+    """See `Layer.forward`."""
     heads, rate = module.num_heads, module.dropout if module.training else 0.0
     if module.in_proj_weight is not None and query is key is value:
         q, k, v = F.linear(query, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)

@@ -160,7 +160,7 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
     result = tree(out)
     if result is DROPPED:
         raise TypeError(
-            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which has no place in source"
+            f"{name} returns a {type(out).__module__}.{type(out).__qualname__}, which cannot be written as source"
         )
 
     def stopped(x: Any) -> Any:
@@ -176,7 +176,7 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
 def _state(
     module: torch.nn.Module,
 ) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
-    """(parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
+    """Return (parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
     passing = {
         f"{path}.{name}" if path else name
         for path, m in module.named_modules(remove_duplicate=False)

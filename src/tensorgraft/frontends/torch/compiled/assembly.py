@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.agreement import Check, Record
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
-from tensorgraft.compiled.side_effects import Change
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, getter_of
@@ -241,7 +241,7 @@ class _Assembly:
 
 
 def _cell_of(t: Tensor) -> Storage:
-    """`cell_of` an argument whose key is made."""
+    """Return the storage of an argument whose key is made (a faster `cell_of`)."""
     return t.untyped_storage().cell  # type: ignore[attr-defined]
 
 

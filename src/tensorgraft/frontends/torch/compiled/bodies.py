@@ -47,8 +47,8 @@ class Body:
                     self.captured[id(variable)] = variable
             elif node._sequence_nr() < first_node:
                 raise CompilationError(
-                    f"a branch or a loop body uses a tensor from outside that has a history ({node.name()}): give it as"
-                    " an operand"
+                    f"a branch or a loop body uses a tensor from outside that has a grad_fn ({node.name()}): pass"
+                    " it as an operand"
                 )
         return [to_array(t.detach()) for t in flat]
 
@@ -63,7 +63,7 @@ class Body:
         return [t if isinstance(t, Tensor) else torch.tensor(t, device=slot.device) for t in flat]
 
     def _call(self, arrays: Sequence[Array]) -> tuple[list[Tensor], list[Tensor], int]:
-        """(results, tensors around the arrays, the number of autograd's first node)."""
+        """Return (results, tensors around the arrays, the number of autograd's first node)."""
         capture = current()
         assert capture is not None
         outside = [(cell, cell.array) for cell in (*capture.survivors(), *(t.cell for t in capture.touched))]

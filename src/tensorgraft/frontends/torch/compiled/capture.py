@@ -165,7 +165,7 @@ class Capture:
     def created(self, cell: Storage, place: Place | None = None) -> None:
         """Kernels call this for each storage that they make, with the program's place where it is known."""
         if cell.backend is not self.backend and not (cell.backend.compound and cell.backend.inner is self.backend):
-            raise self._elsewhere("makes", cell, "pass a tensor of the device that is meant, or make this one outside")
+            raise self._elsewhere("makes", cell, "pass a tensor on the intended device, or create this one outside")
         cell.capture = self
         self.born.append(weakref.ref(cell))
         if self.recomputation is not None:
@@ -192,7 +192,7 @@ class Capture:
 
     @contextlib.contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Inside, a checkpointed function runs again."""
+        """Inside the context, a checkpointed function runs again."""
         newest = (cell for ref in reversed(self.born) if (cell := ref()) is not None)
         after = next((codes.apart([cell])[0].array for cell in newest), None)
         outer, self.recomputation = self.recomputation, Recomputation(self.backend, after)
@@ -386,7 +386,7 @@ class active:
     def __enter__(self) -> Capture:
         if state.now.capture is not None:
             raise RuntimeError(
-                "tg.jit inside tg.jit: call the function itself, the outer one compiles it with the rest"
+                "tg.jit inside tg.jit: call the function without tg.jit, since the outer tg.jit compiles it, too"
             )
         state.now.capture = self.capture
         return self.capture

@@ -24,7 +24,7 @@ Tensor = torch.Tensor
 
 
 def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-    """`torch.cond`. Raises RuntimeError where the branches differ in structure, shapes or dtypes."""
+    """Implement `torch.cond`. Raises CompilationError if the branches differ in structure, shapes or dtypes."""
     leaves, spec = pytrees.flatten(tuple(operands))
     if not _ours([pred, *leaves]):
         return original(pred, true_fn, false_fn, operands)
@@ -36,7 +36,7 @@ def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, o
 
 
 def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
-    """(results, their structure) of one of two branches, by the value of `pred`."""
+    """Return (results, their structure) of one of two branches, by the value of `pred`."""
     xp = cell_of(pred).backend
     predicate = xp.reshape(_read(pred), ())
     try:
@@ -44,12 +44,13 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
     except TypeError:
         seen = [b.described for b in branches]
         raise CompilationError(
-            f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must be alike"
+            f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must have the same structure"
         ) from None
     structure = branches[0].structure
     if structure is None or structure != branches[1].structure:
         raise CompilationError(
-            f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must be alike"
+            f"torch.cond: the branches return {branches[0].structure} and {branches[1].structure}, which must have"
+            " the same structure"
         )
     slot, n = slot_of_backend(xp), len(tensors)
     results = [from_array(a, slot) for a in outputs]
@@ -71,7 +72,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
 
 
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
-    """`torch.while_loop`. Inside a compiled function a Python int that is carried comes back as a tensor."""
+    """Implement `torch.while_loop`. Inside a compiled function a carried Python int comes back as a tensor."""
     leaves, spec = pytrees.flatten(tuple(carried_inputs))
     if not _ours(leaves):
         return original(cond_fn, body_fn, carried_inputs)
@@ -82,8 +83,8 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
         return carried
     if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in leaves):
         raise CompilationError(
-            "torch.while_loop inside a compiled function has no gradient, since nobody knows how long it runs: use"
-            " scan, or detach() what is carried"
+            "torch.while_loop inside a compiled function has no gradient, since the number of iterations is"
+            " unknown: use scan, or detach() the carried tensors"
         )
     device = next(t.device for t in leaves if isinstance(t, Tensor) and on_device(t))
     leaves = [t if isinstance(t, Tensor) else torch.tensor(t, device=device) for t in leaves]
@@ -100,7 +101,7 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
 def scan(
     original: Callable[..., Any], combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
 ) -> Any:
-    """`torch._higher_order_ops.scan`."""
+    """Implement `torch._higher_order_ops.scan`."""
     x_leaves, x_spec = pytrees.flatten(xs)
     carry, carry_spec = pytrees.flatten(init)
     if not x_leaves or not _ours([*x_leaves, *carry]):
@@ -110,14 +111,16 @@ def scan(
     n = len(carry)
     run = compiled_scan if state.now.capture is not None else _loop
 
-    def step(carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
-        after, y = combine_fn(pytrees.unflatten(carry, carry_spec), pytrees.unflatten(x, x_spec))
-        flat, y_spec[0] = pytrees.flatten(y)
-        return [*pytrees.leaves_of(after), *flat]
+    y_spec: Any = None
 
-    y_spec: list[Any] = [None]
+    def step(carry: Sequence[Tensor], x: Sequence[Tensor]) -> list[Tensor]:
+        nonlocal y_spec
+        new_carry, y = combine_fn(pytrees.unflatten(carry, carry_spec), pytrees.unflatten(x, x_spec))
+        flat, y_spec = pytrees.flatten(y)
+        return [*pytrees.leaves_of(new_carry), *flat]
+
     outputs = run(step, carry, slices, reverse)
-    ys = pytrees.unflatten(outputs[n:], y_spec[0])
+    ys = pytrees.unflatten(outputs[n:], y_spec)
     return pytrees.unflatten(outputs[:n], carry_spec), pytrees.mapped(
         lambda y: y.movedim(0, dim) if dim < y.ndim else y, ys
     )
@@ -239,7 +242,7 @@ def associative_scan(
     reverse: bool = False,
     combine_mode: str = "pointwise",
 ) -> Any:
-    """`torch._higher_order_ops.associative_scan`: in about log2(n) steps, each of the operators themselves."""
+    """Implement `torch._higher_order_ops.associative_scan` in about log2(n) steps on whole tensors."""
     ours = _ours(pytrees.leaves_of(xs))
     return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
 

@@ -63,7 +63,7 @@ class OnCpu:
             return lookup_backend("tensorgraft")(module, list(inputs))
         except Exception as error:
             warnings.warn(
-                f"a part of {self._report.name} is not compiled by tg.jit, and run by PyTorch: {error}",
+                f"a part of {self._report.name} is not compiled by tg.jit, but run by PyTorch: {error}",
                 RuntimeWarning,
                 stacklevel=2,
             )

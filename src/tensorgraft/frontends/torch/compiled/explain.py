@@ -52,8 +52,8 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     backend = home.backend
     if not backend.traces:
         raise TypeError(
-            f"tg.explain tells what a compiled program is made of, and the backend {backend.name} compiles none: it"
-            " runs each operation as it is met. Explain the call on a device that does, such as tg.device('jax')."
+            f"tg.explain describes compiled programs, but the backend {backend.name} does not compile: it runs"
+            " each operation at once. Explain the call on a device that compiles, such as tg.device('jax')."
         )
     named: list[Named] = arguments(fn, args, kwargs)
     roots = [*named, ("" if isinstance(fn, torch.nn.Module) else probe.report.name, fn)]
@@ -105,7 +105,7 @@ def _of_the_cpu(fn: Callable[..., Any]) -> TypeError:
 def _unwrapped(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Compiled | None, list[str]]:
-    """(the program's function, what `tg.jit` made of it, what is new in this call)."""
+    """Return (the program's function, what `tg.jit` made of it, what is new in this call)."""
     if isinstance(fn, Compiled):
         return fn.fn, fn, fn.news(args, kwargs)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Compiled):
@@ -194,7 +194,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
 
 
 def _names(objects: list[Named], arguments: set[int]) -> dict[int, tuple[str, str, tuple[int, ...]]]:
-    """(kind, name, shape) of storages, by id."""
+    """Return (kind, name, shape) of storages, by id."""
     names: dict[int, tuple[str, str, tuple[int, ...]]] = {}
     of_tensor: dict[int, str] = {}
 

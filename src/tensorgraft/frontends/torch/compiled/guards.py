@@ -16,8 +16,10 @@ import torch
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Call, Reached
-from tensorgraft.compiled.side_effects import Change, Reachable, Table, entry_of
+from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
+from tensorgraft.compiled.tables import Table, entry_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host_tensors import LookGuard, ValueGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
@@ -63,14 +65,17 @@ def leaf_key(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         return bits_of(leaf)
     if framework_of(leaf) == "tensorgraft":
-        raise OfAnother(f"{here()}: an argument is an Array of the Array API, in a function of PyTorch's tensors")
+        raise OfAnother(
+            f"{here()}: an argument is an Array of tensorgraft.array_api, but the function computes with PyTorch"
+            " tensors"
+        )
     try:
         hash(leaf)
     except TypeError:
         raise TypeError(
-            f"{here()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so that"
-            " calls of a compiled function cannot be told apart by it: pass tensors, numbers, strings, or containers"
-            " of them"
+            f"{here()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so"
+            " that a compiled function cannot compare it between calls: pass tensors, numbers, strings, or"
+            " containers of them"
         ) from None
     return type(leaf), leaf
 

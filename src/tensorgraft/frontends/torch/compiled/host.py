@@ -64,7 +64,7 @@ class HostWatch(OwnMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not isinstance(func, OpOverload):  # an operator of functions, which would run unseen
-            raise RunsUncompiled(f"calls {func.name()}, which has no compiled form here")
+            raise RunsUncompiled(f"calls {func.name()}, which has no compiled form")
         kwargs = kwargs or {}
         host = [t for t in pytrees.leaves_of((args, kwargs)) if on_host(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
@@ -86,8 +86,8 @@ class HostWatch(OwnMode):
         results = [t for t in pytrees.leaves_of(out) if on_host(t)]
         if random and (results or host):
             raise self.refused(
-                "draws random numbers on the CPU inside tg.jit: every call would have those of the first.",
-                ("on the device", "draw them with device=..., anew at every call"),
+                "draws random numbers on the CPU inside tg.jit: every call would get the numbers of the first.",
+                ("on the device", "draw them with device=..., which gives new ones at every call"),
                 ("outside", "draw them before the call, and pass them as an argument"),
             )
         if live and results and not asked:
@@ -113,8 +113,8 @@ class HostWatch(OwnMode):
             return None
         if self.computing and self._alias(t) is None:
             raise refused(
-                "computes on the device with what its kernel makes of a CPU tensor, which every call would have from"
-                " the first.",
+                "computes on the device with a value that its kernel computes from a CPU tensor: every call would"
+                " get the value of the first.",
                 ("on the device", "move the CPU tensor there before"),
             )
         if (
@@ -185,14 +185,14 @@ class HostWatch(OwnMode):
                 if isinstance(live.get(id(t)), Argument | Outside):
                     raise self.refused(
                         f"writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit: only the first call would.",
-                        ("on the device", "move the tensor there, and write it as here"),
+                        ("on the device", "move the tensor there, and write it as before"),
                         ("outside", "write it before the call or after it"),
                     )
                 if live:
                     of = "a CPU argument" if any(one.of_argument for one in live.values()) else "a CPU tensor"
                     raise self.refused(
-                        f"writes a CPU tensor of shape {tuple(t.shape)} with what comes of {of} of the compiled"
-                        " function.",
+                        f"writes a CPU tensor of shape {tuple(t.shape)} with a value computed from {of} of the"
+                        " compiled function.",
                         ("out of place", "compute it as a new tensor: that is done at every call"),
                         ("on the device", "move the argument there"),
                     )
@@ -204,15 +204,19 @@ class HostWatch(OwnMode):
             return
         if live.of_argument and self.capture.values is None:
             raise self.refused(
-                "needs the value of a CPU argument of the compiled function: every call would have this one's.",
-                ("stay a tensor", "use it itself in the place of its value"),
-                ("know it before", "pass it as a Python number: each value is compiled"),
+                "needs the value of a CPU argument of the compiled function: every call would get the value of"
+                " the first.",
+                ("stay a tensor", "use the tensor itself instead of its value"),
+                (
+                    "know it before",
+                    "pass it as a Python number: each value is compiled",
+                ),
             )
         if t.numel() > LARGEST:
             raise self.refused(
-                f"needs the values of a CPU tensor of shape {tuple(t.shape)} from outside, too many to be compared at"
-                " every call.",
-                ("stay a tensor", "use it itself in the place of its values, or move it to the device"),
+                f"needs the values of a CPU tensor of shape {tuple(t.shape)} from outside, which is too large to"
+                " be compared at every call.",
+                ("stay a tensor", "use the tensor itself instead of its values, or move it to the device"),
                 ("know them before", "outside of the compiled function"),
             )
         with _disable_current_modes():
@@ -233,16 +237,16 @@ class HostWatch(OwnMode):
         for t in results:
             if on_host(t) and t.grad_fn is not None and isinstance(self.live(t), Computed):
                 raise refused(
-                    f"returns a CPU tensor of shape {tuple(t.shape)} with a history (grad_fn) from a function that"
-                    " computes on the device.",
+                    f"returns a CPU tensor of shape {tuple(t.shape)} with a grad_fn from a function that computes"
+                    " on the device.",
                     ("without it", "return its detach()"),
-                    ("on the device", "move what it is made of there"),
+                    ("on the device", "move its inputs there"),
                 )
         for leaf in self.capture.leaves.values():
             if leaf.alive and on_host(leaf.tensor) and raw_gradient(leaf.tensor) is not leaf.before:
                 raise refused(
-                    f"gives a CPU tensor of shape {tuple(leaf.tensor.shape)} a gradient, in a function that computes on"
-                    " the device.",
+                    f"computes a gradient of a CPU tensor of shape {tuple(leaf.tensor.shape)}, in a function that"
+                    " computes on the device.",
                     ("on the device", "move the tensor there"),
                     ("outside", "call backward() after the compiled function"),
                 )
@@ -264,7 +268,7 @@ class HostWatch(OwnMode):
                 gc.collect()
             if key not in kept and (t := ref()) is not None:
                 raise refused(
-                    f"keeps a CPU tensor of shape {tuple(t.shape)} that it computes, which only its first call would.",
+                    f"keeps a CPU tensor of shape {tuple(t.shape)} that it computes: only the first call would do so.",
                     ("return it", "and keep it outside"),
                     ("on the device", "compute it there"),
                 )

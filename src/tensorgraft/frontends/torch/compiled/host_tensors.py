@@ -78,8 +78,9 @@ class Gone(Live):
 
     def __call__(self) -> Tensor:
         raise TracedValueError(
-            "a checkpointed function, branch or loop body inside tg.jit uses a CPU tensor that is an argument, and runs"
-            " again in a backward pass outside, which has not got it: move the argument to the device"
+            "a checkpointed function, branch or loop body inside tg.jit uses a CPU tensor that is an argument,"
+            " but runs again in a backward pass outside of the function, where the argument is missing: move the"
+            " argument to the device"
         )
 
 

@@ -93,8 +93,8 @@ class _Row:
             return
         if tensor.requires_grad or self._base.requires_grad:
             raise refused(
-                f"uses a part of shape {tuple(tensor.shape)} that an index tensor has chosen of a tensor which was"
-                " written since.",
+                f"uses a part of shape {tuple(tensor.shape)} selected by an index tensor from a tensor that was"
+                " written afterwards.",
                 ("as it was", "x[i].clone()"),
                 ("as it is", "x[i] again, after it is written"),
             )
@@ -140,8 +140,8 @@ def _unknown(i: Any) -> bool:
 
 
 def _taken_apart(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[Any]] | None:
-    """(the view of `x` that the rest of an index gives, its indices that are not known, what is left of the index where
-    these are taken), None where PyTorch knows all of it, or what it would say is not ours to say."""
+    """Return (the view of `x` that the rest of an index gives, its indices that are not known, what is left of the
+    index where these are taken), None where PyTorch knows all of it, or what it would say is not ours to say."""
     items = list(index) if isinstance(index, tuple) else [index]
     if not (isinstance(x, Tensor) and _has_storage(x) and x.device.type == TYPE) or not any(map(_unknown, items)):
         return None
@@ -308,7 +308,7 @@ def _text(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse to say in a trace what the values of a tensor are."""
     if x.device.type != TYPE or calls.capture.values is not None or calls.capture.world is None:
         return NotImplemented
-    raise RunsUncompiled("makes text of a tensor (print, str, an f-string), which has its values")
+    raise RunsUncompiled("converts a tensor to text (print, str, an f-string), which needs its values")
 
 
 _CALLS: dict[Any, Callable[..., Any]] = {

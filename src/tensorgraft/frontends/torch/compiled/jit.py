@@ -123,8 +123,8 @@ class Compiled(TracedFunction):
 
     @staticmethod
     def _is_inside() -> bool:
-        """Another compiled function, which compiles this one with the rest, or transforms, whose tensors have no
-        arrays: a compiled program would know nothing of their tangents."""
+        """Return True inside another compiled function, which includes this one, or inside transforms, whose tensors
+        have no arrays (a compiled program would ignore their tangents)."""
         return state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0
 
     def _first_call(
@@ -209,7 +209,7 @@ class Compiled(TracedFunction):
         except Exception as error:
             if trace.ran or not trace.changes:
                 raise
-            raise RunsUncompiled("keeps something of the body of a loop or branch outside of it") from error
+            raise RunsUncompiled("keeps a value from the body of a loop or branch outside of it") from error
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:
@@ -299,7 +299,7 @@ class Compiled(TracedFunction):
                     program = backend.trace(values.asking(tracing.run))
             except RuntimeError as error:
                 if tracing.cut and "a leaf Variable that requires grad" in str(error):
-                    raise RunsUncompiled("writes an argument in place that has a history (grad_fn)") from error
+                    raise RunsUncompiled("writes an argument in place that has a grad_fn") from error
                 raise
             if values.missing:
                 capture.undo()

@@ -34,7 +34,7 @@ def _recorded(inner: Backend) -> RecordedBackend:
 
 
 def recording() -> bool:
-    """Lazy mode is on."""
+    """Return True in lazy mode."""
     return bool(_active)
 
 
@@ -44,7 +44,7 @@ def lazy(compile: When) -> Iterator[Figures]:
     slot = devices.slot_at(None)
     if state.now.capture is not None:
         raise CompilationError(
-            "tg.lazy() inside a function compiled by tg.jit, which is one program already: leave it out"
+            "tg.lazy() inside a function compiled by tg.jit, which already is one program: remove tg.lazy()"
         )
     if slot.backend in _active or type(slot.backend).eval_shape is Backend.eval_shape:
         yield slot.backend.figures if isinstance(slot.backend, RecordedBackend) else Figures()
@@ -112,8 +112,8 @@ def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:
 
 @contextlib.contextmanager
 def _boundaries(xp: RecordedBackend) -> Iterator[None]:
-    """Inside, run what was recorded at the end of each iteration of a loop of training or inference: when an optimizer
-    has stepped, or the outermost module has been called without gradients."""
+    """Context that runs what was recorded at the end of each training or inference iteration: after a step of an
+    optimizer, or a call of the outermost module without gradients."""
     depth = 0
 
     def enter(module: Any, args: Any) -> None:

@@ -81,7 +81,8 @@ def _message(place: Place, times: int, operators: int) -> str:
 
 
 def _of_the_library() -> bool:
-    """The operator is of a backward pass or of an optimizer's step: the loops there are not the program's."""
+    """Return True if the operator belongs to a backward pass or an optimizer's step, whose loops are not the
+    program's."""
     if torch._C._current_autograd_node() is not None:
         return True
     frame: types.FrameType | None = sys._getframe(1)

@@ -24,9 +24,9 @@ Optimizer = torch.optim.Optimizer
 
 @contextlib.contextmanager
 def imagined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Mesh]:
-    """Inside, tensors of the device `meta` that a call reaches are on the device, where they have been placed; the
-    parameters of a module and of its optimizer stay the objects that they are. Optimizers have the state that their
-    first step makes. Gives the mesh.
+    """Context in which tensors of the device `meta` that a call reaches are treated as tensors on the device, with
+    their placements; parameters of a module and of its optimizer stay the same objects. Optimizers have the state that
+    their first step creates. Yields the mesh.
 
     Raises ValueError where they lie on no mesh or on several, and for a tensor with a history."""
     roots = [*arguments(fn, args, kwargs), ("", fn)]
@@ -34,8 +34,9 @@ def imagined(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     meshes = list(dict.fromkeys(where.mesh for x in objects if _is_meta(x) and (where := sharded_tensors.pinned(x))))
     if not meshes:
         raise ValueError(
-            "plan: of what the step is given and reaches nothing of the device meta has been placed: shard_(model,"
-            " mesh, plan) and shard_batch(inputs, mesh) do that, on tg.parallel.mesh(shape, names, abstract=True)"
+            "plan: none of the meta tensors that the step receives or reaches has been placed on a mesh: call"
+            " shard_(model, mesh, plan) and shard_batch(inputs, mesh) with tg.parallel.mesh(shape, names,"
+            " abstract=True)"
         )
     if len(meshes) > 1:
         raise ValueError(f"plan: tensors lie on different meshes: the {', the '.join(map(str, meshes))}")
@@ -107,8 +108,8 @@ class _Exchange:
     def _one(self, t: Tensor) -> None:
         if not t.is_leaf:
             raise ValueError(
-                f"plan: a tensor of the device meta, of shape {tuple(t.shape)}, has a history (grad_fn): detach it, or"
-                " make it inside"
+                f"plan: a tensor of the device meta, of shape {tuple(t.shape)}, has a grad_fn: detach it, or"
+                " create it inside"
             )
         fresh, grad, hooks = self._abstract(t), t.grad, t._backward_hooks
         fresh.requires_grad_(t.requires_grad)

@@ -58,7 +58,7 @@ class Stepped:
         self._storages = storages_of(self._ours)
 
     def holds(self) -> bool:
-        """The optimizer is still as the trace saw it."""
+        """Return True if the optimizer is as it was when the trace was made."""
         if self.grown:
             return False
         groups = self.optimizer.param_groups
@@ -90,12 +90,12 @@ class Stepped:
         return f"the state of {name} was replaced"
 
     def has_its_entries(self) -> bool:
-        """Its state has entries for the same parameters and names."""
+        """Return True if the optimizer's state has entries for the same parameters and names."""
         now = self.optimizer.state
         return all((now.get(p) or {}).keys() == cells.keys() for p, _, cells in self._state)
 
     def _untouched(self) -> bool:
-        """Every entry of the state is the same object, over the same storage."""
+        """Return True if every entry of the state is the same object, over the same storage."""
         state, entries = self.optimizer.state, self._entries
         if state is not self._table or len(state) != len(entries) or not all(map(is_, state.values(), entries)):
             return False
@@ -127,7 +127,7 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
-    """Inside, steps of optimizers are traced, and added to `stepped`."""
+    """Inside the context, steps of optimizers are traced, and added to `stepped`."""
     steps = _TracedSteps(capture, schedule, stepped)
     capture.undos.append(partial(_undo, steps.counters, steps.known))  # which do not hold the capture
     handles = [register_optimizer_step_pre_hook(steps.before), register_optimizer_step_post_hook(steps.after)]
@@ -298,9 +298,9 @@ def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> N
                 entries[name] = value
     if changed:
         raise refused(
-            f"is a step of {type(optimizer).__name__}, which counts {', '.join(sorted(changed))} in Python: every call"
-            " would repeat the first step.",
-            ("count in a tensor", "torch.zeros((), device=p.device)"),
+            f"is a step of {type(optimizer).__name__}, which updates {', '.join(sorted(changed))} in Python: every"
+            " call would repeat the first step.",
+            ("count with a tensor", "torch.zeros((), device=p.device)"),
             ("do it outside", "call step() after the compiled function"),
         )
 

@@ -51,7 +51,7 @@ CELLS: dict[str, Cell] = {"lstm.input": _lstm, "gru.input": _gru, "rnn_tanh.inpu
 def _layer(
     cell: Cell, x: Tensor, carry: Sequence[Tensor], weights: Sequence[Tensor], biases: bool, reverse: bool
 ) -> Any:
-    """`x` (T, N, I) -> (outputs (T, N, H), last carry)."""
+    """Run one layer: `x` (T, N, I) -> (outputs (T, N, H), last carry)."""
     w_ih, w_hh, *rest = weights
     b_ih, b_hh = rest[:2] if biases else (None, None)
     gates = F.linear(x, w_ih, b_ih)

@@ -69,13 +69,13 @@ class Saved:
         if t._version != self.version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation:"
-                f" a tensor of shape {tuple(t.shape)} that a compiled function has saved is at version"
-                f" {t._version}; expected version {self.version} instead"
+                f" a tensor of shape {tuple(t.shape)} saved by a compiled function is at version {t._version};"
+                f" expected version {self.version} instead"
             )
         if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._look:
             raise RuntimeError(
                 "a tensor that a compiled function has saved for its backward pass, of shape"
-                f" {tuple(self._look[1])} and {self._look[0]}, has another shape, dtype or layout since:"
+                f" {tuple(self._look[1])} and {self._look[0]}, has changed its shape, dtype or layout:"
                 f" {tuple(t.shape)}, {t.dtype}"
             )
         for key, cell in zip(self._keys, codes.apart([cell_of(t)]), strict=True):
@@ -511,8 +511,8 @@ def _edge_of(t: Tensor) -> Any:
 def record(
     flat: Sequence[Any], identical: Sequence[int | None], looks: Sequence[Any], first_node: int, capture: Capture
 ) -> tuple[list[int], Tape | None]:
-    """(which of the results can be differentiated, the tape of these). Those that are arguments, and those that `looks`
-    has something for, have their own history.
+    """Return (which of the results can be differentiated, the tape of these). Those that are arguments, and those that
+    `looks` has something for, have their own history.
 
     `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
     graph goes on to nodes from before.
@@ -612,7 +612,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
         if node._sequence_nr() < first_node:
             if before is not None:  # its graph
                 continue
-            raise RunsUncompiled(f"uses a tensor from outside that has a history ({node.name()})")
+            raise RunsUncompiled(f"uses a tensor from outside that has a grad_fn ({node.name()})")
         tape.hidden = tape.hidden or node.name().endswith(
             "CopySlices"
         )  # a view was written: holds the node of the write
@@ -659,8 +659,8 @@ def _intact(node: Any, name: str) -> list[tuple[Any, Tensor]]:
         return []
     if hooks:
         raise RuntimeError(
-            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit need the backward pass"
-            " inside as well"
+            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit require the backward"
+            " pass inside, too"
         )
     values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
     values = values if isinstance(values, list | tuple) else [values]

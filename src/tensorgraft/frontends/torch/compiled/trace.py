@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.agreement import Record
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
-from tensorgraft.compiled.side_effects import Change, Find
+from tensorgraft.compiled.tables import Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
 from tensorgraft.frontends.torch.compiled.host_tensors import calling
 from tensorgraft.frontends.torch.compiled.tape import Tape
@@ -217,8 +218,8 @@ class Trace:
     def _made(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]
     ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any], Any]:
-        """(leaves and the gradients that they get, the results, what the template makes of them) of what the program
-        made of its inputs."""
+        """Return (leaves and the gradients that they get, the results, what the template makes of them) of what the
+        program made of its inputs."""
         new = outputs[len(self.written) :]
         tensors: dict[int, Tensor] = {}  # the first on each storage
 

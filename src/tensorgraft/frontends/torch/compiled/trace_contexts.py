@@ -199,7 +199,7 @@ def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
 
 
 def _scheduled(scheduler: LRScheduler) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(the attributes of a scheduler, the hyper-parameters of its optimizer)"""
+    """Return (the attributes of a scheduler, the hyper-parameters of its optimizer)"""
     groups = [{k: v for k, v in group.items() if k != "params"} for group in scheduler.optimizer.param_groups]
     with _disable_current_modes():
         return _copied(vars(scheduler)), [_copied(group) for group in groups]

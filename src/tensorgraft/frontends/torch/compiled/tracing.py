@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor, roots
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, behind, noting_new
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Change, Reachable
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, called
 from tensorgraft.compiled.values import is_plain
@@ -75,9 +76,9 @@ class Tracing:
         call = call_of(leaves)
         capture.world = self.world = Reachable([("", fn)], call)
         if self.world.once is not None:
-            raise RunsUncompiled(f"reads {self.world.once}, which may be something else each time")
+            raise RunsUncompiled(f"reads {self.world.once}, which may differ at each call")
         if (made := next(filter(_is_composite, leaves), None)) is not None:
-            raise RunsUncompiled(f"takes a {type(made).__name__}, a tensor that is made of others")
+            raise RunsUncompiled(f"takes a {type(made).__name__}, a tensor subclass that wraps other tensors")
         self.ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
         self.cells = {id(cell_of(t)): i for i, t in reversed(self.ours)}  # storages of arguments
         for i, t in enumerate(leaves):
@@ -154,7 +155,7 @@ class Tracing:
         if self.capture.leaves_hooks():
             raise RunsUncompiled("registers a hook on a tensor from outside")
         if modes() != before:
-            raise RunsUncompiled("changes a setting of PyTorch for what comes after it")
+            raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
             raise RunsUncompiled("changes the hyper-parameters of an optimizer")
         self.changes = self.world.changes(self.reads.counted)
@@ -170,9 +171,9 @@ class Tracing:
         capture, world = self.capture, self.world
         flat, structure = flatten_results(out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
-            raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor that is made of others")
+            raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
         if any(isinstance(x, _LATER) for x in flat):
-            raise RunsUncompiled("returns a generator, which computes when it is asked")
+            raise RunsUncompiled("returns a generator, which computes lazily")
 
         def is_old(x: Any) -> bool:
             return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
@@ -232,7 +233,9 @@ class Tracing:
             if same is None and is_plain_tensor(t) and id(t) not in self.world.seen:
                 required = look is None and is_leaf(t) and t.requires_grad
                 if required and (t.grad is not None or id(t) in ends):
-                    raise RunsUncompiled("returns or keeps a new leaf of autograd with what it has computed of it")
+                    raise RunsUncompiled(
+                        "returns or keeps a new leaf of autograd together with a result computed from it"
+                    )
                 if required or type(t) is not Tensor:
                     yield i, type(t), required
 
@@ -254,10 +257,10 @@ class Tracing:
         for t in (*self.world.seen.values(), *arguments):
             if isinstance(t, Tensor) and id(t) not in given and self.capture.looking_elsewhere(t):
                 raise refused(
-                    f"gives a tensor from outside, of shape {tuple(t.shape)} now, another geometry or storage (t_(),"
-                    " resize_(), out= of another size, .data = ...).",
+                    "changes the shape, strides or storage of a tensor from outside, which now has shape"
+                    f" {tuple(t.shape)} (t_(), resize_(), out= of another size, .data = ...).",
                     ("its values", "write them: t.copy_(new) in torch.no_grad()"),
-                    ("its shape", "return the new tensor, or pass the old one as an argument without history"),
+                    ("its shape", "return the new tensor, or pass the old one as an argument without a grad_fn"),
                 )
 
     # ---- after it ----------------------------------------------------------------------------------------------------

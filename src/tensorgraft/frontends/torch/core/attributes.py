@@ -20,10 +20,12 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.captured_objects import in_library, is_of_program, slots_of
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
 from tensorgraft.compiled.lookups import Lookups
-from tensorgraft.compiled.side_effects import Change, Reachable, Slots, function_of, opaque
+from tensorgraft.compiled.side_effects import Reachable, function_of, opaque
 from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.tables import Slots
 from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
@@ -145,7 +147,7 @@ def _parts_of(owner: Any) -> tuple[Any, ...]:
 
 
 def _computed(owner: Any, name: str) -> bool:
-    """An attribute that a property or the like computes."""
+    """Return True for an attribute that a property or the like computes."""
     if name in getattr(owner, "__dict__", ()):
         return False
     held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
@@ -166,7 +168,7 @@ _watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and t
 
 @contextlib.contextmanager
 def noting(reads: Reads, *owners: Any) -> Iterator[None]:
-    """Inside, this thread's reads of attributes of modules and of `owners` are noted."""
+    """Context that notes this thread's reads of attributes of modules and of `owners`."""
     before, _active.reads = _active.reads, reads
     outer, _active.classes = _active.classes, set()
     watch_class(torch.nn.Module)

@@ -27,8 +27,8 @@ class QuantizedPart(Storage):
         whole = self.owner.array
         if not isinstance(whole, Quantized) or whole.kind != self.kind:
             raise RuntimeError(
-                "a tensor was quantised by another scheme, or not at all, when tg.jit traced the function that uses it:"
-                " compile the function again"
+                "the scheme by which a tensor is quantised has changed since tg.jit traced the function that uses"
+                " it: compile the function again"
             )
         return whole
 

@@ -115,8 +115,8 @@ def _append(name: str) -> Slot:
 
 
 def in_use() -> bool:
-    """The program has asked for a device of ours, by name or by `$TENSORGRAFT_BACKEND`: that PyTorch has loaded the
-    front end (an entry point) says nothing."""
+    """Return True if the program has named the device, directly or by `$TENSORGRAFT_BACKEND`. PyTorch loads the front
+    end by an entry point, so being imported proves nothing."""
     return bool(os.environ.get("TENSORGRAFT_BACKEND")) or slots.cache_info().currsize > 0
 
 
@@ -125,7 +125,7 @@ on_change: list[Callable[[int], None]] = []  # called with the new current index
 
 
 def started() -> bool:
-    """A device has been named (`tg.device`), or its backend is there because something was computed on it."""
+    """Return True if a device has been named (`tg.device`), or if something has been computed on it."""
     return any(vars(slot).keys() & {"device", "backend"} for slot in slots())
 
 

@@ -51,7 +51,7 @@ class OwnMode(TorchDispatchMode):
 
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
-    """Inside, function modes of the program and the trace of `torch.jit.trace` are off."""
+    """Context in which function modes of the program and the trace of `torch.jit.trace` are off."""
     trace, set_trace = tracing(), vars(torch._C)["_set_tracing_state"]
     with torch.DisableTorchFunction():
         if trace is not None:
@@ -64,7 +64,8 @@ def suspended() -> Iterator[None]:
 
 
 def below_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """`kernel`, during which what the program has switched on is off. Its errors are noted for TorchScript."""
+    """Wrap `kernel` so that modes which the program has switched on are off while it runs. Its errors are noted for
+    TorchScript."""
 
     @functools.wraps(kernel)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -82,7 +83,8 @@ def below_modes(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def traced_in_parts(kernel: Callable[..., Any], other: Callable[..., Any]) -> Callable[..., Any]:
-    """`kernel` of an operator that `torch.jit.trace` does not note: while it looks, `other`, which it does."""
+    """Return `kernel` for an operator that `torch.jit.trace` does not record, or, while that is tracing, `other`, which
+    it does."""
 
     @functools.wraps(kernel)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ import torch
 
 
 def map_nested(fn: Callable[[Any], Any], a: Any) -> Any:
-    """`fn` of every leaf of nested lists and tuples, which become lists."""
+    """Apply `fn` to every leaf of nested lists and tuples, which become lists."""
     return [map_nested(fn, x) for x in a] if isinstance(a, list | tuple) else fn(a)
 
 

@@ -15,7 +15,7 @@ PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_b
 
 
 def overload(name: str) -> Overload | None:
-    """`torch.ops.aten` overload of "add.Tensor" or "relu"; None where this PyTorch has none."""
+    """Return the overload of `torch.ops.aten` for a name like "add.Tensor" or "relu"; None if this PyTorch lacks it."""
     packet, _, which = name.partition(".")
     overloads = getattr(torch.ops.aten, packet, None)
     return None if overloads is None else getattr(overloads, which or "default", None)
@@ -27,12 +27,12 @@ def short_name(op: Overload) -> str:
 
 
 def has_kernel(op: Overload, key: str) -> bool:
-    """The dispatcher has a kernel of an operator for a key."""
+    """Return True if the dispatcher has a kernel of an operator for a key."""
     return bool(op.has_kernel_for_dispatch_key(key))  # type: ignore[arg-type]  # it takes names, too
 
 
 def has_composite(op: Overload) -> bool:
-    """The dispatcher takes the operator apart above autograd: a kernel of ours would cut its gradient."""
+    """Return True if the dispatcher decomposes the operator above autograd, where a kernel would cut its gradient."""
     return has_kernel(op, "CompositeImplicitAutograd") and not has_kernel(op, "Autograd")
 
 
@@ -84,7 +84,8 @@ def _shape_of(op: Overload, skip: tuple[str, ...] = ()) -> tuple[tuple[str, str]
 
 
 def is_out(op: Overload) -> bool:
-    """An `out=` overload (`torch.Tag.out`, which releases before 2.13 lack): it writes an argument given by name."""
+    """Return True for an `out=` overload, which writes an argument given by name (`torch.Tag.out`, from PyTorch 2.13
+    on)."""
     return any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
 
 

@@ -30,7 +30,7 @@ def moved() -> None:
 
 
 def fills(t: Tensor) -> bool:
-    """A tensor has all of its storage, each element once."""
+    """Return True if a tensor covers all of its storage, each element once."""
     return (
         not t.storage_offset()
         and is_dense(tuple(t.size()), t.stride())
@@ -110,7 +110,7 @@ def hook(parameter: Tensor) -> None:
 
 
 def copying(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`copy.deepcopy` of a parameter, which stays where the parameter does; PyTorch copies no hooks."""
+    """Wrap `copy.deepcopy` of a parameter so that the copy keeps the sharding; PyTorch copies no hooks."""
 
     @functools.wraps(original)
     def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:

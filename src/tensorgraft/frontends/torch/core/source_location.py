@@ -26,7 +26,8 @@ _STANDARD = str(Path(os.__file__).parent) + os.sep
 
 @functools.cache
 def in_library(file: str) -> bool:
-    """A file of Python's, PyTorch's, ours, or of a backend's framework; or code that one of them wrote."""
+    """Return True for files of Python, PyTorch, tensorgraft or a backend's framework, and for code that one of them
+    generated."""
     return file.startswith((*_LIBRARIES, *_GENERATED)) or (file.startswith(_STANDARD) and "site-packages" not in file)
 
 

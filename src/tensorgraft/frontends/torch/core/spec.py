@@ -61,7 +61,7 @@ class Spec:
 
     @property
     def has_inputs(self) -> bool:
-        """Numbers may be inputs of the program."""
+        """Return True if numbers may be inputs of the program."""
         return bool(self.dynamic or self.positions)
 
 

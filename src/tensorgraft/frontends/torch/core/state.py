@@ -83,7 +83,7 @@ class RandomState:
             now.capture.rewind_draws(self, offset)
 
     def words(self) -> np.ndarray:
-        """uint32 (4,): the seed and the offset, high word first."""
+        """Return uint32 (4,): the seed and the offset, high word first."""
         seed = self.seed & 0xFFFFFFFFFFFFFFFF
         return np.array([seed >> 32, seed & 0xFFFFFFFF, self.offset >> 32, self.offset & 0xFFFFFFFF], dtype=np.uint32)
 

@@ -65,7 +65,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype:
 
 
 def on_device(t: torch.Tensor) -> bool:
-    """`t` is a tensor of ours."""
+    """Return True if `t` is a tensor on the device."""
     return t.device.type == TYPE
 
 
@@ -75,8 +75,8 @@ def cell_of(t: torch.Tensor) -> Storage:
         s = t.untyped_storage()
     except NotImplementedError:
         raise NotImplementedError(
-            f"a tensor whose layout is {t.layout} has no array of its own: it cannot be an argument or a result of a"
-            " compiled function. Give its indices and values (x._indices(), x._values()), or make it dense first."
+            f"a tensor whose layout is {t.layout} cannot be an argument or a result of a compiled function. Pass"
+            " its indices and values (x._indices(), x._values()), or make it dense first."
         ) from None
     try:
         return s.cell  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def attach(
 def maker(
     slot: Slot, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], nbytes: int
 ) -> Callable[[Array], torch.Tensor]:
-    """`attach` for many arrays that look the same: the hot path of operators with one result."""
+    """Return a specialised `attach` for many arrays of the same kind: the hot path of operators with one result."""
     backend, like = slot.backend, header(slot.index, dtype, size, stride)
     if like is None or like.nbytes != nbytes:
         return lambda array: attach(Storage(array, backend), slot, dtype, size, stride, nbytes)

@@ -35,12 +35,12 @@ LOOP: Ways = (
     ("decide outside", "before the call, and pass a Python int: each value is compiled"),
 )
 NUMBER: Ways = (
-    ("stay a tensor", "use it itself in the place of its value"),
+    ("stay a tensor", "use the tensor itself instead of its value"),
     ("look at it later", "return it, and call .item() outside"),
     ("know it before", "pass it as a Python number: each value is compiled"),
 )
 MOVED: Ways = (
-    ("stay on the device", "use it itself in the place of its values"),
+    ("stay on the device", "use the tensor itself instead of its values"),
     ("look at it later", "return it, and take it to the host outside"),
 )
 SIZE: Ways = (

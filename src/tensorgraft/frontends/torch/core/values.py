@@ -97,8 +97,8 @@ def too_many() -> TracedValueError:
 
 
 def array_now(t: torch.Tensor, codes: bool = False) -> Array:
-    """`to_array`, of which values are to be asked for. While a function is traced an array from outside has values,
-    which are others at the next call: it is given as the trace has it."""
+    """Return the array of a tensor whose value Python needs. While a function is traced, an array from outside is
+    returned as an operand of the trace, since its values may be others at the next call."""
     array, capture = to_array(t, codes), state.now.capture
     if capture is not None and any(array is one.stand_in for one in capture.touched):
         xp = capture.backend

@@ -232,7 +232,7 @@ def _translate_autocast(patches: Patches) -> None:
         return call
 
     def set_enabled(original: Callable[..., Any]) -> Callable[..., Any]:
-        """`(enabled)` means CUDA, `(device_type, enabled)` says it."""
+        """Wrap a setter called as `(enabled)`, for CUDA, or as `(device_type, enabled)`."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if not kwargs and len(args) == 1:
@@ -309,7 +309,7 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
 def _compile(jit: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **options: Any) -> Any:
-        """`torch.compile` while a script runs on a backend: a function is compiled by `tg.jit`.
+        """Replace `torch.compile` while a script runs on a backend: functions are compiled by `tg.jit`.
 
         A module, or a method of one, is returned as it is: its gradients are asked for later, outside of what would be
         compiled. Compiling is a wish that changes no result.

@@ -55,7 +55,7 @@ def eligible(t: Tensor) -> bool:
 
 
 def cast(t: Tensor, dtype: torch.dtype) -> Tensor:
-    """`t` in `dtype`, if it is eligible: a weight's cast is made once for all its uses in the outermost region.
+    """Return `t` in `dtype` if it is eligible. A weight is cast once for all its uses in the outermost region.
 
     A program that is being compiled has casts of its own, which are part of it.
     """
@@ -112,7 +112,7 @@ class Arguments:
         return new or args
 
     def widest(self, args: Sequence[Any]) -> torch.dtype:
-        """float32 if any argument has it, else the region's dtype. Raises RuntimeError for a third one."""
+        """Return float32 if any argument has it, else the region's dtype. Raises RuntimeError for a third one."""
         low = _low(TYPE)
         widest = low
         for i in self.given:
@@ -241,7 +241,7 @@ def groups() -> dict[frozenset[str], list[str]]:
 
 
 def _is_cast(name: str, policy: str) -> bool:
-    """This version of PyTorch has the operator, and its autocast has the row."""
+    """Return True if this version of PyTorch has the operator, and autocast of the policy a kernel for it."""
     op = schema.overload(name)
     if op is None:
         return False
@@ -279,8 +279,8 @@ def clear_cache(original: Callable[[], None]) -> Callable[[], None]:
 
 
 def fast_path(original: Callable[[], bool]) -> Callable[[], bool]:
-    """`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` have fused operators for evaluation, without rows in
-    CUDA's table, and leave them alone where CUDA's autocast is enabled. The CPU's table has one."""
+    """Wrap the check for the fused operators of `nn.MultiheadAttention` and `nn.TransformerEncoderLayer`. They have no
+    rows in CUDA's table, and are not used under CUDA's autocast; the CPU's table has one."""
 
     def get_fastpath_enabled() -> bool:
         return original() and not (torch.is_autocast_enabled(TYPE) and precision.policy() != "cpu")

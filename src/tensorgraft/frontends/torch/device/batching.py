@@ -31,7 +31,7 @@ def install() -> None:
 
 
 def _between_tensors(op: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """`op` of two tensors for two ends of which the one at `number` is none."""
+    """Call `op` with two tensors as its ends, the one at `number` being converted."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         ends = list(args[:2])

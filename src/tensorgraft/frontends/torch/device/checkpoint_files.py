@@ -30,7 +30,7 @@ _OURS = re.compile(r"__\d+_[0-9a-f]{32}_\d+\.distcp")
 
 
 def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`prepare_global_plan`, which says what the files of each process begin with."""
+    """Replace `prepare_global_plan`, which chooses the prefix of file names of each process."""
 
     @functools.wraps(original)
     def prepare_global_plan(self: Any, plans: Any) -> Any:
@@ -46,7 +46,7 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exchange(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`finish`, which writes the metadata beside the files and gives it its name."""
+    """Replace `finish`, which writes the metadata beside the files and renames it."""
     from torch.distributed.checkpoint.filesystem import FileSystem
 
     class Replacing(FileSystem):
@@ -84,7 +84,7 @@ def _files_of(metadata: Path) -> set[str]:
         infos = _Metadata(io.BytesIO(metadata.read_bytes())).load().storage_data.values()
         names = {str(info.relative_path) for info in infos}
     except Exception as error:  # whatever a pickle can do that is none
-        raise ValueError(f"{metadata} is broken, or of no checkpoint of PyTorch's: {error}") from error
+        raise ValueError(f"{metadata} is broken, or is not the metadata of a PyTorch checkpoint: {error}") from error
     return {name for name in names if Path(name).name == name}  # no other is in the folder
 
 
@@ -100,7 +100,9 @@ class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objec
                 return found
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
-        raise pickle.UnpicklingError(f"it names {module}.{name}, which none of PyTorch's does")
+        raise pickle.UnpicklingError(
+            f"it contains {module}.{name}, which is not allowed in the metadata of a checkpoint"
+        )
 
 
 _HARMLESS = {
@@ -113,7 +115,7 @@ _HARMLESS = {
 
 
 def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`write_data` of the writer of safetensors, which keeps one piece of a tensor a process."""
+    """Replace `write_data` of the safetensors writer, which keeps one piece of a tensor for each process."""
 
     @functools.wraps(original)
     def write_data(self: Any, plan: Any, planner: Any) -> Any:
@@ -127,7 +129,7 @@ def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
         if not self.save_distributed:
             name = max(seen, key=lambda name: seen[name])
             raise ValueError(
-                f"HuggingFaceStorageWriter: {name!r} is spread over devices, in {seen[name]} pieces: pass"
+                f"HuggingFaceStorageWriter: {name!r} is sharded over devices, in {seen[name]} pieces: pass"
                 " save_distributed=True, and enable_consolidation=True for files that hold whole tensors"
             )
         processes = dist.get_world_size() if dist.is_initialized() else 1
@@ -143,8 +145,9 @@ def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`async_save`, whose thread talks with those of the other processes while the programs do. Of PyTorch's devices
-    collectives go another way than those of the CPU; here both are gloo's, and would meet in one group."""
+    """Replace `async_save`, whose thread communicates with the other processes while their programs do. On PyTorch's
+    own devices the program's collectives use another process group than those of the CPU; here both are gloo's and
+    would be mixed up in one group."""
 
     @functools.wraps(original)
     def async_save(*args: Any, process_group: Any = None, **kwargs: Any) -> Any:

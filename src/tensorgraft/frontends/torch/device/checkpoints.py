@@ -62,8 +62,8 @@ def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
 
 
 def _fits(module: torch.nn.Module, state_dict: Any) -> bool:
-    """The keys are the module's, and the tensors of its shapes. (Not known of modules whose hooks make them what they
-    are, by collectives where they are sharded.)"""
+    """Return True if keys and shapes agree with those of the module. Modules whose hooks change their state, and
+    sharded ones that need collectives for it, are not checked."""
     if any(part._state_dict_hooks or part._state_dict_pre_hooks for part in module.modules()):
         return False
     expected = module.state_dict(keep_vars=True)

@@ -75,7 +75,7 @@ class TransferredWork(dist.Work):
         if self._inner is not None:
             return self._inner._source_rank()
         if self._source is None:
-            raise RuntimeError("source_rank: this is no work of receiving a message")
+            raise RuntimeError("source_rank is available only for the work of a receive")
         return self._source
 
     def result(self) -> list[torch.Tensor]:

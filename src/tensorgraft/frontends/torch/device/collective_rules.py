@@ -62,14 +62,16 @@ class GroupCall:
         op = dist.ReduceOp.RedOpType(self.bound["reduce_op"].op()).name
         reduction = _REDUCTIONS.get(op)
         if reduction is None:
-            raise RuntimeError(f"{self.name}: ReduceOp.{op} is not there for the device: multiply, then reduce by SUM")
+            raise RuntimeError(
+                f"{self.name}: ReduceOp.{op} is not supported on the device: multiply, then reduce by SUM"
+            )
         for dtype in {self.xp.dtype_of(x) for x in arrays}:
             if dtype.kind == "c" and op not in ("SUM", "AVG"):
                 raise RuntimeError(f"{self.name} does not support ReduceOp.{op} on complex tensors")
             if dtype.kind not in "biu" and op in ("BAND", "BOR", "BXOR"):
                 raise RuntimeError(f"Cannot use ReduceOp.{op} with non-integral dtype ({self.name} of {dtype})")
             if dtype.kind == "b" and op == "AVG":
-                raise RuntimeError(f"{self.name}: ReduceOp.AVG of bool tensors is no bool")
+                raise RuntimeError(f"{self.name}: ReduceOp.AVG is not supported for bool tensors")
         return reduction
 
     # ---- lists of arrays -------------------------------------------------------------------------------------------
@@ -222,8 +224,8 @@ def _uneven(e: GroupCall, pieces: Sequence[Array], sizes: Sequence[int]) -> list
     xp = e.xp
     if state.now.capture is not None:
         raise TracedValueError(
-            f"{e.name} with parts of different sizes inside a compiled function, where the widest part of all processes"
-            " is not known. Make the parts equal, or call it outside"
+            f"{e.name} with parts of different sizes inside a compiled function, where the largest part of all"
+            " processes is unknown. Make the parts equal, or call it outside"
         )
     mine = [xp.shape(x)[0] for x in pieces]
     widest = torch.tensor(max(*mine, *sizes, 1), device="cpu")

@@ -60,9 +60,10 @@ def _kernel(op: Overload) -> Callable[..., Any]:
             return (bound[outputs[0]], boxed) if len(op._schema.returns) > 1 else boxed
         if state.now.capture is not None:
             raise TracedValueError(
-                f"torch.distributed's {name.strip('_')} inside a compiled function: the hosts of the processes meet"
-                " outside of compiled programs. Compile what is before and after it, or start the processes by"
-                " `tensorgraft run --on jax --processes N`, where devices compute reductions, gathers and scatters"
+                f"torch.distributed's {name.strip('_')} inside a compiled function: it runs on the hosts of the"
+                " processes, outside of compiled programs. Compile the code before and after it separately, or"
+                " start the processes by `tensorgraft run --on jax --processes N`, where devices compute"
+                " reductions, gathers and scatters"
             )
         written: list[tuple[torch.Tensor, torch.Tensor]] = []
         lowered: dict[str, Any] = {}
@@ -90,7 +91,7 @@ def _kernel(op: Overload) -> Callable[..., Any]:
 
 
 def _together(name: str, bound: dict[str, Any]) -> bool:
-    """A call has been computed by the devices of the processes."""
+    """Compute a collective by a program over the devices of all processes; return False if that is not possible."""
     leaves: list[Any] = optree.tree_leaves(list(bound.values()))  # type: ignore[arg-type]
     tensors = [t for t in leaves if isinstance(t, torch.Tensor)]
     if not all(on_device(t) and t.layout == torch.strided and not t.is_conj() and not t.is_neg() for t in tensors):
@@ -111,7 +112,8 @@ def _together(name: str, bound: dict[str, Any]) -> bool:
 
 
 def _of_integers(reduce_op: Any, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """An average of integers, which gloo has none of, is NCCL's: the sum, divided and rounded towards zero."""
+    """Return True for an average of integers, which gloo lacks. It is computed as by NCCL: the sum, divided and rounded
+    toward zero."""
     dtypes = {copy.dtype for _, copy in written}
     whole = not any(d.is_floating_point or d.is_complex or d == torch.bool for d in dtypes)
     average: Any = dist.ReduceOp.AVG
@@ -143,7 +145,7 @@ class _MapOnHost(TorchDispatchMode):
 
 
 def reducer(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.distributed.Reducer`, that of `DistributedDataParallel`."""
+    """Replace `torch.distributed.Reducer`, that of `DistributedDataParallel`."""
 
     @functools.wraps(original, updated=())
     def Reducer(params: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +158,7 @@ def reducer(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def static_graph(original: Callable[..., None]) -> Callable[..., None]:
-    """`Reducer._set_static_graph`, which makes such a map."""
+    """Replace `Reducer._set_static_graph`, which makes such a map."""
 
     @functools.wraps(original)
     def _set_static_graph(self: Any) -> None:
@@ -194,7 +196,8 @@ def coalescing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def backend(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`Backend(name)`, through which all names of backends go: none, where the device is the accelerator, means it."""
+    """Replace `Backend(name)`, which resolves all names of backends: without a name it is that of the device, where
+    this is the accelerator."""
 
     @functools.wraps(original)
     def __new__(cls: Any, name: str) -> Any:

@@ -27,7 +27,7 @@ on_exchange: list[Callable[[torch.Tensor, torch.Tensor], None]] = []
 
 
 def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """`x.data = y` is a move between the device and another one, or a change of class."""
+    """Return True if `x.data = y` moves `x` between the device and another one, or changes its class."""
     kinds = {x.device.type, y.device.type}
     return (
         ((TYPE in kinds and len(kinds) == 2) or isinstance(x, QuantizedTensor) != isinstance(y, QuantizedTensor))
@@ -39,7 +39,7 @@ def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def _plain(t: torch.Tensor) -> bool:
-    """No subclass of others that dispatches by itself (a fake tensor, a wrapper)."""
+    """Return True unless the tensor is of a subclass that dispatches by itself (a fake tensor, a wrapper)."""
     return isinstance(t, QuantizedTensor) or type(t).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
@@ -143,7 +143,7 @@ def _flags_of(x: torch.Tensor, y: Any) -> Iterator[None]:
 
 
 def data(inherited: Any) -> property:
-    """`Tensor.data`."""
+    """Implement `Tensor.data`."""
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
         state.looks_changed()

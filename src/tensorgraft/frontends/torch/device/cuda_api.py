@@ -42,7 +42,7 @@ CAPABILITY = (8, 0)
 
 
 def submodules() -> dict[str, types.ModuleType]:
-    """`torch.cuda` and the modules in it that are public, by name: "", "amp", "amp.common", ..."""
+    """Return `torch.cuda` and its public submodules by name: "", "amp", "amp.common", ..."""
     names = [m.name for m in pkgutil.walk_packages(torch.cuda.__path__, "torch.cuda.") if "._" not in m.name]
     return {"": torch.cuda, **{n.removeprefix("torch.cuda."): importlib.import_module(n) for n in names}}
 
@@ -86,7 +86,7 @@ def _replace(patches: Patches, modules: dict[str, types.ModuleType], answers: di
 
 
 def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[..., Any]:
-    """`function` of the device module, given CUDA's devices."""
+    """Return a function of the device module that takes CUDA's devices."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(visible.translate(a) if isinstance(a, (str, torch.device, int)) else a for a in args)

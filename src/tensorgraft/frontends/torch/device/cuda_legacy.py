@@ -68,7 +68,9 @@ def install(patches: Patches) -> None:
             dtype = legacy(dtype)
             if isinstance(dtype, LegacyType):
                 if dtype.layout is not self.layout:
-                    raise RuntimeError(f"type(): a tensor whose layout is {self.layout} does not become {dtype.layout}")
+                    raise RuntimeError(
+                        f"type(): a tensor of the layout {self.layout} cannot be converted to {dtype.layout}"
+                    )
                 return self.to("cuda", dtype.dtype)
             if dtype is None and self.device.type == devices.TYPE:
                 return original(self).replace(f"torch.{devices.TYPE}.", "torch.cuda.")
@@ -106,7 +108,7 @@ def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
             original_device("cuda" if on_cuda else None)
 
     def new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """`torch.Tensor(...)` is of the default type."""
+        """Implement `torch.Tensor(...)` for a default type on the device."""
 
         def __new__(cls: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
             if cls is torch.Tensor and on_cuda and not kwargs:

@@ -56,7 +56,7 @@ class Visible:
         return [self.index(i) for i in range(len(self.names))]
 
     def translate(self, device: Any) -> Any:
-        """`device`, or the `graft` device where it says CUDA."""
+        """Return `device`, or the `graft` device where it says CUDA."""
         if device is None:
             return None
         try:

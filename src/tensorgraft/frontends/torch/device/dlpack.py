@@ -86,7 +86,9 @@ def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
                 array = xp.copy(array)
             elif xp.mutable and xp.ensure_owned(array) is not array and not in_rows(xp, array):
                 if copy is False:
-                    raise ValueError("a tensor over memory that is not row-major needs a copy (copy=False)")
+                    raise ValueError(
+                        "a tensor that is not row-major can be exported only by a copy, but copy=False was given"
+                    )
                 array = xp.copy(array)
             t = from_array(array, slot)
         cell_of(t).shared = not copy

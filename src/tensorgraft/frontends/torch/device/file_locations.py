@@ -136,8 +136,8 @@ class _LegacyMarking(_Marking):
     def _mark(self, x: Any, tag: Any) -> Any:
         if tag is not None and x is not self.saved and hasattr(getattr(x, "_untyped_storage", None), "saved_from"):
             raise NotImplementedError(
-                "quantised tensors cannot be in the legacy format of torch.save, where codes come after what is made"
-                " of them: leave out _use_new_zipfile_serialization=False"
+                "quantised tensors cannot be saved in the legacy format of torch.save: leave out"
+                " _use_new_zipfile_serialization=False"
             )
         return super()._mark(x, tag)
 
@@ -205,7 +205,7 @@ def _read(zip_file: Any) -> Any:
 def _checked(locations: Any) -> dict[str, str]:
     """Names of storages and of devices, out of a file."""
     if not isinstance(locations, dict) or not all(type(x) is str for pair in locations.items() for x in pair):
-        raise RuntimeError(f"torch.load: the record {RECORD} of the file does not say where storages were")
+        raise RuntimeError(f"torch.load: the record {RECORD} of the file does not contain the locations of storages")
     return locations
 
 

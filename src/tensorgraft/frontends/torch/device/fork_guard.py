@@ -16,7 +16,7 @@ _forked = False
 
 
 def in_bad_fork() -> bool:
-    """A backend that this process has from its parent cannot be used here."""
+    """Return True in a forked process that cannot use a backend of its parent."""
     return _forked
 
 

@@ -40,7 +40,10 @@ class _Members:
 
     def device_of(self, rank: int) -> int:
         if not self.joined(rank):
-            raise RuntimeError(f"process {rank} computes collectives for itself alone, and not on a device of JAX")
+            raise RuntimeError(
+                f"process {rank} is not connected to the others by a device of JAX, and cannot compute their"
+                " collectives"
+            )
         device = self._known[rank]
         assert device is not None
         return device

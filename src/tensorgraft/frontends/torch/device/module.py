@@ -161,7 +161,7 @@ def get_device_capability(device: Device = None) -> None:
 
 
 def can_device_access_peer(device: Device, peer_device: Device) -> bool:
-    """False: values go from backend to backend over the host."""
+    """Return False: values go from backend to backend through the host."""
     return _slot(device) is _slot(peer_device)
 
 
@@ -208,7 +208,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Device = devices.TYPE) -> torch.Tensor:
-    """uint8 (16,), on the CPU: the seed and the number of draws since."""
+    """Return uint8 (16,), on the CPU: the seed and the number of draws since."""
     return torch.frombuffer(bytearray(state.random_state(_slot(device).index).get_state()), dtype=torch.uint8)
 
 
@@ -265,7 +265,7 @@ def memory_stats(device: Device = None) -> OrderedDict[str, int]:
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
-    """(free, total) bytes: the backend's limit, or the memory of the machine where it has none."""
+    """Return (free, total) bytes: the backend's limit, or the memory of the machine where it has none."""
     stats = _slot(device).backend.memory_stats()
     if "limit" in stats:
         return stats["limit"] - stats.get("allocated", 0), stats["limit"]
@@ -318,5 +318,5 @@ def is_current_stream_capturing() -> bool:
 
 
 def stream(stream: Stream | None = None) -> StreamContext:
-    """`with torch.graft.stream(s):`."""
+    """Implement `with torch.graft.stream(s):`."""
     return StreamContext(stream)

@@ -78,7 +78,7 @@ def pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
 
 
 def on_one_device(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`DataParallel.forward` without copies of the module: on its first device, whose results are the same."""
+    """Replace `DataParallel.forward`: the module runs on its first device without copies, with the same results."""
 
     def forward(self: torch.nn.DataParallel, *inputs: Any, **kwargs: Any) -> Any:
         where = getattr(self, "src_device_obj", None)

@@ -75,7 +75,7 @@ def stand_for(ours: Any, original: Any) -> Callable[[], Any]:
 
 
 def apply(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`Module._apply`, behind `to` and `half`: of a parameter that several modules have, each has what it became."""
+    """Replace `Module._apply`, used by `to` and `half`: a parameter shared by several modules stays shared."""
 
     @functools.wraps(original)
     def _apply(self: Any, fn: Callable[..., Any], recurse: bool = True) -> Any:
@@ -121,7 +121,7 @@ def _follow(x: torch.Tensor, before: torch.Tensor) -> None:
 
 
 def with_parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
-    """`modules`, and the parts of those in TorchScript, which run unseen."""
+    """Return `modules` and their submodules in TorchScript, which Python hooks do not see."""
     parts = (m.modules() if isinstance(m, ScriptModule) else (m,) for m in modules)
     return list({id(m): m for m in chain.from_iterable(parts)}.values())
 

@@ -101,8 +101,8 @@ def write_items(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(fqn, object)
         if processes.joined and not distributed.is_initialized():
             raise RuntimeError(
-                f"torch.distributed.checkpoint: {fqn!r} is spread over the devices of several processes, which do not"
-                " know of each other here: torch.distributed.init_process_group('graft') first, in all of them"
+                f"torch.distributed.checkpoint: {fqn!r} is sharded over the devices of several processes, which"
+                " are not connected: call torch.distributed.init_process_group('graft') first, in all of them"
             )
         properties = metadata.TensorProperties.create_from_tensor(object)
         return [

@@ -123,8 +123,8 @@ def _entry(op: Any, kernel: Callable[..., Any] | None, keys: Any = _SPARSE_CPU) 
     def call(*args: Any, **kwargs: Any) -> Any:
         if state.now.capture is not None:
             raise NotImplementedError(
-                f"{op.name()}: there are no sparse tensors in compiled functions (tg.jit), since how many nonzeros they"
-                " have depends on values. Compute with them outside, or make them dense first (x.to_dense())."
+                f"{op.name()}: sparse tensors cannot be used in compiled functions (tg.jit), since the number of"
+                " nonzeros depends on values. Use them outside, or make them dense first (x.to_dense())."
             )
         tensors = _tensors(*args, *kwargs.values())
         device = next((t.device for t in tensors if t.device.type == TYPE), None) or kwargs.get("device")

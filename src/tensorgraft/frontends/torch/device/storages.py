@@ -48,7 +48,7 @@ def _in_front(ours: Callable[..., Any], original: Callable[..., Any]) -> Callabl
 
 
 def create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedStorage:
-    """`UntypedStorage(size)` or `UntypedStorage(sequence of bytes)`."""
+    """Implement `UntypedStorage(size)` and `UntypedStorage(sequence of bytes)`."""
     if allocator is not None:
         raise RuntimeError(
             "UntypedStorage(): only one or neither of 'allocator' or 'device' can be given, but not both"
@@ -64,7 +64,7 @@ def create(content: Any = 0, *, device: Any, allocator: Any = None) -> UntypedSt
 
 
 def as_bytes(storage: UntypedStorage) -> torch.Tensor:
-    """uint8 (nbytes,): a tensor over all of a storage."""
+    """Return uint8 (nbytes,): a tensor over all of a storage."""
     if storage.device.type != TYPE:
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     slot = slot_at(storage.device.index)
@@ -122,7 +122,7 @@ def new(self: UntypedStorage) -> UntypedStorage:
 
 
 def tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`x.new(...)`, which C++ makes on index 0."""
+    """Implement `x.new(...)`, for which C++ always uses device index 0."""
 
     def new(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.device.type != TYPE or kwargs.get("device", self.device) != self.device:
@@ -140,7 +140,7 @@ def tensor_new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
 
 
 def tensor_new_tensor(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """`x.new_tensor(...)`, likewise."""
+    """Implement `x.new_tensor(...)`, for the same reason."""
 
     def new_tensor(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.device.type == TYPE and kwargs.get("device") is None:
@@ -210,8 +210,8 @@ def getitem(self: UntypedStorage, index: Any) -> int:
     """A byte. A slice would be a storage over part of this one's memory, which two storages here cannot share."""
     if isinstance(index, slice):
         raise NotImplementedError(
-            f"a slice of a storage shares its memory, which storages on the device {TYPE!r} cannot:"
-            " slice a tensor, or the copy that storage.cpu() gives"
+            f"storages on the device {TYPE!r} cannot be sliced, since a slice shares memory: slice a tensor, or"
+            " the copy returned by storage.cpu()"
         )
     if not isinstance(index, int):
         raise TypeError(f"can't index a UntypedStorage with {type(index).__name__}")
@@ -283,8 +283,8 @@ class Released(UntypedStorage):
     @property
     def cell(self) -> Storage:
         raise RuntimeError(
-            f"the storage has been released (resize_(0)): resize_({UntypedStorage.nbytes(self)}) gives it memory again,"
-            " before tensors over it are used"
+            f"the storage has been released (resize_(0)): resize_({UntypedStorage.nbytes(self)}) allocates it"
+            " again, before its tensors are used"
         )
 
 
@@ -295,11 +295,12 @@ def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
     if size not in (0, whole):
         raise RuntimeError(
             f"Trying to resize storage that is not resizable, of {whole} bytes to {size}: on the device {TYPE!r} a"
-            " storage can give its bytes back (resize_(0)) and have them again; resize_ a tensor, which gets a new one"
+            " storage can only be released (resize_(0)) and allocated again at the same size; resize_ a tensor,"
+            " which gets a new storage"
         )
     if size != self.nbytes():
         if (capture := state.now.capture) is not None and capture.world is not None:
-            raise RunsUncompiled("gives the memory of a storage back, or takes it again (resize_)")
+            raise RunsUncompiled("releases or allocates the memory of a storage (resize_)")
         cell = vars(self)["cell"] if size else cell_of(as_bytes(self))
         state.touch(cell)
         with cell.backend.scope():
@@ -338,8 +339,8 @@ def get_filename(self: UntypedStorage) -> None:
 )
 def refuse(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(
-        f"a storage on the device {TYPE!r} has no memory that another process could share: send the copy that"
-        " .cpu() gives"
+        f"a storage on the device {TYPE!r} has no memory to share with another process: send the copy returned by"
+        " .cpu()"
     )
 
 

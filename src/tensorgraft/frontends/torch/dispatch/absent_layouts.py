@@ -42,9 +42,9 @@ def install() -> None:
 def _refusal(layout: str) -> Callable[..., Any]:
     def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
-            f"{op if isinstance(op, str) else op.name()}: there are no {layout} tensors on the device {TYPE!r}, whose"
-            " tensors are strided, or sparse (COO). Make them dense first (x.to_dense()), or compute with them on the"
-            " CPU."
+            f"{op if isinstance(op, str) else op.name()}: {layout} tensors are not supported on the device"
+            f" {TYPE!r}, only strided and sparse (COO) ones. Make them dense first (x.to_dense()), or compute with"
+            " them on the CPU."
         )
 
     return refuse
@@ -56,8 +56,8 @@ def refuse_compressed(what: str) -> None:
 
 def _without_kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError(
-        f"{op.name()}: it is not there for sparse tensors on the device {TYPE!r}. Make them dense first (x.to_dense()),"
-        " or compute with them on the CPU."
+        f"{op.name()}: not supported for sparse tensors on the device {TYPE!r}. Make them dense first"
+        " (x.to_dense()), or compute with them on the CPU."
     )
 
 

@@ -88,7 +88,7 @@ def _ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: 
 
 
 def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.autograd.graph._engine_run_backward`."""
+    """Replace `torch.autograd.graph._engine_run_backward`."""
     disabled = torch.autograd.set_multithreading_enabled
 
     def _engine_run_backward(
@@ -162,7 +162,7 @@ def _double_backward() -> None:
 
 
 def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> tuple[Any, Any, Any]:
-    """`aten::linear_backward` in operators that every device has."""
+    """Compute `aten::linear_backward` by operators that every device has."""
     m, n, k = math.prod(x.shape[:-1]), weight.shape[0] if weight.ndim > 1 else 1, x.shape[-1]  # each may be zero
     rows, columns = x.reshape(m, k), grad.reshape(m, n)
     dx = (columns @ weight.reshape(n, k).conj()).reshape(x.shape) if output_mask[0] else None

@@ -119,7 +119,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
         else:
             key.append((a.device, a.dtype, a.size()))
             inputs.append(_host(a) if a.device.type == "cpu" else a)
-    elif isinstance(a, list | tuple):
+    elif isinstance(a, (list, tuple)):  # a union would be made at every call
         key.append(len(a))
         for x in a:
             _add(x, key, cells, inputs, number)
@@ -129,7 +129,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
             inputs.append(a)
         else:
             key.append((float, a.hex()))
-    elif isinstance(a, int | complex):
+    elif isinstance(a, (int, complex)):
         if number:
             key.append(type(a))
             inputs.append(a)
@@ -141,7 +141,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
 
 def _add_position(a: Any, key: list[Any], inputs: list[Any]) -> list[int]:
     """Add an integer, several of them or an exponent, that is an input. Which inputs a backend is to place."""
-    if isinstance(a, list | tuple):
+    if isinstance(a, (list, tuple)):
         key.append(len(a))
         return [k for x in a for k in _add_position(x, key, inputs)]
     key.append(a.__class__)

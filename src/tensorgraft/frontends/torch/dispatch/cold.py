@@ -58,7 +58,7 @@ _operators: list[ColdOperator] = []
 
 
 def tier_counts() -> tuple[Counter[str], Counter[str]]:
-    """(of each operator, the calls that the cold tier computed; the plans that were made for a backend that
+    """Return (of each operator, the calls that the cold tier computed; the plans that were made for a backend that
     compiles). Raises nothing.
 
     >>> import tensorgraft as tg
@@ -111,7 +111,8 @@ class ColdOperator:
 
     @functools.cached_property
     def _on_cpu(self) -> bool:
-        """Asked at the first call: what PyTorch registers may come later than our kernels."""
+        """Return True if the CPU's kernel computes the operator. Determined at the first call, since PyTorch may
+        register kernels later than this module."""
         known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
         return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
@@ -133,19 +134,12 @@ class ColdOperator:
             known = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
             keep(self._signatures, key, known)
         if self._on_cpu:
-            out = self._computed(known, cells, args, kwargs)
+            out = self.computed(known, cells, args, kwargs)
             calls = self._operator.calls
             if out is not MISS and key not in calls:  # where the next call finds it first
                 keep(calls, key, known)
-        else:
-            out = self._programmed(known, cells, inputs, args, kwargs)
-        if out is not MISS:
-            self.calls += 1
-        return out
-
-    def again(self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose signature CPU PyTorch has computed before."""
-        out = self._computed(known, cells, args, kwargs)
+            return out
+        out = self._programmed(known, cells, inputs, args, kwargs)
         if out is not MISS:
             self.calls += 1
         return out
@@ -181,14 +175,14 @@ class ColdOperator:
             return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
-        self.calls += 1
-        return self._computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
+        return self.computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
-    def _computed(
+    def computed(
         self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """A call whose signature CPU PyTorch knows, or is asked about."""
         try:
             for at in known.written:
                 own(cells[at])
@@ -206,6 +200,7 @@ class ColdOperator:
         out = self._run_on_cpu(lowered, named)
         if out is MISS:
             return MISS
+        self.calls += 1
         if self._returned is not None:
             for high, low in outs if self._out else ():
                 if low.is_conj():
@@ -351,7 +346,7 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
 
 
 def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
-    """`compute`, whose results lie in memory as `meta` says."""
+    """Wrap `compute` so that its results have the memory layout that `meta` says."""
 
     def run(*args: Any) -> Any:
         out, like = compute(*args), meta(*args)
@@ -377,7 +372,7 @@ def _resized(high: Tensor, low: Tensor) -> None:
 
 
 def _fills(out: Tensor) -> bool:
-    """Fills its memory, each element once."""
+    """Return True if a tensor fills its memory, each element once."""
     size, stride = tuple(out.shape), out.stride()
     nbytes = out.untyped_storage().nbytes()
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)

@@ -22,8 +22,8 @@ Function = Callable[..., Sequence[Tensor]]
 
 
 def on_the_host(whole: Function, parts: Function, tensors: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
-    """`whole(*tensors)`, a composite of PyTorch's, computed and differentiated by CPU PyTorch; `parts` is the same on
-    the device, for derivatives of higher order. None where the parts are to be run: in traces, modes and transforms,
+    """Compute and differentiate `whole(*tensors)`, a composite of PyTorch's, by CPU PyTorch; `parts` is the same on the
+    device, for derivatives of higher order. Return None if the parts are to be run: in traces, modes and transforms,
     and for tensors that the host cannot read."""
     if state.now.capture is not None or torch._C._len_torch_dispatch_stack() or torch.is_autocast_enabled(TYPE):
         return None

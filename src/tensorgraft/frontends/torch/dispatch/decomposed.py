@@ -127,6 +127,8 @@ class Replayed:
             return self._fn
         computed = program.on(xp)
         names, single = sorted(kwargs), structure.is_leaf()
+        if single and not judges and not names and all(map(xp.is_array, args)):
+            return lambda xp, *arrays: computed(*arrays)[0]
         flat = not any(a is not x and xp.is_array(x) for a in (*args, *kwargs.values()) for x in optree.tree_leaves(a))
         row: Any = tuple(range(structure.num_leaves))
         as_they_come = structure == optree.tree_structure(row)

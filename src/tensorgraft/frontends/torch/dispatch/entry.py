@@ -47,7 +47,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             known: Any = calls.get(full)
             if known.__class__ is ColdSignature:
                 if now.capture is None and tiered() and not backend.records:  # type: ignore[union-attr]
-                    out = cold.again(known, cells, args, kwargs)
+                    out = cold.computed(known, cells, args, kwargs)
                     if out is not MISS:
                         return out
                 known = None

@@ -58,7 +58,7 @@ def set_fallback(mode: str) -> None:
     """
     global _forbidden
     if mode not in ("warn", "error"):
-        raise ValueError(f"set_fallback takes 'warn' or 'error', not {mode!r}")
+        raise ValueError(f"set_fallback: expected 'warn' or 'error', got {mode!r}")
     _forbidden = mode == "error"
 
 
@@ -117,7 +117,7 @@ def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _of_nothing(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Its tensors have no elements, so that their values are known in a trace."""
+    """Return True if the tensors have no elements, so that their values are known even in a trace."""
     tensors = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, torch.Tensor)]
     return bool(tensors) and not any(map(torch.numel, tensors)) and torch.Tag.nondeterministic_seeded not in op.tags
 
@@ -131,8 +131,8 @@ def announce(name: str) -> None:
         )
     if not _counts[name]:
         warning_filters.warn(
-            f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, which copies its arguments there"
-            " and its results back. tensorgraft.torch.fallbacks() counts the calls.",
+            f"aten::{name} has no kernel on the device {TYPE!r}: it runs on the CPU, with its arguments copied"
+            " there and its results copied back. tensorgraft.torch.fallbacks() counts the calls.",
             FallbackWarning,
         )
     _counts[name] += 1

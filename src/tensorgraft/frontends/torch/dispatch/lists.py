@@ -24,7 +24,8 @@ _SINGLY = "CompositeExplicitAutograd"
 
 
 def written_in_turn(operator: Operator) -> bool:
-    """The operator writes a list, and PyTorch counts the writes nowhere but where it does them singly."""
+    """Return True if the operator writes a list whose writes PyTorch counts only where it runs the operators one by
+    one."""
     foreach = operator.op.name().startswith("aten::_foreach_")
     return operator.kind == "inplace" and foreach and schema.has_kernel(operator.op, _SINGLY)
 
@@ -53,12 +54,14 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
 
 
 def _plain(t: torch.Tensor) -> bool:
-    """It takes any result of floats, and has no place twice: nothing that PyTorch would refuse for this one alone."""
+    """Return True if PyTorch refuses no floating-point result for this tensor: its own dtype is one, no memory occurs
+    twice in it, and it may be written (inference mode)."""
     return t.is_floating_point() and not repeats(t) and (not t.is_inference() or torch.is_inference_mode_enabled())
 
 
 def _alike(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
-    """No element of an operand is refused beside its tensor: each is of its size and dtype, or a real number."""
+    """Return True if each element of an operand has the size and dtype of its tensor, or is a real number, so that none
+    is refused."""
     if not isinstance(a, list | tuple):
         return not isinstance(a, complex)
     if len(a) != len(written):  # refused before anything is written
@@ -73,7 +76,8 @@ def _alike(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
 
 
 def _met_again(written: list[torch.Tensor], args: Sequence[Any], elementwise: bool) -> bool:
-    """A tensor that is written shares memory with another of the call: with any but itself in another list."""
+    """Return True if a tensor that is written shares memory with another tensor of the call, other than itself in
+    another list."""
     storages = {t.untyped_storage()._cdata for t in written}
     others: list[torch.Tensor] = []
     for a in args:

@@ -132,7 +132,7 @@ def copied(slot: Slot, host: Tensor) -> Tensor:
 
 
 def tier(backend: Backend) -> bool:
-    """New tensors of a backend may begin in the cold tier."""
+    """Return True if new tensors of a backend may start in the cold tier."""
     return tiers.tiered() and backend.cold is not None and _now.capture is None
 
 

@@ -27,7 +27,8 @@ Tensor = torch.Tensor
 def abstract_call(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, Callable[..., None] | None]:
-    """(the operator's result on zeros or meta tensors, None where PyTorch cannot tell; what resizes its `out=`)."""
+    """Return (the operator's result on zeros or meta tensors, None if PyTorch cannot tell; the `out=` tensors that it
+    resizes)."""
     try:
         return rehearse(operator, args, kwargs), None
     except Unasked as unasked:
@@ -184,7 +185,7 @@ def resized_though_refused(
 
 
 def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """The storage of `out` holds a tensor of another size at its place: PyTorch keeps it then."""
+    """Return True if the storage of `out` is large enough for the new size and strides; PyTorch keeps it then."""
     storage = out.untyped_storage().nbytes()
     reach = math.prod(size) and 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     return storage > 0 and (int(out.storage_offset()) + reach) * out.element_size() <= storage

@@ -43,8 +43,8 @@ def sited(cell: Storage, offset: Any) -> Any:
 def without_offsets(
     key: Sequence[Any], cells: Sequence[Storage], writes: bool
 ) -> tuple[list[Any], list[Form | None], list[int]]:
-    """(the key of a call with forms instead of offsets; of each tensor the form of an offset that is an operand; these
-    offsets)."""
+    """Return (the key of a call with forms instead of offsets; of each tensor the form of an offset that is an operand;
+    these offsets)."""
     reduced: list[Any] = []
     forms: list[Form | None] = []
     offsets: list[int] = []
@@ -116,7 +116,8 @@ class Reach:
 
 
 def reaches_of(geometries: Sequence[Geometry], forms: Sequence[Form | None]) -> tuple[list[Reach], int]:
-    """(the reach of each tensor of a plan, how many arguments of its program are arrays of storages and offsets)."""
+    """Return (the reach of each tensor of a plan, how many arguments of its program are arrays of storages and
+    offsets)."""
     reaches, at = [], len(geometries)
     for geometry, form in zip(geometries, forms, strict=True):
         # one that was resized since the form was told lies at the beginning of another storage

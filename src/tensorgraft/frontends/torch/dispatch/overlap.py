@@ -53,7 +53,7 @@ def _span(t: Tensor) -> tuple[int, int]:
 
 
 def meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
-    """An argument that is written and another one have memory in common.
+    """Return True if an argument that is written shares memory with another one.
 
     `grows`: what is written may be resized, within its storage too.
     """

@@ -55,7 +55,7 @@ def _elementwise(operator: Operator) -> bool:
 
 
 def write_step(xp: Backend, array: Array, geometry: Geometry, value: Array, step: Step) -> Array:
-    """`storage.write` of the elements of one step."""
+    """Write the elements of one step by `storage.write`."""
     inside, n = xp.dtype_of(array), math.prod(xp.shape(array))
     size = n * inside.itemsize // geometry.dtype.itemsize
     everything = Geometry((size,), (1,), 0, geometry.dtype)
@@ -66,7 +66,7 @@ def write_step(xp: Backend, array: Array, geometry: Geometry, value: Array, step
 
 @functools.lru_cache(maxsize=4096)
 def overlaps_itself(shape: Shape, strides: Shape) -> bool:
-    """Two elements of the geometry are one in memory."""
+    """Return True if two elements of the geometry share memory."""
     reach = 0
     for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n != 1):
         if n == 0:
@@ -88,7 +88,8 @@ def _places(shape: Shape, strides: Shape) -> np.ndarray:
 
 
 def _turns(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(of each visit, how many there were to the same place before; which visits are the last to their place)."""
+    """Return (of each visit, how many there were to the same place before; which visits are the last to their
+    place)."""
     by_place = np.argsort(places, kind="stable")
     ordered = places[by_place]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])

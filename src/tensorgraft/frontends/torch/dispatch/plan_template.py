@@ -48,8 +48,8 @@ class Outline:
 def outline_key(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], positions: bool
 ) -> tuple[frozenset[str], Any]:
-    """(the names of numbers that are inputs, what an outline is for). `positions`: those of the operator are inputs of
-    the program."""
+    """Return (the names of numbers that are inputs, what an outline is for). `positions`: those of the operator are
+    inputs of the program."""
     spec, sig = operator.spec, operator.signature
     names = spec.dynamic.union(spec.positions) if positions else spec.dynamic
     parts: list[Any] = [positions, settings()]
@@ -80,7 +80,7 @@ def make_outline(
 
 
 def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
-    """(sizes, strides) of an elementwise operator's result; None: PyTorch has to say."""
+    """Return (sizes, strides) of an elementwise operator's result; None: PyTorch has to say."""
     first = tensors[0]
     shape = tuple(first.size())
     if all(t.size() == shape for t in tensors):
@@ -114,7 +114,7 @@ def _part(a: Any, number: bool) -> Any:
 
 
 def _order(t: Tensor) -> tuple[bool, tuple[int, ...]]:
-    """(the tensor is expanded; in which order its axes lie)."""
+    """Return (the tensor is expanded; in which order its axes lie)."""
     strides = t.stride()
     return 0 in strides, tuple(sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis)))
 
@@ -122,8 +122,8 @@ def _order(t: Tensor) -> tuple[bool, tuple[int, ...]]:
 def held_arguments(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: frozenset[str]
 ) -> tuple[dict[str, Any], list[Any]]:
-    """(the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the inputs:
-    CPU tensors, and what is called as one of `numbers`)."""
+    """Return (the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the
+    inputs: CPU tensors, and what is called as one of `numbers`)."""
     tensors, inputs = 0, []
 
     def hold(name: str, a: Any) -> Any:

@@ -70,7 +70,7 @@ def make_program(
 
     def pure(*flat: Any) -> tuple[Array, ...]:
         out, seen = computed(flat[:ahead], flat[ahead:])
-        return (*laid(list(flatten(out)) if isinstance(out, list | tuple) else [out]), *seen)
+        return (*laid(list(flatten(out)) if isinstance(out, (list, tuple)) else [out]), *seen)
 
     return pure
 
@@ -286,8 +286,8 @@ _MOST_OF_E4M3 = float(dtypes.finfo(dtypes.float8_e4m3fn).max)
 
 
 def convert(xp: Backend, x: Array, dtype: np.dtype) -> Array:
-    """`x` converted as PyTorch converts: of all dtypes float8_e4m3fn alone saturates, at 448, infinity included, where
-    the hub, JAX and TensorFlow give NaN beyond 464. NaN stays NaN."""
+    """Return `x` converted as PyTorch converts: of all dtypes float8_e4m3fn alone saturates, at 448, infinity included,
+    where the hub, JAX and TensorFlow give NaN beyond 464. NaN stays NaN."""
     source = xp.dtype_of(x)
     if dtype != dtypes.float8_e4m3fn or source in (dtype, dtypes.bool_):
         return xp.astype(x, dtype)

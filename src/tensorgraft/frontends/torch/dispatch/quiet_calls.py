@@ -17,8 +17,8 @@ Tensor = torch.Tensor
 
 
 def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True) -> tuple[Any, list[str]]:
-    """(what the operator returns, the warnings that it gives). Random states stay as they are
-    (`random`: whether it may draw).
+    """Return (what the operator returns, the warnings that it gives). Random states stay as they are (`random`: whether
+    it may draw).
 
     PyTorch's C++ keeps its warnings until the binding ends through which Python called it: that of the program, since
     an operator called by overload has none. `apply_` is a binding around any function.

@@ -74,7 +74,8 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def asks(operator: Operator) -> bool:
-    """The CPU's kernel can say what it refuses: an assertion refuses values alone, which zeros are not."""
+    """Return True if the CPU's kernel can be asked what it refuses. Assertions refuse values, which zeros do not
+    show."""
     if operator.name in OUT_OF_BOUNDS or operator.spec.random or torch.Tag.nondeterministic_seeded in operator.op.tags:
         return False
     if "_assert_async" in operator.name:

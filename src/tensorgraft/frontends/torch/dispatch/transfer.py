@@ -79,7 +79,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
 
 
 def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`clone`, which is also how PyTorch conjugates or negates a lazy view (resolve_conj, resolve_neg)."""
+    """Implement `clone`, by which PyTorch also resolves lazy conjugation and negation (resolve_conj, resolve_neg)."""
 
     def call(x: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
         if x.is_conj():
@@ -177,7 +177,7 @@ def _to_copy(
 
 @direct("_local_scalar_dense")
 def item(x: Tensor) -> Any:
-    """`.item()`, `bool(x)`, `int(x)`, ...: waits for the value."""
+    """Implement `.item()`, `bool(x)`, `int(x)`, ..., which wait for the value."""
     held = computed(x)
     if held is not None:
         return held.item()

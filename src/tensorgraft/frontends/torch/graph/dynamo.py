@@ -51,17 +51,19 @@ def tensorgraft(
 def check(options: dict[str, Any] | None = None, mode: str | None = None) -> None:
     """Raise what does not fit in the options."""
     if mode is not None and mode not in MODES:
-        raise ValueError(f"torch.compile: mode={mode!r} is none of {', '.join(map(repr, MODES))}")
+        raise ValueError(f"torch.compile: mode={mode!r} is not one of {', '.join(map(repr, MODES))}")
     options = options or {}
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
         raise ValueError(
-            f'torch.compile(backend="tensorgraft"): unknown option {", ".join(map(repr, unknown))}.'
-            ' There is "device": options={"device": "jax"}'
+            f'torch.compile(backend="tensorgraft"): unknown option {", ".join(map(repr, unknown))}. The only'
+            ' option is "device": options={"device": "jax"}'
         )
     name = options.get("device")
     if name is None:
         return
     if not isinstance(name, str):
-        raise TypeError(f'options={{"device": ...}} is a name as in tensorgraft.device, not {name!r}')
+        raise TypeError(
+            f'options={{"device": ...}} must be the name of a device, as in tensorgraft.device, got {name!r}'
+        )
     slot_named(name)

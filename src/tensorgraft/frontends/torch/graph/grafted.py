@@ -64,9 +64,9 @@ def _make_dense(module: torch.nn.Module, onto: str) -> None:
     for name, scheme in schemes.items():
         if scheme.activation is not None:
             raise NotImplementedError(
-                f"tg.graft onto {onto!r}: {name} is quantised as {scheme}, which also rounds what it is multiplied by;"
-                " the function would have its dense numbers, and give others: call tg.dequantize on the weight first,"
-                f" or move the model, module.to(tg.device({onto!r}))"
+                f"tg.graft onto {onto!r}: {name} is quantised as {scheme}, which also quantises activations; the"
+                " function would use its dense weight, and return different results: call tg.dequantize on the"
+                f" weight first, or move the model, module.to(tg.device({onto!r}))"
             )
     if schemes:
         policy.missing("tg.graft", ", ".join(f"{scheme} {name}" for name, scheme in schemes.items()))

@@ -59,8 +59,8 @@ class GraftedFunction(Function):
             out, written = self._pure.call(params, buffers, args, kwargs, next(remaining, None))
             if written:
                 raise ValueError(
-                    f"{self.__name__} writes its buffers ({', '.join(written)}), and a plain function keeps no state:"
-                    " call .eval() of the module before, or graft it onto 'tensorflow' or 'jax'"
+                    f"{self.__name__} writes its buffers ({', '.join(written)}), but a plain function has no"
+                    " state: call .eval() of the module before, or graft it onto 'tensorflow' or 'jax'"
                 )
             results, flat = apart(_known(out), xp.operand, f"what {self.__name__} returns")
             return flat

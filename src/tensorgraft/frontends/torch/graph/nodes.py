@@ -106,7 +106,7 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
 
 
 def _known(op: schema.Overload) -> bool:
-    """A custom operator of the program is opaque, unless it has a kernel for the device."""
+    """Return True for PyTorch's own operators, and for custom ones with a kernel for the device; others are opaque."""
     return op.namespace in ("aten", "prim", "prims") or schema.has_kernel(op, "PrivateUse1")
 
 

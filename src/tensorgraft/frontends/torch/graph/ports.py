@@ -47,8 +47,8 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     if example.device.type == TYPE:
         if cell_of(example).backend is not slot.backend:
             raise RuntimeError(
-                f"the graph is compiled for {slot.name}, but an input is on {example.device}: move it, or choose the"
-                ' device with options={"device": ...}'
+                f"the graph is compiled for {slot.name}, but an input is on {example.device}: move the input, or"
+                ' choose the device with options={"device": ...}'
             )
         return Entrance(lambda t: cell_of(t).array, Metadata.of(example), lazily)
     size, stride = tuple(example.size()), example.stride()

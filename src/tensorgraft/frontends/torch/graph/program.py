@@ -68,9 +68,9 @@ class Piece:
             program = self._programs[key] = FxProgram(self, values)
             if len(self._programs) == _MANY and self.slot.backend.compiles:
                 warnings.warn(
-                    f"a graph of torch.compile has been compiled for {_MANY} different sizes or numbers, each of which"
-                    " takes as long as the first: keep shapes to a few (pad them), and give numbers that change as"
-                    f" tensors. The last: {self._described(values)}",
+                    f"a graph of torch.compile has been compiled for {_MANY} different sizes or numbers, each of"
+                    " which takes as long as the first: use few different shapes (by padding), and pass numbers"
+                    f" that change as tensors. The last: {self._described(values)}",
                     UserWarning,
                     stacklevel=2,
                 )

@@ -43,15 +43,16 @@ class PureCapture(Capture):
         super().restore()
         if written:
             raise TracedValueError(
-                f"a tensor of shape {self.backend.shape(written[0].array)} that is neither a parameter nor a buffer of"
-                " the module is written: a pure function has no such effect. Make it a buffer (register_buffer)."
+                f"a tensor of shape {self.backend.shape(written[0].array)} that is neither a parameter nor a"
+                " buffer of the module is written, which a pure function cannot do. Register it as a buffer"
+                " (register_buffer)."
             )
 
     def first_words(self, source: RandomState) -> Array:
         if self._words is None:
             raise TracedValueError(
-                f"the module draws random numbers: call the function with {self._seeding}, or the module's"
-                " .eval() before"
+                f"the module draws random numbers: call the function with {self._seeding}, or call .eval() of the"
+                " module before"
             )
         xp = self.backend
         start = xp.asarray(np.zeros(2, np.uint32))
@@ -60,7 +61,9 @@ class PureCapture(Capture):
     def feed(
         self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = ""
     ) -> Array:
-        raise TracedValueError("a pure function takes nothing from the host but its arguments (a generator's state)")
+        raise TracedValueError(
+            "a pure function cannot read other values from the host than its arguments (such as a generator's state)"
+        )
 
     def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
         return view(t)

@@ -53,12 +53,12 @@ class PureFunction:
     def call(
         self, params: Arrays, buffers: Arrays, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any
     ) -> tuple[Any, dict[str, Array]]:
-        """(results, the buffers that the module has written)"""
+        """Return (results, the buffers that the module has written)"""
         for passed, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
             if passed.keys() != expected.keys():
                 missing, unknown = sorted(expected.keys() - passed.keys()), sorted(passed.keys() - expected.keys())
                 raise ValueError(
-                    f"{what} of {type(self.module).__name__} do not fit: missing {missing}, unknown {unknown}"
+                    f"{what} of {type(self.module).__name__} do not match: missing {missing}, unknown {unknown}"
                 )
         xp = self.xp
         leaves, structure = pytrees.flatten((args, kwargs))
@@ -99,9 +99,9 @@ class PureFunction:
         shape = self.xp.shape(a)
         if shape is None or not all(isinstance(n, int | np.integer) for n in shape):
             raise ValueError(
-                f"an argument of {type(self.module).__name__} has the shape {_shown(shape)}: a module of PyTorch is"
-                " traced for shapes that are known. Give numbers (input_signature, TensorSpec, drop_remainder=True;"
-                " for jax.export, one program for each size)."
+                f"an argument of {type(self.module).__name__} has the shape {_shown(shape)}: a PyTorch module can"
+                " be traced only for known shapes. Specify them (input_signature, TensorSpec,"
+                " drop_remainder=True; for jax.export, one program for each size)."
             )
         return tuple(shape), self.xp.dtype_of(a)
 
@@ -138,7 +138,7 @@ class PureSignature:
         return results, residuals
 
     def _backward(self, residuals: Sequence[Array], cotangents: Sequence[Array]) -> list[Array | None]:
-        """`cotangents` are those of the results that are inexact, transposed, where PyTorch's are conjugated."""
+        """Pull back `cotangents` of the inexact results, which are transposed where those of PyTorch are conjugated."""
         run, xp = self.taped, self.owner.xp
         assert run is not None
         pulled: list[Array | None] = [None] * len(run.given_dtypes)
@@ -253,7 +253,7 @@ def _run(
 def _tensors(
     call: PureSignature, arrays: Sequence[Array], taped: bool
 ) -> tuple[dict[str, Tensor], Any, Any, dict[int, int]]:
-    """(parameters and buffers, the arguments, which array each tensor is that has a gradient, by identity)."""
+    """Return (parameters and buffers, the arguments, which array each tensor is that has a gradient, by identity)."""
     owner = call.owner
     xp = owner.xp
     slot = slot_of_backend(xp)

@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 
 
 def _run(x: Tensor, weights: Sequence[Tensor], h: Tensor, c: Tensor, biases: bool, reverse: bool) -> list[Tensor]:
-    """`x` (T, N, I), states (1, N, H) -> outputs (T, N, H), last states (1, N, H)."""
+    """Run one layer: `x` (T, N, I), states (1, N, H) -> outputs (T, N, H), last states (1, N, H)."""
     used = weights if biases else weights[:2]
     ys, last = recurrent._layer(recurrent.CELLS["lstm.input"], x, [h[0], c[0]], used, biases, reverse)
     return [ys, *(state.unsqueeze(0) for state in last)]

@@ -22,7 +22,7 @@ def axes_of(dim: int | Sequence[int] | None, n: int) -> tuple[int, ...]:
 
 
 def wide(xp: Any, x: AnyArray) -> AnyArray:
-    """`x` in the dtype in which PyTorch computes: 16-bit floats in float32."""
+    """Return `x` in the dtype in which PyTorch computes: 16-bit floats in float32."""
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
 
 

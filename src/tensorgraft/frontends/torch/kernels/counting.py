@@ -22,7 +22,8 @@ Triple = tuple[Array, Array, Array]
 
 
 def _runs(xp: Any, changes: Array, inverse: bool, counts: bool) -> Triple:
-    """(positions where runs start, the run of each element, the length of each run); those not asked for are empty."""
+    """Return (positions where runs start, the run of each element, the length of each run); those not asked for are
+    empty."""
     n = xp.size(changes)
     (starts,) = xp.nonzero(changes)
     none = xp.zeros((0,), dtypes.int64)
@@ -34,7 +35,7 @@ def _runs(xp: Any, changes: Array, inverse: bool, counts: bool) -> Triple:
 
 
 def _changes(xp: Any, rows: Array) -> Array:
-    """bool (n,): whether a row (n, ...) differs from the one before it."""
+    """Return bool (n,): whether a row of (n, ...) differs from the one before it."""
     n = xp.shape(rows)[0]
     differs = xp.not_equal(xp.take_slice(rows, 0, min(n, 1), n), xp.take_slice(rows, 0, 0, max(n - 1, 0)))
     if xp.ndim(rows) > 1:
@@ -182,7 +183,7 @@ def _histc(xp: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -
 
 @with_operators
 def _bin_of(xp: Any, edges: Value, x: Value) -> tuple[Value, Value]:
-    """(the bin of each of `x` (n,), whether it is in any): bins are half open, the last one closed."""
+    """Return (the bin of each of `x` (n,), whether it is in any): bins are half open, the last one closed."""
     n = edges.shape[0] - 1
     last = xp.take_slice(edges, 0, n, n + 1)
     inside = (x >= xp.take_slice(edges, 0, 0, 1)) & (x <= last)
@@ -210,7 +211,8 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
 
 @with_operators
 def _edges(xp: Any, x: Value, bins: int, span: tuple[float, float] | None, axis: int = 0) -> Value:
-    """`bins` bins of one width over the range that is given or that of `x`; symmetric, as torch.linspace."""
+    """Return the edges of `bins` bins of equal width over the given range, or that of `x`; symmetric, as
+    torch.linspace."""
     dtype = x.dtype
     span = (0.0, 1.0) if span is None and not xp.size(x) else span
     low, high = _ends(xp, x, span, 0.5, f"torch.histogramdd: dimension {axis}'s range")

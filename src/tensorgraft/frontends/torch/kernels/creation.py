@@ -128,7 +128,8 @@ def _arange(
 
 @with_operators
 def _spaced(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype) -> Value:
-    """`steps` numbers from `start` to `end`, in double precision; the ends as `dtype` has them where it is integer."""
+    """Return `steps` numbers from `start` to `end`, in double precision; the ends as `dtype` has them where it is
+    integer."""
     wide = dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64
     start, end = (_end(xp, x, dtype, wide) for x in (start, end))
     count = xp.iota(steps, dtypes.int64)

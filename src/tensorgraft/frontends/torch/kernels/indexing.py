@@ -31,7 +31,8 @@ def _reads_mask(x: Any, indices: Any, *_: Any) -> bool:
 
 
 def _mixes_masks(x: Any, indices: Any, *_: Any) -> bool:
-    """Masks beside other indices are expanded to positions; a mask alone is a matter of `where`."""
+    """Return True if a mask stands beside other indices, and has to be expanded to positions; a mask alone becomes a
+    `where`."""
     return bool(_masks(indices)) and sum(i is not None for i in indices) > 1
 
 
@@ -49,7 +50,7 @@ def _check_mask(xp: Any, x: Array, mask: Array, at: int, axis: int) -> None:
 
 
 def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
-    """(axis, int64 indices in bounds) of an index; masks are expanded, so they must have values."""
+    """Return (axis, int64 indices in bounds) of an index; masks are expanded, so they must have values."""
     places: list[tuple[int, Array]] = []
     axis, shape = 0, xp.shape(x)
     for at, index in enumerate(indices):
@@ -84,7 +85,7 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
 
 
 def _front(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(the order of axes that brings the indexed ones to the front, those that are not)."""
+    """Return (the order of axes that brings the indexed ones to the front, those that are not)."""
     rest = tuple(a for a in range(n) if a not in axes)
     return (*axes, *rest), rest
 
@@ -143,7 +144,7 @@ def _expand(xp: Any, values: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _put_masked(xp: Any, x: Array, mask: Array, axis: int, values: Array, accumulate: bool) -> Array:
-    """`x[:, mask] = values`, where the mask begins at `axis`; no shape depends on the mask."""
+    """Compute `x[:, mask] = values`, where the mask begins at `axis`; no shape depends on the mask."""
     _check_mask(xp, x, mask, axis, axis)
     shape, k = xp.shape(x), xp.ndim(mask)
     before, after = shape[:axis], shape[axis + k :]

@@ -159,7 +159,8 @@ def _last_random(dtype: np.dtype) -> int:
 
 
 def _integers(xp: Any, key: AnyArray, x: AnyArray, low: Any, span: AnyArray) -> AnyArray:
-    """`low` + 64 random bits modulo `span` (uint64), which is wrapped: every range of 64-bit integers is right."""
+    """Return `low` + 64 random bits modulo `span` (uint64). The sum wraps, so that every range of 64-bit integers is
+    covered."""
     at = xp.fmod(xp.random_uint64(key, xp.shape(x)), span)
     drawn = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
     return xp.astype(drawn, xp.dtype_of(x))

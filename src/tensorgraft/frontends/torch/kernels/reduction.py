@@ -19,7 +19,7 @@ Dim = int | Sequence[int] | None
 
 
 def summable(xp: Any, x: Array, dtype: np.dtype | None) -> Array:
-    """`x` in the dtype of its sums: integers and bool in int64, unless told otherwise."""
+    """Return `x` in the dtype of its sums: by default integers and bool in int64."""
     if dtype is None and not dtypes.is_inexact(xp.dtype_of(x)):
         dtype = dtypes.int64
     return wide(xp, x if dtype is None else xp.astype(x, dtype))

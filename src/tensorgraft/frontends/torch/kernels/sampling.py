@@ -26,7 +26,7 @@ def _child(xp: Any, key: Any, round_: Any, which: int) -> Any:
 def _until_accepted(
     xp: Any, key: AnyArray, like: AnyArray, propose: Callable[[Callable[[int], AnyArray]], tuple[AnyArray, AnyArray]]
 ) -> AnyArray:
-    """`propose(keys) -> (values, accepted)`, repeated until every element has an accepted value."""
+    """Repeat `propose(keys) -> (values, accepted)` until every element has an accepted value."""
 
     def body(state: tuple[AnyArray, AnyArray, AnyArray]) -> tuple[AnyArray, AnyArray, AnyArray]:
         n, drawn, done = state

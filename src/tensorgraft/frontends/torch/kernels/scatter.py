@@ -139,7 +139,8 @@ def _divide(xp: Any, total: Array, count: Array) -> Array:
 
 
 def _rows(xp: Any, x: Array, dim: int, index: Array, refuse: Refusal, wrap: bool = False) -> tuple[Array, Array]:
-    """(`x` with `dim` in front, the indices as a 1-d array). Where rows have no elements, the CPU looks at no index."""
+    """Return (`x` with `dim` in front, the indices as a 1-d array). Where rows have no elements, the CPU looks at no
+    index."""
     x = at_least_1d(xp, x)
     moved = xp.moveaxis(x, dim % xp.ndim(x), 0)
     index = xp.reshape(index, (xp.size(index),))

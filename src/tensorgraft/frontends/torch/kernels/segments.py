@@ -39,7 +39,7 @@ def _refuse_dtype(xp: Any, data: Array) -> None:
 
 
 def _bounds(xp: Any, lengths: AnyArray | None, offsets: AnyArray | None) -> AnyArray:
-    """int64 (rows, segments + 1): where segments begin, and where the last one ends."""
+    """Return int64 (rows, segments + 1): where segments begin, and where the last one ends."""
     ends = lengths if offsets is None else offsets
     count = xp.shape(ends)[-1]
     rows = xp.size(ends) // count if count else math.prod(xp.shape(ends)[:-1])
@@ -50,7 +50,7 @@ def _bounds(xp: Any, lengths: AnyArray | None, offsets: AnyArray | None) -> AnyA
 
 
 def _segment_of(xp: Any, bounds: AnyArray, n: int) -> AnyArray:
-    """int64 (rows, n): the segment of each place; one more than the last where it is in none."""
+    """Return the segment of each place, int64 (rows, n); one more than the last if it is in none."""
     rows, count = xp.shape(bounds)[0], xp.shape(bounds)[1] - 1
     place = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), (1, n)), (rows, n))
     segment = xp.subtract(xp.searchsorted(bounds, place, right=True), 1)

@@ -105,9 +105,9 @@ class Adam8bit(torch.optim.Optimizer):
     ) -> None:
         for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
             if not value >= 0.0:
-                raise ValueError(f"Adam8bit: {name} is {value}: it is to be 0 or more")
+                raise ValueError(f"Adam8bit: expected {name} to be at least 0, got {value}")
         if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ValueError(f"Adam8bit: betas are {betas}: they are to be two numbers of at least 0 and less than 1")
+            raise ValueError(f"Adam8bit: expected two betas of at least 0 and less than 1, got {betas}")
         defaults = {
             "lr": lr,
             "betas": tuple(betas),
@@ -127,7 +127,9 @@ class Adam8bit(torch.optim.Optimizer):
                 continue
             if not p.is_floating_point() or p.grad.is_sparse:
                 kind = f"a sparse gradient of {p.dtype}" if p.grad.is_sparse else f"parameters of {p.dtype}"
-                raise TypeError(f"Adam8bit: {kind}, shape {tuple(p.shape)}: dense floating-point ones are expected")
+                raise TypeError(
+                    f"Adam8bit: expected dense floating-point parameters, got {kind} of shape {tuple(p.shape)}"
+                )
             state = self.state[p]
             state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
             if p.numel() < group["smallest"]:

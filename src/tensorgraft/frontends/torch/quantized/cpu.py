@@ -77,8 +77,8 @@ class QuantizedTensor(Tensor):
 
     def data_ptr(self) -> int:
         raise RuntimeError(
-            f"a quantised tensor of shape {tuple(self.shape)} has no memory with its numbers: tg.dequantize(t) has;"
-            " for safetensors there is tg.quantization.flatten_tensor_state_dict"
+            f"a quantised tensor of shape {tuple(self.shape)} has no memory with its dense numbers: use"
+            " tg.dequantize(t), or, for safetensors, tg.quantization.flatten_tensor_state_dict"
         )
 
     def share_memory_(self) -> QuantizedTensor:
@@ -215,8 +215,8 @@ def dense_of(t: Tensor, name: str) -> Tensor:
     if t.layout is not torch.strided or t.is_quantized or hasattr(t, "__tensor_flatten__"):
         raise TypeError(
             f"{name}: expected a dense tensor, got a {type(t).__module__}.{type(t).__qualname__} of the layout"
-            f" {t.layout}: what torchao has quantised goes through tg.quantization.from_torchao, another through"
-            " .to_dense() or .dequantize()"
+            f" {t.layout}: convert tensors of torchao with tg.quantization.from_torchao, others with .to_dense()"
+            " or .dequantize()"
         )
     return t.detach().resolve_conj().resolve_neg()
 

@@ -81,8 +81,8 @@ def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def described(t: torch.Tensor) -> tuple[list[torch.Tensor], tuple[int, ...], tuple[Any, ...], list[str], Any]:
-    """(codes and scales on the CPU, the shape of the codes, the scheme's fields, the logical dtype and the tensor's,
-    its size, strides and offset) of a quantised tensor."""
+    """Return (codes and scales on the CPU, the shape of the codes, the scheme's fields, the logical dtype and the
+    tensor's, its size, strides and offset) of a quantised tensor."""
     cell = cell_of(t)
     q: Quantized = cell.array
     xp: Any = cell.backend
@@ -133,7 +133,7 @@ def rebuild(
 def rebuild_with_state(arguments: tuple[Any, ...], state: dict[str, Any]) -> torch.Tensor:
     """Rebuild a quantised tensor that has attributes of its own. Raises ValueError as `rebuild`."""
     if not isinstance(arguments, tuple) or not isinstance(state, dict) or len(arguments) != 9:
-        raise ValueError(f"{_WHAT} is broken: it has no attributes, or is no tensor")
+        raise ValueError(f"{_WHAT} is broken: it has no attributes, or is not a tensor")
     made = rebuild(*arguments)
     made.__dict__.update(state)
     return made

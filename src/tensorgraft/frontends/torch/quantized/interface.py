@@ -35,9 +35,10 @@ def refusing(original: Callable[..., None]) -> Callable[..., None]:
             for i, p in enumerate(p[1] if isinstance(p, tuple) and len(p) == 2 else p for p in params):
                 if isinstance(p, torch.Tensor) and p.requires_grad and is_quantized(p):
                     raise ValueError(
-                        f"{type(self).__name__}: parameter {i} of the group, of shape {tuple(p.shape)}, is quantised"
-                        " and requires a gradient: steps smaller than half a code would be rounded away. Freeze it"
-                        " (requires_grad_(False)), or train dense weights with tg.quantization.prepare_qat_"
+                        f"{type(self).__name__}: parameter {i} of the group, of shape {tuple(p.shape)}, is"
+                        " quantised and requires a gradient, but steps smaller than half a code would be lost."
+                        " Freeze it (requires_grad_(False)), or train dense weights with"
+                        " tg.quantization.prepare_qat_"
                     )
         original(self, param_group)
 

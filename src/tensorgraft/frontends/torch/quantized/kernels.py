@@ -95,7 +95,7 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _look(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
-    """Add arguments to a key, and their arrays; false where some stand for what a program will compute."""
+    """Add arguments to a key, and their arrays; return False where some are traced."""
     known = True
     for a in args:
         kind = a.__class__

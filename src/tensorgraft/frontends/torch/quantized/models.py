@@ -47,8 +47,8 @@ def quantize_module(
         if (isinstance(module, _CONVS) or key == "kernel") and (scheme.is_static or method.rounding != "nearest"):
             kind = "layers of Keras and Flax" if key == "kernel" else "convolutions"
             raise ValueError(
-                f"quantize_: {name or 'the model'} is a {type(module).__name__}: what goes into {kind} is neither"
-                f" measured nor rounded: take int8_per_channel for it, and rounding='nearest', or leave it out"
+                f"quantize_: {name or 'the model'} is a {type(module).__name__}: the inputs of {kind} are neither"
+                " measured nor quantised: use int8_per_channel and rounding='nearest' for it, or leave it out"
             )
         known[id(weight)] = full = f"{name}.{key}" if name else key
         place, array = read(weight, "quantize_")

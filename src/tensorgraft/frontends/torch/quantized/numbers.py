@@ -90,8 +90,8 @@ def write(t: Tensor, values: Tensor) -> None:
     """Write `values` into a quantised tensor; all that share its storage see them."""
     if values.size() != t.size():
         raise RuntimeError(
-            f"a quantised tensor of shape {tuple(t.shape)} cannot be resized to {tuple(values.shape)}, that of the"
-            " result: give one of that shape"
+            f"a quantised tensor of shape {tuple(t.shape)} cannot be resized to {tuple(values.shape)}, the shape"
+            " of the result: pass a tensor of that shape"
         )
     cell: Any = t.untyped_storage().cell  # type: ignore[attr-defined]
     geometry = Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
@@ -115,7 +115,7 @@ def outside(xp: Any, args: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def traced(args: Any) -> bool:
-    """The operands stand for what a program will compute, or a mode of PyTorch's looks on."""
+    """Return True if operands are traced, or a mode of PyTorch sees the operator."""
     for t in flatten(args):
         if isinstance(t, cpu.QuantizedTensor):
             if type(t.untyped_storage().cell.array.codes) is not Tensor:  # type: ignore[attr-defined]

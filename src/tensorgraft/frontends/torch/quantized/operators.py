@@ -78,8 +78,8 @@ def _key(a: Any) -> Any:
 
 
 def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], bool, int]:
-    """(where the results look, whether they are a list, the bytes of the first argument's storage afterwards), as
-    PyTorch says: once for arguments that look the same. Raises PyTorch's own errors."""
+    """Return (where the results look, whether they are a list, the bytes of the first argument's storage afterwards),
+    as PyTorch says: once for arguments that look the same. Raises PyTorch's own errors."""
     t = args[0]
     nbytes = t.untyped_storage().nbytes()
     key: Any = (func, nbytes, t.dtype, t.shape, t.stride(), t.storage_offset(), _key(args[1:]))
@@ -114,18 +114,16 @@ def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`t_`, `squeeze_`, ...: the tensor itself looks elsewhere."""
+    """Run `t_`, `squeeze_`, ..., which change the geometry of the tensor itself."""
     target = args[0]
     if any(isinstance(a, Tensor | torch.UntypedStorage) for a in flatten((args[1:], tuple(kwargs.values())))):
-        raise RuntimeError(
-            f"{func}: a quantised tensor cannot be given the memory of another one: tensor.data = other makes it that"
-        )
+        raise RuntimeError(f"{func}: a quantised tensor cannot take the memory of another one: use tensor.data = other")
     looks, _, nbytes = _looked(func, args, kwargs)
     _, size, stride, offset = looks[0]
     if nbytes > target.untyped_storage().nbytes():
         raise RuntimeError(
-            f"{func}: a quantised tensor of shape {tuple(target.shape)} cannot grow to {size}: codes of what would come"
-            " in have no scales; tg.dequantize it first"
+            f"{func}: a quantised tensor of shape {tuple(target.shape)} cannot grow to {size}, since new elements"
+            " would have no scales: call tg.dequantize first"
         )
     return set_storage(target, target.untyped_storage(), offset, size, stride)
 

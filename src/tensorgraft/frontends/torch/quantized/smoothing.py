@@ -29,7 +29,7 @@ def smooth_(model: nn.Module, pairs: Pairs, batches: Iterable[Any], *, strength:
     and values that are not finite; the model is left as it was.
     """
     if not 0.0 <= strength <= 1.0:
-        raise ValueError(f"smooth_: strength is {strength}: it is to be from 0 to 1")
+        raise ValueError(f"smooth_: expected strength from 0 to 1, got {strength}")
     places = [_pair(model, name, [ls] if isinstance(ls, str) else list(ls)) for name, ls in pairs.items()]
     largest = largest_inputs(
         model, {name: linear for _, linears in places for name, linear in linears.items()}, batches
@@ -65,7 +65,7 @@ def largest_inputs(
             most = x.abs().reshape(-1, x.shape[-1]).amax(0)
             if not bool(torch.isfinite(most).all()):
                 raise ValueError(
-                    f"calibration: what goes into {name}, of shape {tuple(x.shape)}, has NaN or infinite values:"
+                    f"calibration: the input of {name}, of shape {tuple(x.shape)}, has NaN or infinite values:"
                     " find the batch, or replace them (nan_to_num)"
                 )
             largest[name] = torch.maximum(largest[name], most) if name in largest else most
@@ -85,7 +85,7 @@ def largest_inputs(
         for module, training in modes:
             module.training = training
     if missing := [name for name in modules if name not in largest]:
-        raise ValueError(f"calibration: no batch reaches {', '.join(missing)}")
+        raise ValueError(f"calibration: no batch reached {', '.join(missing)}")
     return largest
 
 
@@ -95,15 +95,15 @@ def _pair(model: nn.Module, name: str, others: list[str]) -> tuple[Any, dict[str
         raise ValueError(f"smooth_: the model has no module {', '.join(map(repr, unknown))}")
     norm: Any = named[name]
     if not isinstance(norm, nn.LayerNorm | nn.RMSNorm) or norm.weight is None or len(norm.normalized_shape) != 1:
-        raise ValueError(f"smooth_: {name} is {norm}: a LayerNorm or RMSNorm of one axis with weights is expected")
+        raise ValueError(f"smooth_: expected {name} to be a LayerNorm or RMSNorm of one axis with weights, got {norm}")
     linears: dict[str, Any] = {n: named[n] for n in others}
     holders = Counter(id(p) for module in model.modules() for p in module._parameters.values())
     for n, linear in linears.items():
         if not isinstance(linear, nn.Linear) or linear.in_features != norm.normalized_shape[0]:
-            raise ValueError(f"smooth_: {n} is {linear}: a Linear of {norm.normalized_shape[0]} inputs is expected")
+            raise ValueError(f"smooth_: expected {n} to be a Linear of {norm.normalized_shape[0]} inputs, got {linear}")
         if getattr(linear.weight, "is_graft_quantized", False):
             raise ValueError(f"smooth_: the weight of {n} is quantised: smooth first, then quantise")
     for n, module in {name: norm, **linears}.items():
         if holders[id(module.weight)] != 1:
-            raise ValueError(f"smooth_: {n} shares its weight with another module, or has it by a parametrisation")
+            raise ValueError(f"smooth_: {n} shares its weight with another module, or is parametrised")
     return norm, linears

@@ -39,7 +39,7 @@ def flatten_tensor_state_dict(state: Mapping[str, torch.Tensor]) -> tuple[dict[s
         for part, tensor in zip(Scheme(*scheme).parts, parts, strict=True):
             if (taken := f"{name}.{part}") in state:
                 raise ValueError(
-                    f"flatten_tensor_state_dict: {name!r} is quantised, and there is a {taken!r}: rename it"
+                    f"flatten_tensor_state_dict: {name!r} is quantised, but the name {taken!r} is in use: rename it"
                 )
             tensors[taken] = tensor
     return tensors, {KEY: json.dumps(flat)}
@@ -64,7 +64,7 @@ def unflatten_tensor_state_dict(
         fields = (encoding, granularity, group, tuple(block), axis, symmetric, activation, fixed, tuple(table))
         parts = [f"{owner}.{part}" for part in Scheme(*fields).parts]
         if missing := [part for part in parts if part not in tensors]:
-            raise ValueError(f"unflatten_tensor_state_dict: {name!r} is quantised, and there is no {missing[0]!r}")
+            raise ValueError(f"unflatten_tensor_state_dict: {name!r} is quantised, but {missing[0]!r} is missing")
         taken.update(parts)
         arrays = [tensors[part].cpu() for part in parts]
         where = (tuple(size), tuple(stride), offset, False)
@@ -83,7 +83,7 @@ def _described(metadata: Mapping[str, str] | None) -> dict[str, Any]:
                 or len(scheme) != 9
                 or not all(type(x) is list for x in (size, stride, scheme[3], scheme[8]))
             ):
-                raise ValueError(f"{row} describes no quantised tensor")
+                raise ValueError(f"{row} does not describe a quantised tensor")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"unflatten_tensor_state_dict: the metadata are broken: {error}") from error
     return said

@@ -147,7 +147,7 @@ def fake_quantize(t: torch.Tensor, scheme: Scheme) -> torch.Tensor:
 
 
 def is_quantized(t: torch.Tensor) -> bool:
-    """The numbers of a tensor are codes."""
+    """Return True if a tensor is quantised."""
     t = _inside_of(t)
     if t.device.type != TYPE:
         return isinstance(t, quantized_cpu.QuantizedTensor)

@@ -74,8 +74,8 @@ def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
         return None
     if not isinstance(module, nn.Linear | nn.Conv2d):
         raise TypeError(
-            f"from_torchao: a {type(p).__qualname__} scales or rounds what it is multiplied by"
-            f" ({torchao_inputs.rule_of(p)}): what that is, is known of Linear and Conv2d, and not of a"
+            f"from_torchao: a {type(p).__qualname__} scales or quantises activations"
+            f" ({torchao_inputs.rule_of(p)}), which is supported in Linear and Conv2d, but not in a"
             f" {type(module).__name__}"
         )
     return torchao_inputs.Inputs(p)
@@ -94,8 +94,8 @@ def _alone(t: Any, place: Place) -> torch.Tensor:
     """A tensor that no module takes care of."""
     if is_torchao(t) and torchao_inputs.has_inputs(t):
         raise TypeError(
-            f"from_torchao: a {type(t).__qualname__} scales or rounds what it is multiplied by"
-            f" ({torchao_inputs.rule_of(t)}), which the module does that has it: give from_torchao the module"
+            f"from_torchao: a {type(t).__qualname__} scales or quantises activations"
+            f" ({torchao_inputs.rule_of(t)}), which is done by its module: pass the module to from_torchao"
         )
     return _tensor(t, place)
 

@@ -33,12 +33,12 @@ _WHY_NOT = {"GGUFQuantizedTensor": "divides by scales but does not round: its in
 
 
 def is_torchao(t: Any) -> bool:
-    """`t` is of one of torchao's classes."""
+    """Return True if `t` is of one of torchao's classes."""
     return isinstance(t, torch.Tensor) and bool(_names(t))
 
 
 def is_dense(t: Any) -> bool:
-    """`t` keeps no codes, by design: it is to be trained."""
+    """Return True if `t` keeps dense numbers by design, for training."""
     return not _DENSE.isdisjoint(_names(t))
 
 
@@ -47,8 +47,8 @@ def read(t: Any) -> TorchaoFormat:
     names = _names(t)
     if not names:
         raise TypeError(
-            f"from_torchao: a {type(t).__module__}.{type(t).__qualname__} is no tensor of torchao's: expected a tensor"
-            " that torchao has quantised, a module with such weights, or a state_dict of one"
+            f"from_torchao: a {type(t).__module__}.{type(t).__qualname__} is not a tensor of torchao: expected a"
+            " tensor that torchao has quantised, a module with such weights, or a state_dict of one"
         )
     reader = next((_READERS[name] for name in names if name in _READERS), None)
     if reader is None:
@@ -56,8 +56,8 @@ def read(t: Any) -> TorchaoFormat:
             (_WHY_NOT[name] for name in names if name in _WHY_NOT), "keeps no codes that can be taken as they are"
         )
         raise TypeError(
-            f"from_torchao: a {type(t).__module__}.{type(t).__qualname__} {why}; {', '.join(sorted(_READERS))} do;"
-            " of others, move the dense numbers, t.dequantize()"
+            f"from_torchao: a {type(t).__module__}.{type(t).__qualname__} {why}; {', '.join(sorted(_READERS))} are"
+            " supported; convert others by t.dequantize()"
         )
     return reader(t)
 
@@ -107,7 +107,7 @@ def _training(t: Any) -> TorchaoFormat:
 def _microscaled(t: Any) -> TorchaoFormat:
     """Runs of 16 or 32 along the last axis, whose scales are floats of 8 bits, and may lie in tiles."""
     if t.qdata.stride(-2) < t.qdata.stride(-1) and t.qdata.dim() > 1:
-        raise _other(t, "is transposed: take the tensor of which it is a view")
+        raise _other(t, "is transposed: use the tensor of which it is a view")
     shape, grid = tuple(t.shape), (*t.shape[:-1], t.shape[-1] // t.block_size)
     kind = getattr(t, "elem_dtype", torch.float4_e2m1fn_x2)
     if kind in _FLOATS:

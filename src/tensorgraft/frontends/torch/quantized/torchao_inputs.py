@@ -75,7 +75,8 @@ def activation_of(weight: Any) -> str | None:
 
 
 def has_inputs(weight: Any) -> bool:
-    """A weight scales or rounds what it is multiplied by in a way that products have not."""
+    """Return True if a weight scales or quantises the activations that it is multiplied by in a way that the products
+    here do not know."""
     other_rule = rule_of(weight) is not None and activation_of(weight) is None
     return other_rule or getattr(weight, "act_pre_scale", None) is not None
 

@@ -67,19 +67,21 @@ def prepare(
             continue
         where = f"prepare_qat_: {name or 'the model'}"
         if parametrize.is_parametrized(module, "weight"):
-            raise ValueError(f"{where}.weight is parametrised already, by {module.parametrizations['weight'][0]}")
+            raise ValueError(f"{where}.weight is already parametrised by {module.parametrizations['weight'][0]}")
         if weight.device.type not in ("graft", "cpu"):
             raise ValueError(f"{where} is on {weight.device}: {ELSEWHERE}")
         if is_quantized(weight):
             raise ValueError(f"{where}.weight is quantised: train a dense model, then convert it")
         if scheme.is_static:
             raise ValueError(
-                f"{where}: {scheme} keeps a range that is measured when training has ended: train with int8_dynamic or"
+                f"{where}: {scheme} uses a range that is measured after training: train with int8_dynamic or"
                 " int8_per_channel, then call tg.quantize_(model, 'int8_static', calibrate=batches)"
             )
         scheme = of_module(scheme, module)
         if scheme.activation and not isinstance(module, nn.Linear):
-            raise ValueError(f"{where}: {scheme} rounds what goes into a Linear, and this is a {type(module).__name__}")
+            raise ValueError(
+                f"{where}: {scheme} quantises the input of a Linear, but this is a {type(module).__name__}"
+            )
         try:
             quantize(weight, scheme)
         except ValueError as error:
@@ -114,7 +116,9 @@ def convert(model: nn.Module) -> nn.Module:
                 raise ValueError(f"convert_: {name}.weight: {error}") from None
         places.append((module, rounding, parameters[id(weight), scheme]))
     if not places:
-        raise ValueError("convert_: no weight is prepared: call tg.quantization.prepare_qat_ before training")
+        raise ValueError(
+            "convert_: the model has no prepared weight: call tg.quantization.prepare_qat_ before training"
+        )
     for module, rounding, parameter in places:
         if rounding.hook is not None:
             rounding.hook.remove()

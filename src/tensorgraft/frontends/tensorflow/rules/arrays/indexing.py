@@ -20,7 +20,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 @with_operators
 def _inside(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
-    """(whether each is an index, the indices held to what there is)."""
+    """Return (whether each is an index, the indices held to what there is)."""
     indices = xp.astype(indices, dtypes.int64)
     good = (indices >= 0) & (indices < n)
     return good, xp.where(good, indices, xp.zeros_like(indices))
@@ -81,7 +81,7 @@ def resource_gather(xp: Backend, cell: VariableCell, indices: Array, *, batch_di
 
 
 def _nd(xp: Any, x: AnyArray, indices: AnyArray) -> tuple[AnyArray, list[AnyArray]]:
-    """(whether each place is one, an index array for each of the first axes)."""
+    """Return (whether each place is one, an index array for each of the first axes)."""
     parts = xp.unstack(indices, -1) if xp.shape(indices)[-1] else []
     good = xp.full(xp.shape(indices)[:-1], True, dtypes.bool_)
     found = []
@@ -111,7 +111,7 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 
 @with_operators
 def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: str) -> Value:
-    """`x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
+    """Return `x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
     good, places = _nd(xp, x, indices)
     rest = x.shape[len(places) :]
     updates = xp.broadcast_to(updates, (*good.shape, *rest))

@@ -30,7 +30,7 @@ def number_of(xp: Backend, segments: Array) -> int:
     """Return the number of segments, whose ids are ascending. Raises TracedValueError in a trace."""
     if xp.is_traced(segments):
         raise TracedValueError(
-            "how many segments there are depends on values that are being traced: use tf.math.unsorted_segment_* with"
+            "the number of segments depends on values that are being traced: use tf.math.unsorted_segment_* with"
             " num_segments="
         )
     ids = xp.to_numpy(segments)
@@ -126,9 +126,9 @@ def _gradients(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return total_of(xp, _share(xp, d, segments, kind), indices, int(rows))
 
     def unique(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> list[Array]:
-        """(rows, which of the table they are): ascending, each once."""
+        """Return (rows, which of the table they are): ascending, each once."""
         if xp.is_traced(indices):
-            raise TracedValueError("how many rows were looked up depends on values that are being traced")
+            raise TracedValueError("the number of rows that are looked up depends on values that are being traced")
         places, inverse = np.unique(xp.to_numpy(indices), return_inverse=True)
         out = total_of(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), places.size)
         return [out, xp.asarray(places)]
@@ -149,7 +149,7 @@ for _kind in ("Sum", "Mean", "SqrtN"):
 
 
 def _binned(xp: Backend, places: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool) -> Array:
-    """`places` (..., 1 or 2) of bins; values beyond the last bin count for nothing."""
+    """Sum into bins at `places` (..., 1 or 2); values beyond the last bin are ignored."""
     dtype = xp.dtype_of(weights)
     if binary:
         return scattered(xp, xp.zeros(shape, dtype), places, xp.ones(xp.shape(values), dtype), "set")

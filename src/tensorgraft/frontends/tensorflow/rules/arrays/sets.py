@@ -85,29 +85,31 @@ def bucketize(xp: Backend, x: Array, *, boundaries: tuple[float, ...] = ()) -> A
 
 
 @rule("HistogramFixedWidth", known=("bins",))
+@with_operators
 def histogram_fixed_width(
-    xp: Backend, values: Array, span: Array, bins: np.ndarray, *, dtype: np.dtype = dtypes.int32
-) -> Array:
+    xp: ValueBackend, values: Value, span: Value, bins: np.ndarray, *, dtype: np.dtype = dtypes.int32
+) -> Value:
     n = int(bins)
     low, high = xp.unstack(xp.astype(span, dtypes.float64), 0)
     flat = xp.astype(xp.reshape(values, (xp.size(values),)), dtypes.float64)
-    step = xp.divide(xp.subtract(high, low), float(n))
-    at = xp.clip(xp.floor(xp.divide(xp.subtract(flat, low), step)), 0.0, float(n - 1))
+    step = (high - low) / float(n)
+    at = xp.clip(xp.floor((flat - low) / step), 0.0, float(n - 1))
     counts = xp.zeros((n,), dtype)
-    return xp.scatter(counts, (xp.astype(at, dtypes.int64),), xp.ones(xp.shape(flat), dtype), mode="add")
+    return xp.scatter(counts, (xp.astype(at, dtypes.int64),), xp.ones(flat.shape, dtype), mode="add")
 
 
 @rule("InTopKV2", "InTopK", known=("k",))
-def in_top_k(xp: Backend, predictions: Array, targets: Array, k: Any = None, *, node: Any = None) -> Array:
+@with_operators
+def in_top_k(xp: ValueBackend, predictions: Value, targets: Value, k: Any = None, *, node: Any = None) -> Value:
     """Return whether fewer than `k` exceed the target's, not counting ties; False where one is not finite."""
     most = int(node.attributes["k"] if k is None else k)
-    n = xp.shape(predictions)[1]
-    good = xp.logical_and(xp.greater_equal(targets, 0), xp.less(targets, n))
+    n = predictions.shape[1]
+    good = (targets >= 0) & (targets < n)
     at = xp.expand_dims(xp.where(good, targets, xp.zeros_like(targets)), -1)
     own = xp.take_along_axis(predictions, xp.astype(at, dtypes.int64), 1)
-    better = xp.sum(xp.astype(xp.greater(predictions, own), dtypes.int32), axis=1)
+    better = xp.sum(xp.astype(predictions > own, dtypes.int32), axis=1)
     finite = xp.all(xp.isfinite(predictions), axis=1)
-    return xp.logical_and(xp.logical_and(good, finite), xp.less(better, most))
+    return good & finite & (better < most)
 
 
 @rule("NthElement", known=("n",))

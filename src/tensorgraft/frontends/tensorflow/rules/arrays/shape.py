@@ -14,6 +14,7 @@ from tensorgraft.frontends.tensorflow.values import VariableCell, is_known, lift
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 Ints = tuple[int, ...]
 
@@ -67,7 +68,7 @@ def broadcast_gradient_args(xp: Backend, a: np.ndarray, b: np.ndarray) -> list[n
 def reshape(xp: Backend, x: Array, shape: np.ndarray) -> Array:
     extents = filled(ints(shape), xp.size(x))
     if math.prod(extents) != xp.size(x):
-        raise ValueError(f"a tensor of {xp.size(x)} elements is reshaped to {list(ints(shape))}")
+        raise ValueError(f"a tensor of {xp.size(x)} elements cannot be reshaped to {list(ints(shape))}")
     return xp.reshape(x, extents)
 
 
@@ -131,12 +132,13 @@ def range_(xp: Backend, start: Any, limit: Any, delta: Any, *, Tidx: np.dtype) -
 
 
 @rule("LinSpace", known=("num",))
-def linspace(xp: Backend, start: Array, stop: Array, num: np.ndarray) -> Array:
-    n, dtype = int(num), xp.dtype_of(start)
+@with_operators
+def linspace(xp: ValueBackend, start: Value, stop: Value, num: np.ndarray) -> Value:
+    n, dtype = int(num), start.dtype
     if n == 1:
         return xp.reshape(start, (1,))
-    step = xp.divide(xp.subtract(stop, start), n - 1)
-    inner = xp.add(xp.multiply(xp.astype(xp.iota(n - 1, dtypes.int64), dtype), step), start)
+    step = (stop - start) / (n - 1)
+    inner = xp.astype(xp.iota(n - 1, dtypes.int64), dtype) * step + start
     return xp.concat([inner, xp.reshape(stop, (1,))], axis=0)
 
 
@@ -234,20 +236,21 @@ def mirror_pad(xp: Backend, x: Array, paddings: np.ndarray, *, mode: str) -> Arr
 
 
 @rule("MirrorPadGrad", known=("paddings",))
-def mirror_pad_grad(xp: Backend, d: Array, paddings: np.ndarray, *, mode: str) -> Array:
+@with_operators
+def mirror_pad_grad(xp: ValueBackend, d: Value, paddings: np.ndarray, *, mode: str) -> Value:
     inner = int(mode == "REFLECT")
     for axis, (low, high) in enumerate(paddings):
         low, high = int(low), int(high)
-        n = xp.shape(d)[axis] - low - high
+        n = d.shape[axis] - low - high
         middle = xp.take_slice(d, axis, low, low + n)
 
-        def placed(part: Array, before: int, after: int, axis: int = axis) -> Array:
-            around = [(before, after, 0) if a == axis else (0, 0, 0) for a in range(xp.ndim(part))]
+        def placed(part: Value, before: int, after: int, axis: int = axis) -> Value:
+            around = [(before, after, 0) if a == axis else (0, 0, 0) for a in range(part.ndim)]
             return xp.pad(xp.flip(part, (axis,)), 0, around)
 
         first = placed(xp.take_slice(d, axis, 0, low), inner, n - low - inner)
         last = placed(xp.take_slice(d, axis, low + n, low + n + high), n - high - inner, inner)
-        d = xp.add(xp.add(middle, first), last)
+        d = middle + first + last
     return d
 
 

@@ -80,7 +80,9 @@ class Window:
                 n = extents[axis]
                 if isinstance(entry, int):
                     if not -n <= entry < n:
-                        raise IndexError(f"slice index {entry} of dimension {axis} is out of bounds: it has {n}")
+                        raise IndexError(
+                            f"slice index {entry} of dimension {axis} is out of bounds for an axis with {n} elements"
+                        )
                     first, last, by = entry % n, entry % n + 1, 1
                 else:
                     first, last, by = (slice(None) if whole else entry).indices(n)
@@ -125,7 +127,10 @@ def slice_(xp: Backend, x: Array, begin: Any, size: np.ndarray) -> Array:
         sizes = tuple(n - b if s < 0 else s for n, b, s in zip(extents, first, ints(size), strict=True))
         return xp.slice(x, first, tuple(b + s for b, s in zip(first, sizes, strict=True)), (1,) * len(first))
     if any(s < 0 for s in ints(size)):
-        raise ShapeError("a slice goes from a position that is being traced to the end: give its size")
+        raise ShapeError(
+            "a slice starts at a traced position and ends at the end of the axis, so that its size is unknown: pass"
+            " its size"
+        )
     return xp.dynamic_slice(x, _positions(xp, begin), ints(size))
 
 
@@ -158,8 +163,8 @@ def _told(xp: Backend, x: Any) -> Any:
 def _cut(
     xp: Backend, masks: SliceMasks, begin: Any, strides: np.ndarray, extents: Ints
 ) -> tuple[list[Array], list[Any], Ints]:
-    """(where the window begins whose positions are traced, the index of what is looked at in it, its extents). Raises
-    ShapeError where the extent of the result is traced."""
+    """Return (where the window begins whose positions are traced, the index of what is looked at in it, its extents).
+    Raises ShapeError where the extent of the result is traced."""
     begin = xp.unstack(xp.astype(lifted(xp, begin), dtypes.int32), 0)
     zeros = np.zeros(strides.size, np.int64)
     index = list(masks.index(zeros, zeros, strides))
@@ -175,7 +180,7 @@ def _cut(
         elif entry is Ellipsis or isinstance(entry, slice):
             if entry is not Ellipsis and (entry.start, entry.stop) != (None, None):
                 raise ShapeError(
-                    "a slice has bounds that depend on values being traced, so that its extent is not known: use"
+                    "the bounds of a slice depend on values being traced, so that its size is unknown: use"
                     " tf.slice with a size, or tf.gather"
                 )
             for _ in range(len(extents) - count if entry is Ellipsis else 1):
@@ -187,7 +192,7 @@ def _cut(
 
 
 def _put(xp: Backend, x: Array, masks: SliceMasks, begin: Any, end: Any, strides: np.ndarray, value: Array) -> Array:
-    """`x` with `value` where the slice looks."""
+    """Return `x` with `value` written to the elements that the slice selects."""
     begin, end, extents = _told(xp, begin), _told(xp, end), xp.shape(x)
     if is_known(begin) and is_known(end):
         return Window.of(masks.index(begin, end, strides), extents).write(xp, x, value)

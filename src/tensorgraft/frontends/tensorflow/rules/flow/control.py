@@ -93,9 +93,9 @@ def _branch(
             shapes, others = ([xp.shape(a) for a in c.arrays] for c in (carried[0], carried[-1]))
             if shapes != others:
                 raise TracedValueError(
-                    f"the branches of a tf.cond give arrays of the shapes {shapes} and {others}, and which one runs"
-                    " depends on values that are being traced: call the program without compiling it, or give both"
-                    " one shape"
+                    f"the branches of a tf.cond return arrays of the shapes {shapes} and {others}, and which"
+                    " branch runs depends on values that are being traced: call the program without compiling it,"
+                    " or return the same shapes"
                 )
             return [*carried[-1].arrays, *arrays]
 
@@ -210,7 +210,7 @@ def _as_a_loop(
 def for_(xp: Backend, start: Any, limit: Any, delta: Any, *state: Any, body: FunctionGraph) -> list[Any]:
     """Run a loop over a range, which has to be known."""
     if any(not is_known(x) and xp.is_traced(x) for x in (start, limit, delta)):
-        raise TracedValueError("the range of a For loop is being traced: use tf.while_loop, which may depend on values")
+        raise TracedValueError("the range of a For loop depends on traced values: use tf.while_loop, which allows that")
     ends = [int(x if is_known(x) else xp.to_numpy(x)) for x in (start, limit, delta)]
     step, values = plan(body), list(state)
     for i in range(*ends):

@@ -57,13 +57,13 @@ def called(
     programs of the backend cannot, or where shapes of results depend on values (`specs` is None)."""
     if specs is None:
         raise TracedValueError(
-            f"{node.op} is computed on the host, and has results whose shape depends on values, and its operands are"
-            " being traced: call the program without compiling it"
+            f"{node.op} is computed on the host and returns an array whose shape depends on values, but its"
+            " operands are being traced: call the program without compiling it"
         )
     if type(xp).host_call is Backend.host_call:
         raise TracedValueError(
-            f"{node.op} is computed on the host, which a compiled program on {xp.name} does not call: call the program"
-            " without compiling it"
+            f"{node.op} is computed on the host, which a compiled program on {xp.name} cannot call: call the"
+            " program without compiling it"
         )
 
     def on_arrays(*values: np.ndarray) -> list[np.ndarray]:

@@ -11,6 +11,7 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 # ---- crops -----------------------------------------------------------------------------------------------------------
 
@@ -38,26 +39,26 @@ class CropAxis:
         self.nearest = xp.astype(away, dtypes.int64)
 
 
-def _axes(xp: Backend, boxes: Array, extents: Any, crop: Any) -> tuple[CropAxis, CropAxis]:
+def _axes(xp: Any, boxes: Array, extents: Any, crop: Any) -> tuple[CropAxis, CropAxis]:
     y0, x0, y1, x1 = xp.unstack(boxes, 1)
     return CropAxis(xp, y0, y1, extents[0], crop[0]), CropAxis(xp, x0, x1, extents[1], crop[1])
 
 
-def _grid(xp: Backend, which: Array, rows: Array, columns: Array) -> tuple[Array, Array, Array]:
+def _grid(xp: Any, which: Array, rows: Array, columns: Array) -> tuple[Array, Array, Array]:
     lead = xp.reshape(xp.astype(which, dtypes.int64), (xp.shape(which)[0], 1, 1))
     return lead, xp.expand_dims(rows, 2), xp.expand_dims(columns, 1)
 
 
-def _seen(xp: Backend, y: CropAxis, x: CropAxis) -> Array:
+def _seen(xp: Any, y: CropAxis, x: CropAxis) -> Array:
     return xp.expand_dims(xp.logical_and(xp.expand_dims(y.inside, 2), xp.expand_dims(x.inside, 1)), -1)
 
 
-def _weight(xp: Backend, rest: Array, last: bool, axis: int) -> Array:
+def _weight(xp: Any, rest: Array, last: bool, axis: int) -> Array:
     share = rest if last else xp.subtract(1, rest)
     return xp.expand_dims(xp.expand_dims(share, axis), -1)
 
 
-def _corners(xp: Backend, which: Array, y: CropAxis, x: CropAxis) -> Any:
+def _corners(xp: Any, which: Array, y: CropAxis, x: CropAxis) -> Any:
     """Yield, for each corner, (positions, weight, whether it is the last row, the last column)."""
     for down in (False, True):
         for right in (False, True):
@@ -67,26 +68,28 @@ def _corners(xp: Backend, which: Array, y: CropAxis, x: CropAxis) -> Any:
 
 
 @rule("CropAndResize", known=("crop",))
+@with_operators
 def crop_and_resize(
-    xp: Backend, image: Array, boxes: Array, which: Array, crop: np.ndarray, *, method: str = "bilinear",
+    xp: ValueBackend, image: Value, boxes: Value, which: Value, crop: np.ndarray, *, method: str = "bilinear",
     extrapolation_value: float = 0.0,
-) -> Array:  # fmt: skip
-    y, x = _axes(xp, boxes, xp.shape(image)[1:3], ints(crop))
+) -> Value:  # fmt: skip
+    y, x = _axes(xp, boxes, image.shape[1:3], ints(crop))
     image = xp.astype(image, dtypes.float32)
     if method == "nearest":
         out = xp.gather(image, _grid(xp, which, y.nearest, x.nearest))
     else:
-        parts = [xp.multiply(xp.gather(image, places), w) for places, w, _, _ in _corners(xp, which, y, x)]
-        out = xp.add(xp.add(parts[0], parts[1]), xp.add(parts[2], parts[3]))
+        parts = [xp.gather(image, places) * w for places, w, _, _ in _corners(xp, which, y, x)]
+        out = parts[0] + parts[1] + (parts[2] + parts[3])
     return xp.where(_seen(xp, y, x), out, xp.full_like(out, extrapolation_value))
 
 
 @rule("CropAndResizeGradImage", known=("size",))
+@with_operators
 def crop_and_resize_grad_image(
-    xp: Backend, d: Array, boxes: Array, which: Array, size: np.ndarray, *, T: np.dtype, method: str = "bilinear"
-) -> Array:
+    xp: ValueBackend, d: Value, boxes: Value, which: Value, size: np.ndarray, *, T: np.dtype, method: str = "bilinear"
+) -> Value:
     shape = ints(size)
-    y, x = _axes(xp, boxes, shape[1:3], xp.shape(d)[1:3])
+    y, x = _axes(xp, boxes, shape[1:3], d.shape[1:3])
     d = xp.where(_seen(xp, y, x), d, xp.zeros_like(d))
     wide = T if T.itemsize > 4 else dtypes.float32
     total = xp.zeros(shape, wide)
@@ -94,7 +97,7 @@ def crop_and_resize_grad_image(
         total = xp.scatter(total, _grid(xp, which, y.nearest, x.nearest), xp.astype(d, wide), mode="add")
     else:
         for places, _, down, right in _corners(xp, which, y, x):
-            part = xp.multiply(_weight(xp, x.rest, right, 1), xp.multiply(_weight(xp, y.rest, down, 2), d))
+            part = _weight(xp, x.rest, right, 1) * (_weight(xp, y.rest, down, 2) * d)
             total = xp.scatter(total, places, xp.astype(part, wide), mode="add")
     return xp.astype(total, T)
 

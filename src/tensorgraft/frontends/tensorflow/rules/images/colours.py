@@ -81,7 +81,7 @@ def adjust_hue(xp: Backend, x: Array, delta: Array) -> Array:
 
 
 def _patches(xp: Backend, x: Array, window: Ints, strides: Ints, rates: Ints, padding: str) -> Array:
-    """(batch, out..., taps * channels)."""
+    """Return (batch, out..., taps * channels)."""
     extents = xp.shape(x)[1:-1]
     around = pads(extents, window, strides, rates, padding)
     x = xp.pad(x, 0, [(0, 0, 0), *[(low, high, 0) for low, high in around], (0, 0, 0)])
@@ -136,36 +136,37 @@ def _pixels(xp: ValueBackend, x: Value, row: Value, column: Value, fill: Value) 
 
 
 @rule("ImageProjectiveTransformV3", "ImageProjectiveTransformV2", known=("size",))
+@with_operators
 def projective_transform(
-    xp: Backend, x: Array, transforms: Array, size: np.ndarray, fill: Any = 0.0, *,
+    xp: ValueBackend, x: Value, transforms: Value, size: np.ndarray, fill: Any = 0.0, *,
     interpolation: str, fill_mode: str = "CONSTANT",
-) -> Array:  # fmt: skip
+) -> Value:  # fmt: skip
     rows, columns = ints(size)
-    batch, h, w, _ = xp.shape(x)
-    dtype = xp.dtype_of(x)
+    batch, h, w, _ = x.shape
+    dtype = x.dtype
     fill = xp.full((), fill, dtype) if isinstance(fill, float) else xp.astype(fill, dtype)
-    t = [xp.reshape(v, (xp.shape(transforms)[0], 1, 1)) for v in xp.unstack(transforms, 1)]
+    t = [xp.reshape(v, (transforms.shape[0], 1, 1)) for v in xp.unstack(transforms, 1)]
     across = xp.reshape(xp.astype(xp.iota(columns, dtypes.int64), dtypes.float32), (1, 1, columns))
     down = xp.reshape(xp.astype(xp.iota(rows, dtypes.int64), dtypes.float32), (1, rows, 1))
 
-    def line(a: Array, b: Array, c: Any) -> Array:
-        return xp.add(xp.add(xp.multiply(a, across), xp.multiply(b, down)), c)
+    def line(a: Value, b: Value, c: Any) -> Value:
+        return a * across + b * down + c
 
     k = line(t[6], t[7], 1.0)
-    nothing = xp.equal(k, 0)
+    nothing = k == 0
     k = xp.where(nothing, xp.ones_like(k), k)
     full = (batch, rows, columns)
-    column = xp.broadcast_to(_mapped(xp, xp.divide(line(t[0], t[1], t[2]), k), w, fill_mode), full)
-    row = xp.broadcast_to(_mapped(xp, xp.divide(line(t[3], t[4], t[5]), k), h, fill_mode), full)
+    column = xp.broadcast_to(_mapped(xp, line(t[0], t[1], t[2]) / k, w, fill_mode), full)
+    row = xp.broadcast_to(_mapped(xp, line(t[3], t[4], t[5]) / k, h, fill_mode), full)
     if interpolation == "NEAREST":
         out = _pixels(xp, x, _rounded(xp, row), _rounded(xp, column), fill)
     else:
         top, left = xp.floor(row), xp.floor(column)
         parts = []
-        for r in (top, xp.add(top, 1)):
-            a, b = (xp.astype(_pixels(xp, x, r, v, fill), dtypes.float32) for v in (left, xp.add(left, 1)))
-            parts.append(_between(xp, a, b, xp.expand_dims(xp.subtract(column, left), -1)))
-        out = xp.astype(_between(xp, parts[0], parts[1], xp.expand_dims(xp.subtract(row, top), -1)), dtype)
+        for r in (top, top + 1):
+            a, b = (xp.astype(_pixels(xp, x, r, v, fill), dtypes.float32) for v in (left, left + 1))
+            parts.append(_between(xp, a, b, xp.expand_dims(column - left, -1)))
+        out = xp.astype(_between(xp, parts[0], parts[1], xp.expand_dims(row - top, -1)), dtype)
     return xp.where(xp.expand_dims(xp.broadcast_to(nothing, full), -1), fill, out)
 
 

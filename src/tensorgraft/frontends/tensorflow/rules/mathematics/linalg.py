@@ -196,7 +196,7 @@ def self_adjoint_eig(xp: Backend, x: Array, *, compute_v: bool = True) -> list[A
 
 @rule("LogMatrixDeterminant")
 def log_matrix_determinant(xp: Backend, x: Array) -> list[Array]:
-    """(sign, logarithm of the modulus), both of the dtype of `x`."""
+    """Return (sign, logarithm of the modulus), both of the dtype of `x`."""
     lu, pivots, _ = xp.lu(x)
     diagonal = xp.diagonal(lu)
     odd = xp.equal(xp.fmod(xp.parity(pivots), 2), 1)

@@ -134,7 +134,7 @@ def mfcc(
 
 
 def _mel_filters(bins: int, rate: float, channels: int, low: float, high: float) -> np.ndarray:
-    """(bins, channels): each bin between two centres is divided between them."""
+    """Return (bins, channels): each bin between two centres is divided between them."""
 
     def mel(frequency: Any) -> Any:
         return 1127 * np.log1p(np.asarray(frequency) / 700)

@@ -108,7 +108,7 @@ def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
 @rule("Polygamma")
 @with_operators
 def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
-    """(-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
+    """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = x.dtype
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
     after, half = n + 1, n * 0.5

@@ -23,8 +23,8 @@ def ctc_loss(
     xp: Backend, logits: Array, places: Any, labels: Any, lengths: Any, *, preprocess_collapse_repeated: bool = False,
     ctc_merge_repeated: bool = True, ignore_longer_outputs_than_inputs: bool = False,
 ) -> list[Array]:  # fmt: skip
-    """(loss of each of a batch, derivative in the logits). The last class is the blank. Labels and lengths that are
-    being traced are not checked."""
+    """Return (loss of each of a batch, derivative in the logits). The last class is the blank. Labels and lengths that
+    are being traced are not checked."""
     steps, batch, classes = xp.shape(logits)
     values = [lifted(xp, x) for x in (places, labels, lengths)]
     rows, told = _rows(xp, values[0], values[1], batch, classes, preprocess_collapse_repeated)
@@ -68,8 +68,8 @@ def _check(xp: Backend, told: Array, ends: Array, steps: int, ignores: bool) -> 
 def _rows(
     xp: ValueBackend, places: Value, labels: Value, batch: int, classes: int, collapses: bool
 ) -> tuple[Value, Value]:
-    """(labels in rows of one length, -1 behind the last; how many there were in each). Labels that are no class, and
-    repeated ones where they collapse, are left out."""
+    """Return (labels in rows of one length, -1 behind the last; how many there were in each). Labels that are no class,
+    and repeated ones where they collapse, are left out."""
     row, column = (xp.astype(x, dtypes.int64) for x in xp.unstack(places, 1))
     count = xp.size(labels)
     room = count if xp.is_traced(places) or not count else int(xp.to_numpy(xp.max(column))) + 1
@@ -156,7 +156,7 @@ class _Lattice:
 
 
 def _log_sum(xp: Backend, terms: list[Array]) -> Array:
-    """log(sum(exp)) of arrays, which may be of -inf."""
+    """Compute log(sum(exp)) of arrays, which may be of -inf."""
     most = terms[0]
     for x in terms[1:]:
         most = xp.maximum(most, x)

@@ -11,7 +11,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 def _axes(xp: Any, x: Array, data_format: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(the axes that are averaged over, the shape of a number a channel)."""
+    """Return (the axes that are averaged over, the shape of a number a channel)."""
     n = xp.ndim(x)
     channel = 1 if data_format.startswith("NC") else n - 1
     return tuple(a for a in range(n) if a != channel), tuple(-1 if a == channel else 1 for a in range(n))
@@ -37,7 +37,8 @@ def fused_batch_norm(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Value]:
-    """(result, running mean, running variance, what the derivative takes: the mean, the variance, and nothing)."""
+    """Return (result, running mean, running variance, what the derivative takes: the mean, the variance, and
+    nothing)."""
     axes, shape = _axes(xp, x, data_format)
     wide = xp.astype(x, dtypes.float32)
     batch_mean, batch_variance = mean, variance

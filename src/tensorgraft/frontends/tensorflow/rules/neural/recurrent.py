@@ -9,7 +9,7 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.value import Value, ValueBackend, with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 @rule("LSTMBlockCell")
@@ -18,7 +18,7 @@ def lstm_block_cell(
     xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, *,
     forget_bias: float = 1.0, cell_clip: float = 3.0, use_peephole: bool = False,
 ) -> list[Value]:  # fmt: skip
-    """(i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
+    """Return (i, c, f, o, ci, co, h): gates in the order input, new, forget, output."""
     gates = xp.concat([x, h], axis=1) @ w + b
     i, ci, f, o = xp.split(gates, [c.shape[1]] * 4, 1)
     f = f + forget_bias
@@ -56,7 +56,7 @@ def block_lstm(
     return [xp.stack([row[k] for row in rows], axis=0) for k in range(7)]
 
 
-def _second_order(xp: Backend, v: Array) -> Array:
+def _second_order(xp: Any, v: AnyArray) -> AnyArray:
     axis = xp.ndim(v) - 1
     i, f, ci, o = xp.split(v, [xp.shape(v)[axis] // 4] * 4, axis)
     return xp.concat([i, ci, f, o], axis=axis)
@@ -68,7 +68,7 @@ def lstm_block_cell_grad(
     xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, i: Value,
     new: Value, f: Value, o: Value, ci: Value, co: Value, d_new: Value, d_h: Value, *, use_peephole: bool,
 ) -> list[Value]:  # fmt: skip
-    """(that of the state before, of the four gates before their functions, of the three peepholes)."""
+    """Return (that of the state before, of the four gates before their functions, of the three peepholes)."""
 
     def scaled(*factors: Value) -> Value:
         whole = factors[0]
@@ -96,31 +96,32 @@ def lstm_block_cell_grad(
 
 
 @rule("BlockLSTMGrad", "BlockLSTMGradV2", known=(0,))
+@with_operators
 def block_lstm_grad(
-    xp: Backend, steps: np.ndarray, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array,
-    b: Array, *sequences: Array, use_peephole: bool, node: Any,
-) -> list[Array]:  # fmt: skip
+    xp: ValueBackend, steps: np.ndarray, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value,
+    b: Value, *sequences: Value, use_peephole: bool, node: Any,
+) -> list[Value]:  # fmt: skip
     """`sequences`: the seven results of the forward operation, and the derivatives of states and outputs."""
     second = node.op == "BlockLSTMGradV2"
     if second:
         w, b = (_second_order(xp, v) for v in (w, b))
-    total, width = xp.shape(x)[:1][0], xp.shape(x)[2]
+    total, width = x.shape[:1][0], x.shape[2]
     i, cs, f, o, ci, co, hs, d_cs, d_hs = (xp.unstack(s, 0) for s in sequences)
     rows = xp.unstack(x, 0)
-    dx: list[Array] = [xp.zeros_like(row) for row in rows]
+    dx: list[Value] = [xp.zeros_like(row) for row in rows]
     dc, dh = xp.zeros_like(c), xp.zeros_like(h)
     dw, db, peepholes = xp.zeros_like(w), xp.zeros_like(b), [xp.zeros_like(v) for v in (wci, wcf, wco)]
     for t in reversed(range(min(int(steps), total))):
         before, out = (cs[t - 1], hs[t - 1]) if t else (c, h)
         dc, gates, *more = lstm_block_cell_grad(
             xp, rows[t], before, out, w, wci, wcf, wco, b, i[t], cs[t], f[t], o[t], ci[t], co[t],
-            xp.add(d_cs[t], dc), xp.add(d_hs[t], dh), use_peephole=use_peephole,
+            d_cs[t] + dc, d_hs[t] + dh, use_peephole=use_peephole,
         )  # fmt: skip
-        both = xp.matmul(gates, xp.matrix_transpose(w))
-        dx[t], dh = xp.take_slice(both, 1, 0, width), xp.take_slice(both, 1, width, xp.shape(both)[1])
-        dw = xp.add(dw, xp.matmul(xp.matrix_transpose(xp.concat([rows[t], out], axis=1)), gates))
-        db = xp.add(db, xp.sum(gates, axis=0))
-        peepholes = [xp.add(a, p) for a, p in zip(peepholes, more, strict=True)]
+        both = gates @ xp.matrix_transpose(w)
+        dx[t], dh = xp.take_slice(both, 1, 0, width), xp.take_slice(both, 1, width, both.shape[1])
+        dw = dw + xp.matrix_transpose(xp.concat([rows[t], out], axis=1)) @ gates
+        db = db + xp.sum(gates, axis=0)
+        peepholes = [a + p for a, p in zip(peepholes, more, strict=True)]
     if second:
         dw, db = (_second_order(xp, v) for v in (dw, db))
     return [xp.stack(dx, axis=0), dc, dh, dw, *peepholes, db]
@@ -143,7 +144,7 @@ def gru_block_cell_grad(
     xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value, r: Value, u: Value,
     c: Value, d: Value,
 ) -> list[Value]:  # fmt: skip
-    """(that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
+    """Return (that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
     n = x.shape[1]
     dc = d * (1 - u) * (1 - xp.square(c))
     du = d * (h - c) * (u * (1 - u))

@@ -168,38 +168,38 @@ def quantized_reshape(xp: Backend, x: Array, shape: np.ndarray, low: Array, high
 
 
 @rule("QuantizedConcat", known=(0,))
-def quantized_concat(xp: Backend, axis: np.ndarray, *operands: Array) -> list[Array]:
+@with_operators
+def quantized_concat(xp: ValueBackend, axis: np.ndarray, *operands: Value) -> list[Value]:
     n = len(operands) // 3
     values, lows, highs = operands[:n], operands[n : 2 * n], operands[2 * n :]
-    dtype = xp.dtype_of(values[0])
+    dtype = values[0].dtype
     low, high = lows[0], highs[0]
     for more, most in zip(lows[1:], highs[1:], strict=True):
         low, high = xp.minimum(low, more), xp.maximum(high, most)
     if dtype.kind == "i":
-        high = xp.maximum(xp.abs(low), xp.abs(high))
-        low = xp.negative(high)
+        high = xp.maximum(abs(low), abs(high))
+        low = -high
     parts = []
     for x, first, last in zip(values, lows, highs, strict=True):
-        same = xp.logical_and(xp.equal(first, low), xp.equal(last, high))
+        same = (first == low) & (last == high)
         moved = codes_narrow(xp, numbers_narrow(xp, x, first, last, dtype), low, high, dtype)
         parts.append(xp.where(same, x, moved))
     return [xp.concat(parts, axis=int(axis)), low, high]
 
 
 @rule("QuantizedResizeBilinear", known=("size",))
+@with_operators
 def quantized_resize(
-    xp: Backend, x: Array, size: np.ndarray, low: Array, high: Array, *, align_corners: bool = False,
+    xp: ValueBackend, x: Value, size: np.ndarray, low: Value, high: Value, *, align_corners: bool = False,
     half_pixel_centers: bool = False,
-) -> list[Array]:  # fmt: skip
+) -> list[Value]:  # fmt: skip
     """Resize bilinearly: uint8 in fixed point; int32, converted to float32 first, in float64."""
-    dtype = xp.dtype_of(x)
-    taps = [
-        linear(n, out, align_corners, half_pixel_centers) for n, out in zip(xp.shape(x)[1:3], ints(size), strict=True)
-    ]
+    dtype = x.dtype
+    taps = [linear(n, out, align_corners, half_pixel_centers) for n, out in zip(x.shape[1:3], ints(size), strict=True)]
     (rows, down), (columns, across) = taps
     one = 1 << 7
 
-    def corners(calc: np.dtype, x: Array) -> list[list[Array]]:
+    def corners(calc: np.dtype, x: Value) -> list[list[Value]]:
         found = [xp.take(xp.astype(x, calc), xp.asarray(rows[:, i]), 1) for i in (0, 1)]
         return [[xp.take(row, xp.asarray(columns[:, i]), 2) for i in (0, 1)] for row in found]
 
@@ -207,14 +207,14 @@ def quantized_resize(
     if dtype != UINT8:
         calc = dtypes.float64 if dtype == INT32 else dtypes.float32
         w, h = (xp.asarray(v.astype(calc)) for v in parts)
-        sides = [xp.add(a, xp.multiply(xp.subtract(b, a), w)) for a, b in corners(calc, single(xp, x))]
-        out = xp.add(sides[0], xp.multiply(xp.subtract(sides[1], sides[0]), h))
-        return [narrowed(xp, wide(xp, xp.add(out, 0.5)), dtype) if dtype == INT32 else out, low, high]
+        sides = [a + (b - a) * w for a, b in corners(calc, single(xp, x))]
+        out = sides[0] + (sides[1] - sides[0]) * h
+        return [narrowed(xp, wide(xp, out + 0.5), dtype) if dtype == INT32 else out, low, high]
     w, h = (xp.asarray(np.trunc(v * np.float32(one)).astype(np.int32)) for v in parts)
     whole = xp.full((), one, INT32)
-    sides = [xp.add(xp.multiply(a, one), xp.multiply(xp.subtract(b, a), w)) for a, b in corners(INT32, x)]
-    out = xp.add(sides[0], xp.multiply(truncated_divide(xp, xp.subtract(sides[1], sides[0]), whole), h))
-    return [xp.astype(truncated_divide(xp, xp.add(out, one // 2), whole), dtype), low, high]
+    sides = [a * one + (b - a) * w for a, b in corners(INT32, x)]
+    out = sides[0] + truncated_divide(xp, sides[1] - sides[0], whole) * h
+    return [xp.astype(truncated_divide(xp, out + one // 2, whole), dtype), low, high]
 
 
 # ---- to another range ------------------------------------------------------------------------------------------------

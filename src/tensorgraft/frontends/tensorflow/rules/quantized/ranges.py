@@ -61,7 +61,7 @@ def narrowed(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
 
 
 def _span(xp: Any, low: AnyArray, high: AnyArray, dtype: np.dtype) -> tuple[AnyArray, float]:
-    """(the range of one step more than there are, how many these are)."""
+    """Return (the range of one step more than there are, how many these are)."""
     steps = float(2 ** (8 * dtype.itemsize))
     return xp.multiply(double(xp, xp.subtract(high, low)), steps / (steps - 1.0)), steps
 

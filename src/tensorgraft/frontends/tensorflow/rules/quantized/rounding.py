@@ -25,7 +25,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 def _nudged(xp: ValueBackend, low: Value, high: Value, num_bits: int, narrow: bool) -> tuple[Value, Value, Value]:
-    """(low, high, scale) such that 0 is on the grid."""
+    """Return (low, high, scale) such that 0 is on the grid."""
     first, last = float(narrow), float(2**num_bits - 1)
     scale = (high - low) / (last - first)
     zero = first - low / scale
@@ -48,7 +48,7 @@ def _fake(xp: ValueBackend, x: Value, low: Value, high: Value, num_bits: int, na
 def _fake_gradients(
     xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, num_bits: int, narrow: bool
 ) -> tuple[Value, Value, Value]:
-    """(that of x, and what those of both ends sum up)."""
+    """Return (that of x, and what those of both ends sum up)."""
     nothing = (low == 0) & (high == 0)
     first, last, _ = _nudged(xp, low, xp.where(nothing, xp.ones_like(high), high), num_bits, narrow)
     below = (x < first) & ~nothing
@@ -236,7 +236,7 @@ def _by_onednn(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dt
 
 
 def _scaled_range(xp: ValueBackend, low: Value, high: Value, first: float, last: float) -> tuple[Value, Value, Value]:
-    """(low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
+    """Return (low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
     scale = xp.full_like(high, np.finfo(np.float32).max)
     for end, steps in ((low, first), (high, last)):
         same = end * steps > 0

@@ -47,7 +47,7 @@ def uniform_dequantize(xp: Backend, x: Array, scale: Array, zero: Array, *, quan
 
 
 def _multiplier(xp: ValueBackend, factor: Value) -> tuple[Value, Value]:
-    """(31 bits of a positive float64, the power of two), read off its bits."""
+    """Return (31 bits of a positive float64, the power of two), read off its bits."""
     shape = factor.shape
     bits = xp.reshape(xp.bitcast(xp.reshape(factor, (-1,)), dtypes.int64), shape)
     shift = (bits >> xp.full((), 52, dtypes.int64)) - 1022
@@ -151,7 +151,7 @@ def uniform_dot(
 
 
 def _rows_in_codes(xp: ValueBackend, x: Value) -> tuple[Value, Value, Value]:
-    """(int8, scales, zero points) of each element of the first axis, by the range of its numbers and zero."""
+    """Return (int8, scales, zero points) of each element of the first axis, by the range of its numbers and zero."""
     over = tuple(range(1, x.ndim))
     least, most = map(float, limits(INT8))
     low, high = (double(xp, f(x, axis=over, keepdims=True)) for f in (xp.min, xp.max))

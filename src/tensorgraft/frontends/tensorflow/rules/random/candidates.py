@@ -75,9 +75,9 @@ def _expected(share: np.ndarray, count: int, tries: int) -> np.ndarray:
 def _drawn(
     xp: Backend, node: GraphNode, sampler: Sampler, classes: Any, cell: VariableCell, count: int, unique: bool, n: int
 ) -> list[Array]:
-    """(candidates, how often the true classes are expected among them, how often they themselves)."""
+    """Return (candidates, how often the true classes are expected among them, how often they themselves)."""
     if unique and count > n:
-        raise ValueError(f"{node.op}: {count} different classes are drawn of {n}")
+        raise ValueError(f"{node.op}: {count} unique classes cannot be sampled from {n}")
     draw, probable = sampler
 
     def on_arrays(truth: np.ndarray, key: np.ndarray, counter: np.ndarray) -> list[np.ndarray]:

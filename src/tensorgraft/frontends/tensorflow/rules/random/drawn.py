@@ -162,7 +162,7 @@ def _pooled(name: str, reduce: Callable[[np.ndarray], np.ndarray]) -> None:
         xp: Backend, x: Any, cell: VariableCell, *, pooling_ratio: tuple[float, ...], pseudo_random: bool = False,
         overlapping: bool = False, deterministic: bool = False, node: GraphNode,
     ) -> list[Array]:  # fmt: skip
-        """(what is pooled, where rows begin, where columns begin)."""
+        """Return (what is pooled, where rows begin, where columns begin)."""
         n, height, width, depth = x.shape
         counts = [math.floor(m / F32(r)) for m, r in zip((height, width), pooling_ratio[1:3], strict=True)]
         state = cell.value

@@ -58,14 +58,14 @@ def skipped(xp: Backend, counter: Array, by: Array) -> tuple[Array, Array]:
 
 
 def words(xp: Any, key: AnyArray, counter: AnyArray, groups: int, stride: int = 1, each: int = 1) -> AnyArray:
-    """uint32 (groups, 4 * each): `each` numbers of the counter in a row, from every `stride`th on."""
+    """Return uint32 (groups, 4 * each): `each` numbers of the counter in a row, from every `stride`th on."""
     first = xp.multiply(xp.iota(groups, dtypes.uint64), xp.full((), stride, dtypes.uint64))
     at = xp.add(xp.expand_dims(first, 1), xp.iota(each, dtypes.uint64))
     return xp.reshape(words_at(xp, key, counter, at), (groups, 4 * each))
 
 
 def words_at(xp: Backend, key: Array, counter: Array, at: Array) -> Array:
-    """uint32 (..., 4): those of the counter after `at` (uint64) more."""
+    """Return uint32 (..., 4): the words of the counter after `at` (uint64) more steps."""
     low, high = skipped(xp, counter, at)
     k = _halves(xp, xp.reshape(key, ()))
     return xp.stack(cipher(xp, k, (*_halves(xp, low), *_halves(xp, high))), axis=xp.ndim(at))

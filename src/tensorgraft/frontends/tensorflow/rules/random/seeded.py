@@ -22,7 +22,7 @@ _ALGORITHMS = (1, 3)  # Philox, and what is Philox on the CPU
 
 def check_algorithm(algorithm: np.ndarray) -> None:
     if int(algorithm) not in _ALGORITHMS:
-        raise NotImplementedError(f"random numbers of TensorFlow's algorithm {int(algorithm)}: use Philox")
+        raise NotImplementedError(f"TensorFlow's random number algorithm {int(algorithm)} is not supported: use Philox")
 
 
 @rule("StatelessRandomGetKeyCounter", folds=False)
@@ -115,7 +115,7 @@ def skip(xp: Backend, cell: VariableCell, algorithm: np.ndarray, delta: Array) -
 
 
 def taken(xp: Backend, cell: VariableCell, count: int) -> tuple[Array, Array]:
-    """(key, counter) of a state, from which so many numbers of the counter are taken."""
+    """Return (key, counter) of a state, from which so many numbers of the counter are taken."""
     bits = xp.astype(_skip(xp, cell, xp.full((), count, dtypes.uint64)), dtypes.uint64)
     return xp.take_slice(bits, 0, 2, 3), xp.take_slice(bits, 0, 0, 2)
 

@@ -41,7 +41,7 @@ def to_sparse(xp: Backend, x: CompressedMatrix) -> list[Any]:
 
 @rule("CSRSparseMatrixComponents", either=EVERY, folds=False)
 def components(xp: Backend, x: CompressedMatrix, index: Any) -> list[Any]:
-    """(where rows begin, columns, values) of one of a batch."""
+    """Return (where rows begin, columns, values) of one of a batch."""
     batch, part, rows, columns = x.batched(xp)
     values = lifted(xp, x.values)
     if batch > 1:

@@ -30,10 +30,12 @@ def _content(xp: Backend, table: LookupTable, *said: np.dtype) -> tuple[np.ndarr
 def find(xp: Backend, table: LookupTable, keys: Any, default: Any, *, Tin: np.dtype, Tout: np.dtype) -> Any:
     held, values = _content(xp, table, Tin, Tout)
     if values.ndim != 1:
-        raise NotImplementedError("a look-up table has rows for values: only tables of one value for a key are read")
+        raise NotImplementedError(
+            "a look-up table has rows as values: only tables with one value for each key are supported"
+        )
     if not is_known(keys) and ("O" in (held.dtype.kind, values.dtype.kind)):
         if xp.is_traced(keys):
-            raise TracedValueError("a look-up table of strings is read by the host, and its keys are being traced")
+            raise TracedValueError("a look-up table of strings is read on the host, but its keys are being traced")
         keys = xp.to_numpy(keys)
     if is_known(keys):
         if not is_known(default):

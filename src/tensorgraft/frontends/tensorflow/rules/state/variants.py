@@ -25,8 +25,8 @@ def _splits(xp: Backend, splits: Sequence[Any]) -> tuple[np.ndarray, ...]:
     for x in splits:
         if not is_known(x) and xp.is_traced(x):
             raise TracedValueError(
-                "rows of a ragged tensor become values of their own (tf.map_fn), and its splits are being traced: call"
-                " the program without compiling it"
+                "rows of a ragged tensor are separated (tf.map_fn), but its row splits are being traced: call the"
+                " program without compiling it"
             )
     return tuple(on_the_host(xp, x) for x in splits)
 
@@ -55,7 +55,9 @@ def to_ragged(xp: Backend, encoded: Any, *, output_ragged_rank: int, Tsplits: np
         return [*(s.astype(Tsplits) for s in encoded.splits), encoded.values]
     rows = list(encoded)
     if any(not isinstance(row, RaggedRows) for row in rows):
-        raise NotImplementedError("a tensor of ragged tensors with more than one axis: write it with tf.map_fn of one")
+        raise NotImplementedError(
+            "tensors of ragged tensors with more than one axis are not supported: use one axis, with nested tf.map_fn"
+        )
     splits = [np.cumsum([0, *map(len, rows)])]
     for axis in range(output_ragged_rank - 1):
         parts = [np.diff(row.splits[axis]) for row in rows]

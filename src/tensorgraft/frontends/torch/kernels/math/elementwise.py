@@ -178,7 +178,7 @@ for _side in ("left", "right"):
 
 
 def _zero(number: Any) -> bool:
-    """The integer 0: a Python number, or a CPU tensor that stands for one."""
+    """Return True for the integer 0: a Python number, or a CPU tensor that stands for one."""
     if isinstance(number, torch.Tensor):
         known = number.device.type == "cpu" and not number.dim() and not number.is_floating_point()
         return known and not number.is_complex() and number.item() == 0
@@ -192,7 +192,7 @@ def _check_divisor(x: Any, other: Any, rounding_mode: str | None = "floor", **_:
 
 
 def _division(fn: Callable[[Any, Array, Array], Array]) -> Callable[..., Array]:
-    """`fn`, which raises where integers are divided by an array with a 0 (numbers are looked at before)."""
+    """Wrap `fn` so that dividing integers by an array with a 0 raises (numbers are checked before)."""
 
     def divide(xp: Any, x: Array, y: Array) -> Array:
         if dtypes.is_integer(xp.dtype_of(y)) and xp.shape(y) and 0 not in xp.shape(x):

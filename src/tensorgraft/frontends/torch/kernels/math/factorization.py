@@ -65,7 +65,7 @@ def _not_converged(xp: Any, x: Array, name: str) -> None:
 
 @with_operators
 def _failed_minor(xp: Any, x: Value) -> Value:
-    """int32: the order of the first leading minor that is not positive; 0 where all are."""
+    """Return the order of the first leading minor that is not positive, as int32; 0 if all are."""
     n, dtype = x.shape[-1], x.dtype
     batch = x.shape[:-2]
 
@@ -91,7 +91,7 @@ def _failed_minor(xp: Any, x: Value) -> Value:
 
 
 def cholesky(xp: Any, x: Array, upper: bool) -> tuple[Array, Array]:
-    """(factor, info). Where a matrix is not positive definite its factor is NaN."""
+    """Return (factor, info). Where a matrix is not positive definite its factor is NaN."""
     refuse_narrow(xp, x)
     batch = xp.shape(x)[:-2]
     if not xp.size(x):  # of any shape
@@ -149,7 +149,8 @@ def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @kernel("geqrf", meta=_geqrf_meta)
 @with_operators
 def _geqrf(xp: Any, x: Value) -> tuple[Value, Value]:
-    """(R above the diagonal and the reflectors below it, their factors), in the conventions of LAPACK's geqrf."""
+    """Return (R above the diagonal and the reflectors below it, their factors), in the conventions of LAPACK's
+    geqrf."""
     refuse_narrow(xp, x)
     *batch, m, n = x.shape
     k, dtype = min(m, n), x.dtype
@@ -220,7 +221,7 @@ def first_zero(xp: Any, lu: Array) -> Array:
 
 
 def lu(xp: Any, x: Array) -> tuple[Array, Array, Array]:
-    """(LU, pivots from 1, permutation)."""
+    """Return (LU, pivots from 1, permutation)."""
     refuse_narrow(xp, x)
     *batch, m, n = xp.shape(x)
     if not xp.size(x):
@@ -266,7 +267,7 @@ def _lu(xp: Any, x: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
 
 
 def order_of(xp: Any, pivots: Array, m: int) -> Array:
-    """int64 (..., m): the permutation that LAPACK's pivots (from 1) make by swapping rows one after the other."""
+    """Return, as int64 (..., m), the permutation of LAPACK's pivots (from 1), which swap rows one after the other."""
     batch, k = xp.shape(pivots)[:-1], xp.shape(pivots)[-1]
     start = xp.broadcast_to(xp.iota(m, dtypes.int64), (*batch, m))
     if not k or not xp.size(start):

@@ -14,7 +14,7 @@ NONE, BY_ROOT_N, BY_N = 0, 1, 2  # ATen's normalisations
 
 
 def _scaled(xp: Any, x: Array, n: int, normalization: int, divided: bool) -> Array:
-    """`x` times ATen's factor for `n` points; `divided`: the hub has divided by n already."""
+    """Return `x` times ATen's factor for `n` points; `divided`: the hub has divided by n already."""
     exponent = {NONE: 0.0, BY_ROOT_N: -0.5, BY_N: -1.0}[normalization] + divided
     return x if exponent == 0 else xp.multiply(x, float(n) ** exponent)
 

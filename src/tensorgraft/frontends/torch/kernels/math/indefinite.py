@@ -20,7 +20,7 @@ _ALPHA = (1 + math.sqrt(17)) / 8
 
 
 def _each(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]) -> Any:
-    """`fn` of every matrix or vector of a batch: `axes` is how many axes each array has without it."""
+    """Apply `fn` to every matrix or vector of a batch. `axes`: the number of axes of each array without the batch."""
     batch = xp.shape(arrays[0])[: xp.ndim(arrays[0]) - axes[0]]
     if not batch:
         return fn(*arrays)
@@ -42,7 +42,7 @@ def _entry(xp: Any, v: AnyArray, k: AnyArray) -> AnyArray:
 
 
 def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
-    """(L below D, pivots from 1, info) of a matrix (n, n) that equals its transpose (conjugate transpose)."""
+    """Return (L below D, pivots from 1, info) of a matrix (n, n) that equals its transpose (conjugate transpose)."""
     n, dtype = a.shape[-1], a.dtype
     at = xp.iota(n, dtypes.int64)
     rows, columns = xp.expand_dims(at, 1), xp.expand_dims(at, 0)
@@ -174,7 +174,7 @@ def _block_diagonal(xp: Any, packed: Value, pivots: Value, hermitian: bool) -> V
 
 @kernel("linalg_ldl_solve")
 def _ldl_solve(xp: Any, packed: Array, pivots: Array, b: Array, *, hermitian: bool = False) -> Array:
-    """x = M^T D^-1 M b."""
+    """Compute x = M^T D^-1 M b."""
     refuse_narrow(xp, packed)
     hermitian = hermitian and dtypes.is_complex(xp.dtype_of(packed))
     batch = np.broadcast_shapes(xp.shape(packed)[:-2], xp.shape(b)[:-2])

@@ -41,7 +41,7 @@ _LAYOUT = {dtypes.float32: (dtypes.int32, 23, 8, 32), dtypes.float64: (dtypes.in
 @kernel("frexp.Tensor")
 @with_operators
 def _frexp(xp: Any, x: Value) -> tuple[Value, Value]:
-    """(mantissa in [0.5, 1), int32 exponent) with x = mantissa * 2 ** exponent."""
+    """Return (mantissa in [0.5, 1), int32 exponent) with x = mantissa * 2 ** exponent."""
     shape, dtype = x.shape, x.dtype
     if not dtypes.is_floating(dtype):
         raise NotImplementedError("frexp of what is no float")

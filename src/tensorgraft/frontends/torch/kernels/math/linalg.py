@@ -35,7 +35,7 @@ def _permuted(xp: Any, x: Array, order: Array) -> Array:
 
 
 def _lu_solve(xp: Any, packed: Array, order: Array, b: Array, adjoint_: bool) -> Array:
-    """x with A x = b, or A^H x = b, for A = P L U."""
+    """Solve A x = b, or A^H x = b, for A = P L U."""
     packed, b = _together(xp, packed, b)
     order = xp.broadcast_to(order, xp.shape(packed)[:-1])
     if not xp.size(b):

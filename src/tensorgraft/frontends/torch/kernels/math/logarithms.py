@@ -27,7 +27,7 @@ def complex_logaddexp(xp: Any, x: Value, y: Value) -> Value:
 
 
 def _sum_of_infinite(xp: Any, x: AnyArray, y: AnyArray) -> AnyArray:
-    """log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
+    """Compute log(exp(x) + exp(y)) of x and y with a real part of plus infinity."""
 
     def long(part: AnyArray) -> AnyArray:
         return xp.where(xp.equal(part, 0), part, xp.multiply(part, np.inf))

@@ -15,7 +15,7 @@ from tensorgraft.hub.array import Array
 
 
 def _product(xp: Any, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
-    """a @ b of one dtype, in its accumulator's dtype."""
+    """Compute a @ b of one dtype, in its accumulator's dtype."""
     return xp.matmul(a, b, dtype or dtypes.accumulator(xp.dtype_of(a)))
 
 
@@ -54,7 +54,7 @@ def _matmul_dtype(xp: Any, a: Array, b: Array, out_dtype: np.dtype) -> Array:
 
 
 def _plus(xp: Any, x: Array, product: Array, beta: Any, alpha: Any) -> Array:
-    """beta * x + alpha * product; with beta = 0 the values of x, NaN included, do not count."""
+    """Compute beta * x + alpha * product; with beta = 0 the values of x, NaN included, do not count."""
     dtype = xp.dtype_of(product)
     if not (isinstance(alpha, int | float | complex) and alpha == 1):  # traced: another value, the same program
         product = xp.multiply(product, number(xp, alpha, dtype))
@@ -100,7 +100,7 @@ def _vdot(xp: Any, a: Array, b: Array) -> Array:
 
 @kernel("linear")
 def _linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x (..., in) and weight (out, in), contracted as they lie: neither is transposed."""
+    """Contract x (..., in) with weight (out, in) as they lie: neither is transposed."""
     _same(xp, x, weight)
     out = xp.dot_general(x, weight, ((xp.ndim(x) - 1,), (1,)) if xp.ndim(weight) > 1 else ((xp.ndim(x) - 1,), (0,)),
                          dtype=dtypes.accumulator(xp.dtype_of(x)))  # fmt: skip

@@ -167,6 +167,6 @@ for _name, _fn in FUSED.items():
 
 @kernel("_nested_tensor_from_mask_left_aligned", concrete=True, meta=False)
 def _left_aligned(xp: Any, x: Any, mask: Any) -> bool:
-    """No: `nn.TransformerEncoder` would make a nested tensor, which the device has not. It masks the padding instead,
-    whose own outputs are then not zero."""
+    """Return False: `nn.TransformerEncoder` would otherwise make a nested tensor, which the device lacks. It masks the
+    padding instead, so that outputs at padded positions are not zero."""
     return False

@@ -45,7 +45,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[list[Value | None], list[Value]]:
-    """(the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
+    """Return (the new running statistics, one for each that is given; [result, saved mean, saved 1 / deviation])."""
     wide, axes = widened(xp, x), axes_but_channel(xp, x)
     running: list[Value | None] = [v for v in (running_mean, running_var) if v is not None]
     mean: Any

@@ -72,7 +72,7 @@ def _times(xp: Any, t: int) -> Any:
 
 
 def _alphas(xp: Any, of: Lattice) -> Array:
-    """(T, N, L): the log probability of all beginnings that are in a state at a time; constant after the end."""
+    """Return (T, N, L): the log probability of all beginnings that are in a state at a time; constant after the end."""
     t, n, length = xp.shape(of.emitted)
     first = xp.less(xp.iota(length, dtypes.int64), 2)
     start = _where_minus(xp, first, xp.zeros((n, length), xp.dtype_of(of.emitted)))
@@ -89,7 +89,7 @@ def _alphas(xp: Any, of: Lattice) -> Array:
 
 
 def _betas(xp: Any, of: Lattice) -> Value:
-    """(T, N, L): the same of all endings; minus infinity after the end."""
+    """Return (T, N, L): the same of all endings; minus infinity after the end."""
     t, n, length = of.emitted.shape
     at = xp.iota(length, dtypes.int64)
     end = of.labels * 2
@@ -135,7 +135,7 @@ def _ctc_loss(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Array, Array]:
-    """(the loss of each sample, log alpha (N, T, L))."""
+    """Return (the loss of each sample, log alpha (N, T, L))."""
     of = _lattice(xp, log_probs, targets, input_lengths, target_lengths, blank)
     alphas = _alphas(xp, of)
     t, n, _ = xp.shape(alphas)

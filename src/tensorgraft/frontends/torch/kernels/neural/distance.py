@@ -14,7 +14,7 @@ from tensorgraft.hub.value import Value, with_operators
 
 
 def _differences(xp: Any, x: Array, y: Array) -> Array:
-    """(..., p, r, m) from (..., p, m) and (..., r, m), batches broadcast."""
+    """Return (..., p, r, m) from (..., p, m) and (..., r, m), batches broadcast."""
     return xp.subtract(xp.expand_dims(x, -2), xp.expand_dims(y, -3))
 
 

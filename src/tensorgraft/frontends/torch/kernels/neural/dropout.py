@@ -16,7 +16,7 @@ def _inner(xp: Any, x: Array) -> Any:
 
 @kernel("native_dropout", random=True)
 def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tuple[Array, Array]:
-    """(x / (1 - p) where kept, what is kept)."""
+    """Return (x / (1 - p) where kept, what is kept)."""
     if train is False or p == 0:
         return x, xp.ones(xp.shape(x), dtypes.bool_)
     if p == 1:
@@ -36,7 +36,7 @@ def _dropout_backward(xp: Any, grad: Value, mask: Value, scale: Any) -> Value:
 def _rrelu(
     xp: Any, x: Value, noise: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *, key: Value
 ) -> tuple[Value | None, Value]:
-    """(noise: the slope that each element got, the result)."""
+    """Return (noise: the slope that each element got, the result)."""
     if not training:
         return None, xp.where(x <= 0, x * ((lower + upper) / 2), x)
     u = xp.uniform(key, x.shape, _inner(xp, x))

@@ -36,7 +36,7 @@ def _embedding(
 
 
 def _counts(xp: Any, indices: AnyArray, n: int) -> AnyArray:
-    """int64 (n,): how often each row is looked up."""
+    """Return how often each row is looked up, int64 (n,)."""
     ones = xp.full(xp.shape(indices), 1, dtypes.int64)
     return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), ones, mode="add")
 
@@ -109,7 +109,8 @@ def _bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Value, Value, Value, Value]:
-    """(the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is from)."""
+    """Return (the bags (B, width), the bag of each index, how many count in each bag, of a maximum the rows it is
+    from)."""
     n, (rows, width) = xp.size(indices), weight.shape
     bags = offsets.shape[0] - include_last_offset
     dtype = weight.dtype

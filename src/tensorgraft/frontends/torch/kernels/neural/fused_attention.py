@@ -142,7 +142,7 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: flo
 
 
 def _is_watched() -> bool:
-    """A dispatch mode that is not a compiled function's own looks at operators."""
+    """Return True if a dispatch mode other than the compiled function's own sees operators."""
     return any(not isinstance(torch._C._get_dispatch_stack_at(i), OwnMode) for i in range(_modes()))
 
 

@@ -31,13 +31,13 @@ class Tap(NamedTuple):
 
 @with_operators
 def _clipped(xp: Any, x: Value, n: int) -> Value:
-    """`x` within the image, with no derivative at its edges."""
+    """Return `x` within the image, with no derivative at its edges."""
     edge = xp.where(x > 0, xp.full_like(x, n - 1), xp.zeros_like(x))
     return xp.where((x > 0) & (x < n - 1), x, edge)
 
 
 def _reflected(xp: Any, x: AnyArray, n: int, align_corners: bool) -> AnyArray:
-    """`x` reflected at the edges until it is inside."""
+    """Return `x` reflected at the edges until it is inside."""
     low, span = (0.0, float(n - 1)) if align_corners else (-0.5, float(n))
     if span <= 0:
         return xp.zeros_like(x)

@@ -87,7 +87,7 @@ def _bce_with_logits(
 def _class_weights(
     xp: Any, x: AnyArray, target: AnyArray, weight: AnyArray | None, ignore_index: int, axis: int
 ) -> tuple[AnyArray, AnyArray]:
-    """(positions safe to look up, the weight of each target: 0 where ignored)."""
+    """Return (positions safe to look up, the weight of each target: 0 where ignored)."""
     dtype = dtypes.accumulator(xp.dtype_of(x))
     target = xp.astype(target, dtypes.int64)
     ignored = xp.equal(target, ignore_index)

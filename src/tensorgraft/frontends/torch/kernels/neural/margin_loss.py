@@ -31,7 +31,8 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
 
 @with_operators
 def _margins(xp: Any, x: Value, target: Value, margin: float, weight: Value | None) -> tuple[Value, ...]:
-    """(margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each sample)."""
+    """Return (margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each
+    sample)."""
     x = widened(xp, x)
     target = within(xp, target, x.shape[1], lambda bad: RuntimeError("target out of range"))
     at = xp.expand_dims(target, 1)
@@ -81,7 +82,7 @@ def _multi_margin_backward(
 
 
 def _rows(xp: Any, x: AnyArray) -> AnyArray:
-    """(N, C) of an input that may be one sample (C,)."""
+    """Return (N, C) of an input that may be one sample (C,)."""
     return x if xp.ndim(x) == 2 else xp.reshape(x, (1, xp.size(x)))
 
 
@@ -95,7 +96,7 @@ def _of_rows(xp: Any, slope: AnyArray, grad: AnyArray, reduction: int) -> AnyArr
 
 @with_operators
 def _label_sets(xp: Any, target: Value) -> tuple[Value, Value]:
-    """(which entries of (N, C) are labels: those before the first -1; which classes they name)."""
+    """Return (which entries of (N, C) are labels: those before the first -1; which classes they name)."""
     target, classes = xp.astype(target, dtypes.int64), target.shape[1]
     inside = (target >= -1) & (target < classes)
     require(xp, (inside, "argument #2 'target' is out of range"))
@@ -107,7 +108,7 @@ def _label_sets(xp: Any, target: Value) -> tuple[Value, Value]:
 
 @with_operators
 def _multilabel_margins(xp: Any, x: Value, target: Value) -> tuple[Value, Value, Value]:
-    """(1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
+    """Return (1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
     valid, named = _label_sets(xp, target)
     safe = xp.where(valid, xp.astype(target, dtypes.int64), xp.zeros(target.shape, dtypes.int64))
     z = xp.expand_dims(x, 1) - xp.expand_dims(xp.take_along_axis(x, safe, 1), 2) + 1

@@ -18,14 +18,14 @@ Axes = tuple[int, ...]
 
 
 def widened(xp: Any, x: Any, like: Array | None = None) -> Any:
-    """`x` in the dtype in which `like` (`x` itself by default) is accumulated."""
+    """Return `x` in the dtype in which `like` (by default `x` itself) is accumulated."""
     if x is None:
         return None
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(x if like is None else like)))
 
 
 def moments(xp: Any, x: AnyArray, axes: Axes) -> tuple[AnyArray, AnyArray]:
-    """(mean, biased variance), axes kept."""
+    """Return (mean, biased variance), axes kept."""
     mean = xp.mean(x, axis=axes, keepdims=True)
     centred = xp.subtract(x, mean)
     return mean, xp.mean(xp.multiply(centred, centred), axis=axes, keepdims=True)

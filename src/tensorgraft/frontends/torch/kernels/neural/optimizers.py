@@ -36,7 +36,7 @@ def _steps(
     grad_scale: Any | None,
     found_inf: Any | None,
 ) -> tuple[Arrays, list[Any | None], list[Arrays]]:
-    """`update(param, grad, step, *states) -> (param, *states)` for each parameter, all in at least float32.
+    """Apply `update(param, grad, step, *states) -> (param, *states)` to each parameter, in at least float32.
 
     With `found_inf` nothing changes where it is 1; with `grad_scale` the gradients are divided by it, and written.
     """

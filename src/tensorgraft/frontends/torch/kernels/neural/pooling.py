@@ -39,7 +39,7 @@ Candidate = Callable[[Array], Array]  # from an array to what the j-th place of 
 def _best_along(
     xp: Any, values: Array, at: Array, pieces: Sequence[tuple[Candidate, Array | None, Array | None]]
 ) -> Any:
-    """(greatest value, its position) along one axis; the first of equals, but the last NaN, as on the CPU.
+    """Return (greatest value, its position) along one axis; the first of equals, but the last NaN, as on the CPU.
 
     `pieces`: for each place in the windows what it sees, whether it is inside the image (None: everywhere), and
     whether it is the first place inside.
@@ -64,7 +64,7 @@ def _best_along(
 
 
 def _flat_positions(xp: Any, spatial: Ints, ndim: int) -> Array:
-    """int64 row-major positions in an image, with leading axes of extent 1."""
+    """Return int64 row-major positions in an image, with leading axes of extent 1."""
     at = xp.reshape(xp.iota(math.prod(spatial), dtypes.int64), spatial)
     return xp.reshape(at, (1,) * (ndim - len(spatial)) + spatial)
 
@@ -131,7 +131,7 @@ kernel("max_pool3d_with_indices")(_max_pool(3))
 
 
 def _scattered(xp: Any, grad: Array, indices: Array, shape: Ints, d: int) -> Array:
-    """`grad` summed into zeros of `shape` at the flat positions in its last `d` axes."""
+    """Return `grad` summed into zeros of `shape` at the flat positions in its last `d` axes."""
     lead, inner = math.prod(shape[: len(shape) - d]), math.prod(shape[len(shape) - d :])
     if not lead or not xp.size(grad):
         return xp.zeros(shape, xp.dtype_of(grad))
@@ -155,7 +155,7 @@ kernel("fractional_max_pool3d_backward", meta=lambda grad, x, *rest: torch.empty
 
 
 def intervals(n: int, out: int) -> tuple[np.ndarray, np.ndarray]:
-    """(starts, ends) of the windows of an adaptive pooling."""
+    """Return (starts, ends) of the windows of an adaptive pooling."""
     i = np.arange(out)
     return i * n // max(out, 1), -((-(i + 1) * n) // max(out, 1))
 
@@ -220,7 +220,7 @@ def _shifted(xp: Any, axis: int, starts: Array, j: int) -> Candidate:
 
 
 def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints) -> Array:
-    """int64 first places of the windows; the last window ends with the image."""
+    """Return int64 first places of the windows; the last window ends with the image."""
     dtype = xp.dtype_of(u)
     i = xp.reshape(xp.astype(xp.iota(out, dtypes.int64), dtype), along)
     alpha = xp.full((), (n - k) / (out - 1) if out > 1 else 0.0, dtype)

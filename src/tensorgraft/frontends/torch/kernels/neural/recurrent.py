@@ -10,7 +10,7 @@ from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _wide(xp: Any, x: AnyArray | None, like: AnyArray) -> AnyArray:
-    """`x`, accumulated as `like` is; zero where there is none."""
+    """Return `x` in the dtype in which `like` is accumulated; zero if it is None."""
     if x is None:
         return xp.zeros((), dtypes.accumulator(xp.dtype_of(like)))
     return xp.astype(x, dtypes.accumulator(xp.dtype_of(like)))
@@ -35,7 +35,7 @@ def _lstm_cell(
     input_bias: Value | None = None,
     hidden_bias: Value | None = None,
 ) -> tuple[Value, Value, Value]:
-    """(hidden state, cell state, workspace (N, 4 H): the four gates)."""
+    """Return (hidden state, cell state, workspace (N, 4 H): the four gates)."""
     parts = (input_gates, hidden_gates, input_bias, hidden_bias)
     total = xp.add(*(_wide(xp, v, cx) for v in parts[:2]))
     for bias in parts[2:]:
@@ -86,7 +86,8 @@ def _gru_cell(
     input_bias: Value | None = None,
     hidden_bias: Value | None = None,
 ) -> tuple[Value, Value]:
-    """(hidden state, workspace (N, 5 H): reset, update and new gate, the state before, the new gate's hidden part)."""
+    """Return (hidden state, workspace (N, 5 H): reset, update and new gate, the state before, the new gate's hidden
+    part)."""
     ours = _wide(xp, input_gates, hx) + _wide(xp, input_bias, hx)
     theirs = _wide(xp, hidden_gates, hx) + _wide(xp, hidden_bias, hx)
     (ir, iz, i_n), (hr, hz, hn) = _gates(xp, ours, 3), _gates(xp, theirs, 3)

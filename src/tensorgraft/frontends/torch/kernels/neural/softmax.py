@@ -14,7 +14,7 @@ from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _wide(xp: Any, x: AnyArray) -> AnyArray:
-    """`x` as it is accumulated, a number as a vector of one."""
+    """Return `x` in the dtype of accumulation, a number as a vector of one."""
     x = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
     return x if xp.ndim(x) else xp.reshape(x, (1,))
 
@@ -66,7 +66,7 @@ def _masked_meta(
     """PyTorch has none. Where the operator refuses its arguments the CPU is asked for the words."""
     fits = mask.shape == x.shape if mask_type == ELEMENTS or x.dim() != 4 else mask.dim() == 2
     if mask.dtype != torch.bool or mask_type not in (PAIRS, PLACES, ELEMENTS) or not fits:
-        raise RuntimeError("_masked_softmax: the mask does not fit")
+        raise RuntimeError("_masked_softmax: the mask does not match the input")
     return torch.empty_like(x)
 
 

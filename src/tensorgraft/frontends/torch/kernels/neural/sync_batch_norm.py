@@ -43,8 +43,8 @@ def _gathered_stats(
     eps: float,
     counts: Value,
 ) -> tuple[Value, ...]:
-    """(new running statistics, one for each that is given; mean and 1 / deviation over all processes); `means` and
-    `rstds` (processes, channels) and `counts` (processes,) are what each has seen."""
+    """Return (new running statistics, one for each that is given; mean and 1 / deviation over all processes); `means`
+    and `rstds` (processes, channels) and `counts` (processes,) are what each has seen."""
     wide = dtypes.accumulator(x.dtype)
     means, rstds, counts = (xp.astype(v, wide) for v in (means, rstds, counts))
     counts = xp.reshape(counts, (xp.size(counts), 1))
@@ -96,7 +96,7 @@ def _gradient_sums(
     weight_g: bool,
     bias_g: bool,
 ) -> tuple[Array | None, ...]:
-    """(sum of the gradient, sum of it times the centred input, gradients of weight and bias) of this process."""
+    """Return (sum of the gradient, sum of it times the centred input, gradients of weight and bias) of this process."""
     axes, grad = axes_but_channel(xp, x), widened(xp, grad, x)
     centred = xp.subtract(widened(xp, x), of_channels(xp, mean, x))
     first, second = xp.sum(grad, axis=axes), xp.sum(xp.multiply(grad, centred), axis=axes)

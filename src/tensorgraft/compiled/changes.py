@@ -1,0 +1,78 @@
+"""Changes: what a function has done to a table, and how it is done again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+
+from tensorgraft.compiled.tables import Table, drop, entries_of, entry_of, put, reorder
+from tensorgraft.compiled.values import is_scalar, same
+
+
+@dataclass(slots=True)
+class Change:
+    """A change that a function has made to one table. New values are entries `new`, in the order of their places."""
+
+    table: Table
+    new: list[Any]
+    keys: list[Any]  # of a dict: where new values go
+    dropped: list[Any]  # keys, or elements of a set
+    order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
+    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much
+    moved: list[Any] | None = None  # keys of a dict in the order that they have come to
+
+    def apply(self, of: Any, new: Sequence[Any]) -> None:
+        """Do the same to `of`, the table of a call, with the values of that call."""
+        if isinstance(of, set):
+            of.difference_update(self.dropped)
+            of.update(new)
+        elif isinstance(of, list | deque):
+            if self.order is None:
+                of.extend(new)
+                return
+            fresh = iter(new)
+            elements = list(of)
+            made = [next(fresh) if k is None else elements[k] for k in self.order]
+            of.clear()
+            of.extend(made)
+        else:
+            counts = self.counts or {}
+            for key in self.dropped:
+                drop(of, key)
+            for key, value in zip(self.keys, new, strict=True):
+                put(of, key, entry_of(of, key) + counts[key] if key in counts else value)
+            if self.moved is not None:
+                reorder(of, self.moved)
+
+
+def change_of(table: Table) -> Change | None:
+    before, now = table.before if table.start is None else table.start, entries_of(table.of)
+    if isinstance(before, set):
+        new, dropped = [v for v in now if v not in before], [v for v in before if v not in now]
+        return Change(table, new, [], dropped) if new or dropped else None
+    if isinstance(before, list):
+        n = len(before)
+        if len(now) == n and all(map(is_, now, before)):
+            return None
+        full = len(now) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
+        left = next((before[k:] for k in range(n + 1 if full else 1) if _begins(now, before[k:])), None)
+        if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended anew
+            return Change(table, now[len(left) :], [], [])
+        places = {id(v): k for k, v in reversed(list(enumerate(before)))}
+        order = [k if k < n and before[k] is v else places.get(id(v)) for k, v in enumerate(now)]
+        return Change(table, [v for v, k in zip(now, order, strict=True) if k is None], [], [], order)
+    if len(now) == len(before) and all(map(is_, now.values(), before.values())) and list(now) == list(before):
+        return None
+    keys = [k for k, v in now.items() if k not in before or before[k] is not v]
+    keys = [k for k in keys if k not in before or not same(before[k], now[k])]
+    dropped = [k for k in before if k not in now]
+    in_order = [k for k in before if k in now] + [k for k in keys if k not in before]
+    moved = list(now) if isinstance(table.of, dict) and in_order != list(now) else None
+    return Change(table, [now[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
+
+
+def _begins(now: list[Any], left: list[Any]) -> bool:
+    return len(now) >= len(left) and all(map(is_, now, left))

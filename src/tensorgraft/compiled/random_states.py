@@ -1,0 +1,45 @@
+"""States of Python's and NumPy's random number generators."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from tensorgraft.importing import random_states, set_random_states
+
+
+def states_of(generators: Sequence[Any]) -> list[Any]:
+    return [*random_states(), *map(_state, generators)]
+
+
+def _state(generator: Any) -> Any:
+    if isinstance(generator, random.SystemRandom):
+        return None
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return generator.bit_generator.state
+    return generator.get_state() if type(generator).__module__.startswith("numpy") else None
+
+
+def same_state(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same_state(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(same_state, a, b))
+    return a is b or (a.tobytes() == b.tobytes() if hasattr(a, "tobytes") and hasattr(b, "tobytes") else bool(a == b))
+
+
+def set_states(states: list[Any], generators: Sequence[Any]) -> None:
+    if all(a is None or same_state(a, b) for a, b in zip(states, states_of(generators), strict=True)):
+        return
+    set_random_states(states[:2])
+    for one, state in zip(generators, states[2:], strict=True):
+        if isinstance(one, random.Random):
+            if state is not None:
+                one.setstate(state)
+        elif hasattr(one, "bit_generator"):
+            one.bit_generator.state = state
+        elif state is not None:
+            one.set_state(state)

@@ -1,0 +1,210 @@
+"""Tables: mutable objects of Python as entries by keys, whatever holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from operator import is_
+from typing import Any
+
+from tensorgraft.compiled.captured_objects import Call
+from tensorgraft.compiled.instructions import stored_names
+
+Find = Callable[[Call], Any]
+
+
+@dataclass(slots=True)
+class Table:
+    """A mutable object whose entries a function may change, with its entries before a trace.
+
+    `find` gives the object that stands in its place at another call: itself, unless it comes with the arguments.
+    """
+
+    name: str
+    of: Any
+    before: Any  # a dict, a list or a set
+    find: Find | None  # None: always `of`
+    start: Any = None  # what the trace began with, where that is not `before`
+    names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
+
+    def located(self, call: Call) -> Any:
+        return self.of if self.find is None else self.find(call)
+
+
+class Variables:
+    """The variables of functions around a function, and the global ones that it binds."""
+
+    def __init__(self, fn: types.FunctionType) -> None:
+        self.fn = fn
+        self.globals = sorted(stored_names(fn.__code__))
+
+    def entries(self) -> dict[int | str, Any]:
+        """Return cells by their places, global variables by their names."""
+        space = self.fn.__globals__
+        made: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
+        for k, cell in enumerate(self.fn.__closure__ or ()):
+            with contextlib.suppress(ValueError):  # a variable that is not bound yet
+                made[k] = cell.cell_contents
+        return made
+
+    def put(self, key: int | str, value: Any) -> None:
+        if isinstance(key, int):
+            self._cell(key).cell_contents = value
+        else:
+            self.fn.__globals__[key] = value
+
+    def drop(self, key: int | str) -> None:
+        if isinstance(key, int):
+            del self._cell(key).cell_contents
+        else:
+            self.fn.__globals__.pop(key, None)
+
+    def _cell(self, k: int) -> types.CellType:
+        assert self.fn.__closure__ is not None
+        return self.fn.__closure__[k]
+
+
+class Namespace:
+    """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
+
+    def __init__(self, of: Any, names: Iterable[str], stored: Collection[str] = ()) -> None:
+        """`stored`: names that the functions may add."""
+        self.of = of
+        above = [vars(cls) for cls in of.__mro__[:-1]] if isinstance(of, type) else [vars(of)]
+        public = [n for n in names if not _is_special(n)]
+        self.names = [n for n in public if any(n in space for space in above)]
+        if isinstance(of, type):  # which nobody needs to mention
+            self.names += [n for n, v in vars(of).items() if _is_special(n) and isinstance(v, types.FunctionType)]
+        self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
+
+    def entries(self) -> dict[str, Any]:
+        own = vars(self.of)
+        return {name: own[name] for name in self._all if name in own}
+
+    def put(self, key: str, value: Any) -> None:
+        setattr(self.of, key, value)
+
+    def drop(self, key: str) -> None:
+        delattr(self.of, key)
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__") and name not in ("__getattribute__", "__init__", "__new__")
+
+
+class Slots:
+    """Attributes of an object whose class has `__slots__`."""
+
+    def __init__(self, of: Any, names: Sequence[str]) -> None:
+        self.of, self.names = of, names
+
+    def entries(self) -> dict[str, Any]:
+        return {name: getattr(self.of, name) for name in self.names if hasattr(self.of, name)}
+
+    def put(self, key: str, value: Any) -> None:
+        object.__setattr__(self.of, key, value)
+
+    def drop(self, key: str) -> None:
+        object.__delattr__(self.of, key)
+
+
+class ContextValue:
+    """The value of a context variable."""
+
+    def __init__(self, of: ContextVar[Any]) -> None:
+        self.of = of
+
+    def entries(self) -> dict[str, Any]:
+        value = self.of.get(_UNSET)
+        return {} if value is _UNSET else {"value": value}
+
+    def put(self, key: str, value: Any) -> None:
+        self.of.set(value)
+
+    def drop(self, key: str) -> None:
+        """Do nothing: a context variable keeps its value, which only a `get` without a default would tell from none."""
+
+
+_UNSET = object()
+
+
+class Environment:
+    """Variables of the process's environment."""
+
+    def __init__(self) -> None:
+        import os
+
+        self.of = os.environ
+
+    def entries(self) -> dict[str, str]:
+        return dict(self.of)
+
+    def put(self, key: str, value: str) -> None:
+        self.of[key] = value
+
+    def drop(self, key: str) -> None:
+        del self.of[key]
+
+
+def entries_of(of: Any) -> Any:
+    """Return a shallow copy of what is in a table: a dict, a list or a set."""
+    if isinstance(of, dict):
+        return dict(of.items()) if type(of) is not dict else of.copy()
+    if isinstance(of, list | deque):
+        return list(of)
+    return set(of) if isinstance(of, set) else of.entries()
+
+
+def put(of: Any, key: Any, value: Any) -> None:
+    if isinstance(of, dict):
+        (OrderedDict if isinstance(of, OrderedDict) else dict).__setitem__(of, key, value)
+    else:
+        of.put(key, value)
+
+
+def drop(of: Any, key: Any) -> None:
+    if isinstance(of, dict):
+        (OrderedDict if isinstance(of, OrderedDict) else dict).pop(of, key, None)  # the function may do so, too
+    else:
+        of.drop(key)
+
+
+def reorder(of: Any, keys: Iterable[Any]) -> None:
+    """Move these entries of a dict to its end, in this order."""
+    for key in keys:
+        if key in of:
+            value = of[key]
+            drop(of, key)
+            put(of, key, value)
+
+
+def entry_of(of: Any, key: Any) -> Any:
+    """Return one entry of a table."""
+    return of[key] if isinstance(of, dict | list | deque) else of.entries()[key]
+
+
+def restore(of: Any, before: Any) -> None:
+    """Give a table the entries that it had."""
+    if isinstance(of, set):
+        if of != before:
+            of.clear()
+            of.update(before)
+        return
+    now = entries_of(of)
+    if isinstance(before, list):
+        if len(now) != len(before) or not all(map(is_, now, before)):
+            of.clear()
+            of.extend(before)
+        return
+    for key in now:
+        if key not in before:
+            drop(of, key)
+    for key, value in before.items():
+        if key not in now or now[key] is not value:
+            put(of, key, value)
+    if isinstance(of, dict) and len(of) == len(before) and list(of) != list(before):
+        reorder(of, before)
