@@ -13,8 +13,6 @@ EXCEPTIONS = {
     "transforms/graft.py: graft": "the reference of what each kind of program becomes: four statements follow it",
     "transforms/jit.py: jit": "the reference of compilation: it checks its options, and hands on",
     "quantization/api/models.py: quantize_": "the reference of nine options: it checks them, and hands on",
-    "frontends/torch/kernels/neural/embedding.py: _bag": "a kernel: three modes of one loop over bags",
-    "frontends/torch/kernels/math/indefinite.py: _factor": "an algorithm of the literature, one step after another",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from tensorgraft.hub import dtypes, registry
-from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, read, whole, write
+from tensorgraft.storage import Geometry, Storage, contiguous_geometry, contiguous_strides, is_dense, read, write
 
 BACKENDS = registry.backends()
 
@@ -128,7 +128,7 @@ def test_reinterpreted(name, held, seen, values):
     every_other = Geometry(((n + 1) // 2,), (2,), 0, seen)
     with xp.scope():
         array = xp.asarray(memory)
-        np.testing.assert_array_equal(xp.to_numpy(read(xp, array, whole((n,), seen))), memory.view(seen))
+        np.testing.assert_array_equal(xp.to_numpy(read(xp, array, contiguous_geometry((n,), seen))), memory.view(seen))
         value = xp.full(every_other.shape, 1, seen)
         got = xp.to_numpy(write(xp, array, every_other, value))
     memory.view(seen)[::2] = 1

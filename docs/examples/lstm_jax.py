@@ -14,7 +14,7 @@ def _lstm(
     w_hh: jax.Array,
     b_ih: jax.Array,
     b_hh: jax.Array,
-):
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """One layer (Hochreiter, Schmidhuber 1997), from x (T, N, I) and states h, c (N, H): (every h,
     the last h, the last c).
 
@@ -34,7 +34,9 @@ def _lstm(
     return ys, h, c
 
 
-def lstm(p: dict, x: jax.Array, hx_0: jax.Array, hx_1: jax.Array):
+def lstm(
+    p: dict, x: jax.Array, hx_0: jax.Array, hx_1: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """x: (batch, length, 64), hx_0: (2, batch, 96), hx_1: (2, batch, 96)"""
     ys, h, c = _lstm(
         x.transpose(1, 0, 2),

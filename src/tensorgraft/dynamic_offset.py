@@ -128,7 +128,7 @@ def _least(geometry: Geometry) -> int:
     return sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True) if s < 0)
 
 
-def _moved(xp: Backend, geometry: Geometry, offset: Array) -> Array:
+def _least_offset(xp: Backend, geometry: Geometry, offset: Array) -> Array:
     least = _least(geometry)
     return xp.add(offset, least) if least else offset
 
@@ -162,7 +162,7 @@ def _slice(xp: Backend, geometry: Geometry, offset: Array, here: Shape) -> tuple
     """Return (how the geometry is a slice of an array of shape `here`, where that begins)."""
     plan = strided_slice.of_array(geometry.shape, geometry.strides, -_least(geometry), here)
     assert plan is not None
-    rest, start = _moved(xp, geometry, offset), []
+    rest, start = _least_offset(xp, geometry, offset), []
     for place, span, n in zip(contiguous_strides(here), _spans(plan), here, strict=True):
         if n == 1:
             start.append(_number(xp, 0))
@@ -191,7 +191,7 @@ class _Block:
         # only the first element of the last outermost stride needs to be in the storage: pad for the others
         self.flat = xp.pad(flat, 0, [(0, outer - 1, 0)]) if form.short else flat
         self.all = not form.short and self.extent == self.size
-        self.begin = _moved(xp, geometry, offset)
+        self.begin = _least_offset(xp, geometry, offset)
         self.start: list[Array] | None = None  # where the box begins; None: where the block does
         if form.aligned:
             which, rest = _divided(xp, self.begin, outer)

@@ -27,7 +27,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
-    settle(os.path.dirname(path))
+    sync_folder(os.path.dirname(path))
 
 
 def write(path: str | os.PathLike[str], data: bytes) -> None:
@@ -36,7 +36,7 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
         file.write(data)
 
 
-def settle(folder: str | os.PathLike[str]) -> None:
+def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Have the names of a folder on the disk, where the system can be asked for that."""
     with contextlib.suppress(OSError):  # Windows opens no folders, and some file systems do not synchronise them
         place = os.open(Path(folder or "."), os.O_RDONLY)

@@ -62,7 +62,7 @@ class held_back:
                     handler(number, frame)
 
 
-def together(write: Callable[[T], object], items: Sequence[T]) -> None:
+def all_or_none(write: Callable[[T], object], items: Sequence[T]) -> None:
     """`write` each of them: all, or none. What raises is tried again, and what comes after it is done, before the
     exception goes on; `write` may be done twice. Only where nothing can be written at all nothing is."""
     done = 0

@@ -94,7 +94,7 @@ def put_as_it_is(cell: Storage, array: Array) -> None:
         cell.array = array
 
 
-def lay(cell: Storage) -> None:
+def move_to_placement(cell: Storage) -> None:
     """Move the array of a `Placed` one, which was put there as it was, to where it is to be."""
     cell.array = cell.array
 
@@ -126,7 +126,7 @@ def in_rows(xp: Backend, array: Array) -> bool:
     return lent is None or same_strides(xp.shape(array), lent[1], contiguous_strides(xp.shape(array)))
 
 
-def whole(shape: Shape, dtype: np.dtype) -> Geometry:
+def contiguous_geometry(shape: Shape, dtype: np.dtype) -> Geometry:
     """The geometry of a contiguous array that fills its storage."""
     return Geometry(shape, contiguous_strides(shape), 0, dtype)
 

@@ -16,7 +16,7 @@ def shelf(monkeypatch):
     monkeypatch.setattr(program_cache, "LEAST", 8)
     monkeypatch.setattr(program_cache, "_EVERY", 4)
     monkeypatch.setattr(program_cache, "_OFTEN", 2)
-    shelf = program_cache._Shelf()
+    shelf = program_cache._ProgramList()
     monkeypatch.setattr(program_cache, "_shelf", shelf)
     return shelf
 

@@ -14,7 +14,7 @@ from tensorgraft.cli.drift import differences, numpy
 def numpy_alone(monkeypatch):
     """NumPy, asked in this process."""
     monkeypatch.setattr(drift, "FRAMEWORKS", ("numpy",))
-    monkeypatch.setattr(drift, "asked", drift.collected)
+    monkeypatch.setattr(drift, "inventory", drift.collected)
     monkeypatch.setenv("COLUMNS", "200")
 
 
@@ -47,7 +47,7 @@ def test_what_is_new_gone_and_changed_is_named(numpy_alone, tmp_path, capsys):
 def test_private_names_that_are_missing_are_drift(numpy_alone, monkeypatch, tmp_path, capsys):
     path = older(tmp_path / "s.gz", lambda kinds: None)
     here = {**drift.collected("numpy"), "missing": ["numpy._core._gone"]}
-    monkeypatch.setattr(drift, "asked", lambda name: here)
+    monkeypatch.setattr(drift, "inventory", lambda name: here)
     assert drift.print_drift(path) == 1
     assert "numpy, private names, gone: numpy._core._gone" in capsys.readouterr().out
 
@@ -56,7 +56,7 @@ def test_a_framework_that_cannot_be_asked_is_a_row(numpy_alone, monkeypatch, tmp
     def fails(name):
         raise RuntimeError("ImportError: it is broken")
 
-    monkeypatch.setattr(drift, "asked", fails)
+    monkeypatch.setattr(drift, "inventory", fails)
     assert drift.print_drift(older(tmp_path / "s.gz", lambda kinds: None)) == 1
     assert "ImportError: it is broken" in capsys.readouterr().out
 
@@ -77,7 +77,7 @@ def test_the_snapshot_is_whole_and_of_tested_versions():
 
 
 def test_a_process_tells_of_a_framework(tensorgraft):
-    assert drift.asked("numpy") == drift.collected("numpy")
+    assert drift.inventory("numpy") == drift.collected("numpy")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ def test_a_line_while_it_takes_long(monkeypatch):
     monkeypatch.setattr(patience, "_SECONDS", 0.01)
     for terminal, said in ((Terminal(), "tensorgraft: compiling step, 0 s"), (io.StringIO(), "")):
         monkeypatch.setattr(sys, "stderr", terminal)
-        with patience.told("step"):
+        with patience.progress_shown("step"):
             time.sleep(0.1)
         text = terminal.getvalue()
         assert said in text and (not said or text.endswith("\r\x1b[K"))
@@ -22,6 +22,6 @@ def test_a_line_while_it_takes_long(monkeypatch):
 
 def test_nothing_while_it_is_quick(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with patience.told("step"):
+    with patience.progress_shown("step"):
         pass
     assert not sys.stderr.getvalue()

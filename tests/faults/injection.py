@@ -197,7 +197,7 @@ def _points(backends: tuple[str, ...]) -> Iterator[tuple[Any, str, Callable[...,
     yield os, "replace", wrapped(os.replace, "rename a file")
 
     yield cold.ColdOperator, "_run_on_cpu", wrapped(cold.ColdOperator._run_on_cpu, "the cold tier")
-    yield cold, "own", wrapped(cold.own, "memory to write")
+    yield cold, "ensure_owned", wrapped(cold.ensure_owned, "memory to write")
     yield Storage, "__init__", wrapped(Storage.__init__, "storage")
 
 

@@ -17,7 +17,7 @@ from tests.faults.scenarios import SCENARIOS
 
 import tensorgraft as tg
 from tensorgraft.backends.jax.entries import Entries
-from tensorgraft.interrupts import held_back, together
+from tensorgraft.interrupts import all_or_none, held_back
 
 NAMED = {scenario.name: scenario for scenario in SCENARIOS}
 # of each scenario some places, of which the last ones write
@@ -120,7 +120,7 @@ def test_together():
         written.append(n)
 
     with pytest.raises(MemoryError):
-        together(write, [1, 2, 3])
+        all_or_none(write, [1, 2, 3])
     assert written == [1, 2, 3]
 
 

@@ -319,9 +319,9 @@ def trace_vectors(n: int, k: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda a: trace(a, k=0), ValueError, "at least 1, got 0"),
-        (lambda a: trace(a, k=2.5), TypeError, "an int, got 2.5"),
-        (lambda a: trace(a, k=True), TypeError, "an int, got True"),
+        (lambda a: trace(a, k=0), ValueError, "at least 1, the number of products, got 0"),
+        (lambda a: trace(a, k=2.5), TypeError, "expected an int k, the number of products, got 2.5"),
+        (lambda a: trace(a, k=True), TypeError, "expected an int k, the number of products, got True"),
         (lambda a: trace(a, "xtraces", 3), ValueError, "unknown method 'xtraces': expected auto, hutchinson"),
         (lambda a: trace(a, "xnystrace", 3), ValueError, "this one has the tags none"),
         (lambda a: trace(a, "slq", 3), ValueError, "'slq' requires an operator that is tagged hermitian"),

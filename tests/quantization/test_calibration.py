@@ -70,7 +70,7 @@ def test_bad_input():
     model, x = Mlp("numpy"), inputs(4)
     with pytest.raises(ValueError, match=r"batch 1: what multiplies down.weight, of shape \(4, 96\), has NaN"):
         tg.quantize_(model, "int8_per_tensor", calibrate=[x, (x, float("inf"))], rounding="gptq")
-    with pytest.raises(ValueError, match=r"up.weight: int8_static_per_tensor measures .* give calibrate="):
+    with pytest.raises(ValueError, match=r"up.weight: int8_static_per_tensor measures .* pass calibrate="):
         tg.quantize_(model, "int8_static_per_tensor")
     with pytest.raises(TypeError, match="a dict cannot be called with batches: pass a function that takes"):
         tg.quantize_({"weight": model.up["weight"]}, "int8_static", calibrate=[x])

@@ -182,7 +182,7 @@ def _table(target: str, outcomes: Sequence[Outcome], tolerance: float) -> Table:
             table.add_row(o.backend, "failed", style="red")
             continue
         ratio = o.median / reference.median if reference.error is None and reference.median else float("nan")
-        shown = ["" if o is reference else _apart(d) for d in (o.results, o.gradients)]
+        shown = ["" if o is reference else _difference_text(d) for d in (o.results, o.gradients)]
         table.add_row(
             o.backend,
             *shown,
@@ -196,7 +196,7 @@ def _table(target: str, outcomes: Sequence[Outcome], tolerance: float) -> Table:
     return table
 
 
-def _apart(d: float | None) -> str:
+def _difference_text(d: float | None) -> str:
     return "" if d is None else "equal" if d == 0 else f"{d:.1e}"
 
 

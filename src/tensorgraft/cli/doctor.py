@@ -54,7 +54,7 @@ def print_report(devices: bool = False) -> None:
     for info in known:
         state, command = _state(info.requires, info.installed, info.install_command)
         broken = info.installed and _broken(info)
-        names = _answer(info, processes[info.name]) if info.name in processes else ""
+        names = _devices_of(info, processes[info.name]) if info.name in processes else ""
         if broken and not devices:
             state = broken
         table.add_row(info.name, state, *([names] if devices else []), command)
@@ -68,7 +68,7 @@ def print_report(devices: bool = False) -> None:
     console.print(table)
     if importlib.util.find_spec("torch") is not None and (why := _not_loaded()):
         console.print(f"`import torch` does not load the device: {why}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"compiled programs: {kept()}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"compiled programs: {cache_state()}", highlight=False, markup=False, soft_wrap=True)
     if not devices:
         console.print("devices: `tensorgraft doctor --devices` starts the backends", highlight=False, markup=False)
 
@@ -110,7 +110,7 @@ def _not_loaded() -> str:
     return ""
 
 
-def kept() -> str:
+def cache_state() -> str:
     """Return where compiled programs are kept from process to process, and how many there are."""
     base = compile_cache.root()
     if base is None:
@@ -144,7 +144,7 @@ def _ask(info: registry.BackendInfo) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-def _answer(info: registry.BackendInfo, process: subprocess.Popen[str]) -> str:
+def _devices_of(info: registry.BackendInfo, process: subprocess.Popen[str]) -> str:
     """The devices of an installed backend, one on a line; or why they cannot be told."""
     try:
         out, err = process.communicate(timeout=_LIMIT)

@@ -107,7 +107,7 @@ def _import_torch() -> None:
             os.environ[_SWITCH] = before
     from tensorgraft.frontends.torch_entry import extensions, hooks, loading
 
-    loading.of("tensorgraft.frontends.torch")
+    loading.set_front_end("tensorgraft.frontends.torch")
     hooks.register()
     extensions.told_left_out(others)
 

@@ -34,7 +34,7 @@ def refusal(program: Sequence[str], module: bool = False) -> int | None:
             return None
         print(_no_program(name), file=sys.stderr)
         return 1
-    if _inside(name) is not None:
+    if _find_main(name) is not None:
         return None
     if os.path.isdir(name):
         print(f"tensorgraft: can't find '__main__' module in {os.path.abspath(name)!r}", file=sys.stderr)
@@ -75,7 +75,7 @@ def _run_script(program: Sequence[str]) -> None:
     sys.argv[:] = program
     # Not runpy.run_path: it takes `__main__` away again when the script ends, before `atexit` functions run.
     main = types.ModuleType("__main__")
-    if (spec := _inside(path)) is not None and spec.loader is not None:
+    if (spec := _find_main(path)) is not None and spec.loader is not None:
         sys.path[0] = os.path.abspath(path)
         code = spec.loader.get_code("__main__")  # type: ignore[attr-defined]
         main.__dict__.update(__file__=spec.origin, __loader__=spec.loader, __spec__=spec, __package__="")
@@ -90,7 +90,7 @@ def _run_script(program: Sequence[str]) -> None:
     exec(code, main.__dict__)
 
 
-def _inside(path: str) -> importlib.machinery.ModuleSpec | None:
+def _find_main(path: str) -> importlib.machinery.ModuleSpec | None:
     """Find `__main__` in a directory or a zip file, which Python runs as a script, too."""
     return importlib.machinery.PathFinder.find_spec("__main__", [os.path.abspath(path)])
 

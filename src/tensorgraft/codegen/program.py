@@ -140,7 +140,7 @@ class _SizeSearch:
                 first = self._trace(self._base)
             except Exception as error:
                 for g in self._base:
-                    self.groups[g].reason = said(error)
+                    self.groups[g].reason = error_line(error)
                 self._base = {}
         self._traces, self._owners = [first or self._trace({})], [-1]
 
@@ -173,7 +173,7 @@ class _SizeSearch:
                 group.reason = group.reason or f"the program is another one at {candidate}: {error}"
                 continue
             except Exception as error:
-                group.reason = group.reason or f"at {candidate}: {said(error)}"
+                group.reason = group.reason or f"at {candidate}: {error_line(error)}"
                 continue
             group.tried.append(candidate)
             self._traces.append(other)
@@ -228,7 +228,7 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
 _FRAMES = ("in user code:", "File ", "Exception encountered when calling", "Arguments received")  # TensorFlow's
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error in a line."""
     lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).split("\n")]
     plain = [x for x in lines if x and not x.startswith(_FRAMES)] or [""]

@@ -84,19 +84,19 @@ def frames(frame: Frame) -> Iterator[Frame]:
             yield from frames(call)
 
 
-def taken(call: SourceStep | Frame) -> Iterator[Var]:
+def inputs_of(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call takes from around it (with repeats)."""
     if isinstance(call, Frame):
         own: set[Var] = set()
         for inner in call.calls:
-            yield from (v for v in taken(inner) if v not in own)
-            own.update(given(inner))
+            yield from (v for v in inputs_of(inner) if v not in own)
+            own.update(outputs_of(inner))
         yield from (v for v in variables([call.result, call.left]) if v not in own)
     else:
         yield from variables([call.args, call.kwargs])
 
 
-def given(call: SourceStep | Frame) -> Iterator[Var]:
+def outputs_of(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call makes for those around it."""
     return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
 
@@ -133,10 +133,10 @@ __all__ = [
     "SourceTrace",
     "Tree",
     "Var",
-    "given",
+    "inputs_of",
+    "outputs_of",
     "prune",
     "steps",
-    "taken",
     "variables",
 ]
 

@@ -122,7 +122,7 @@ def walk(
         if is_scalar(value) or _is_closed(value) or id(value) in seen:
             continue
         seen[id(value)] = value
-        held = None if framework_of(value) is not None else _held(name, value, in_library)
+        held = None if framework_of(value) is not None else _contents_of(name, value, in_library)
         if held is None and modules and _is_module(value):
             held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
         elif modules and is_of_program(value) and (held is None or isinstance(value, tuple)):
@@ -164,7 +164,7 @@ def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind:
             public, private = ({k: v for k, v in own.items() if k.startswith("_") is p} for p in (False, True))
             held = _of_tables(name, value, (value._parameters, value._buffers, value._modules, public, private))
         else:
-            held = _held(name, value, library)
+            held = _contents_of(name, value, library)
             if held is None and not isinstance(value, types.FunctionType) and hasattr(value, "__dict__"):
                 held = _of_tables(name, value, (dict(vars(value)),))
         if held is not None:
@@ -173,7 +173,7 @@ def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind:
 
 def roots(fn: Callable[..., Any]) -> list[Named]:
     """Return what a function reaches directly, its defaults included, with the program's names for it."""
-    held = _held("", fn, in_library)
+    held = _contents_of("", fn, in_library)
     return [(type(fn).__name__, fn)] if held is None else list(held.children())
 
 
@@ -191,7 +191,7 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     return flat
 
 
-def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
+def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
     """Return what is in a container, or around a function of the program; None for anything else."""
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
@@ -209,7 +209,7 @@ def _held(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
         return Held(name, value, lambda: [value.get(None)], [""])
     if isinstance(value, types.FunctionType):
         if not library(value.__code__.co_filename):
-            return _around(value)
+            return _variables_around(value)
         names = [name for name, _ in functions_around(value)]
         return Held("", value, lambda: [fn for _, fn in functions_around(value)], names) if names else None
     if isinstance(value, KeysView | ValuesView | ItemsView):
@@ -290,7 +290,7 @@ def is_compiled_function(value: Any) -> bool:
     return type(value).__module__.startswith("tensorgraft.") and hasattr(value, "__wrapped__")
 
 
-def _around(fn: types.FunctionType) -> Held:
+def _variables_around(fn: types.FunctionType) -> Held:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
     run_with = [n for n in ("__code__", "__defaults__", "__kwdefaults__") if getattr(fn, n) is not None]

@@ -20,10 +20,10 @@ _ATOMS = (type, types.BuiltinFunctionType, types.CodeType)
 
 
 @contextlib.contextmanager
-def among_new_objects() -> Iterator[frozenset[int]]:
-    """Let the garbage collector look at what is made in here only: at all that there is it takes as long as a trace.
-    Give the identities of older objects that it looks at nevertheless."""
-    if gc.get_freeze_count():  # somebody's
+def collecting_new_objects() -> Iterator[frozenset[int]]:
+    """Context that restricts the garbage collector to objects made inside: to scan all takes as long as a trace. Yields
+    the identities of older objects that it scans nevertheless."""
+    if gc.get_freeze_count():  # the program has frozen objects
         older = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
         yield frozenset(map(id, older))
         del older
@@ -36,8 +36,8 @@ def among_new_objects() -> Iterator[frozenset[int]]:
 
 
 @contextlib.contextmanager
-def noting_new() -> Iterator[Callable[[Any], bool]]:
-    """Give a function that tells, while the context is open, whether an object was made inside."""
+def tracking_new_objects() -> Iterator[Callable[[Any], bool]]:
+    """Context that yields a function which says whether an object was made inside."""
     new: set[int] = set()
     old: set[int] = set()
 
@@ -50,7 +50,7 @@ def noting_new() -> Iterator[Callable[[Any], bool]]:
                 old.add(id(value))
         return id(value) in new
 
-    with among_new_objects() as older:
+    with collecting_new_objects() as older:
         yield is_new
 
 
@@ -59,8 +59,8 @@ class Template:
 
     Arguments:
         value: the object.
-        is_array: tells arrays, which each call has its own of; they are `arrays`, each once.
-        is_old: tells objects from outside, which are handed out as they are.
+        is_array: tells arrays, which are replaced at each call; they are listed in `arrays`, each once.
+        is_old: tells objects from outside, which are not copied.
     """
 
     def __init__(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
@@ -75,7 +75,7 @@ class Template:
             self.make(self.arrays)  # what cannot be copied is found out while the function is traced
 
     def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
-        for x in behind(value, lambda x: is_array(x) or is_old(x)):
+        for x in reachable(value, lambda x: is_array(x) or is_old(x)):
             if is_array(x):
                 self.arrays.append(x)
             elif is_old(x) or isinstance(x, types.ModuleType):
@@ -162,8 +162,8 @@ class CopiedObjects:
         return out
 
 
-def _inside(x: Any) -> Iterator[Any]:
-    """Yield what an object holds; a module of Python is whole."""
+def _children(x: Any) -> Iterator[Any]:
+    """Yield the objects that an object refers to; Python modules are not entered."""
     if isinstance(x, types.ModuleType):
         return
     if isinstance(x, dict):
@@ -190,8 +190,9 @@ def _inside(x: Any) -> Iterator[Any]:
     yield from (getattr(x, name) for name in slots_of(type(x)) if hasattr(x, name))
 
 
-def behind(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
-    """Yield an object, and all that is in it, each once; what `is_whole` is not looked into."""
+def reachable(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
+    """Yield an object and all objects reachable from it, each once; objects for which `is_whole` holds are not
+    entered."""
     seen: dict[int, Any] = {}
     queue = deque([value])
     while queue:
@@ -201,7 +202,7 @@ def behind(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Ite
         seen[id(x)] = x
         yield x
         if not is_whole(x):
-            queue.extend(_inside(x))
+            queue.extend(_children(x))
 
 
 def _with_cells(fn: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:

@@ -13,7 +13,7 @@ _CLEAR = "\r\x1b[K"
 
 
 @contextlib.contextmanager
-def told(name: str) -> Iterator[None]:
+def progress_shown(name: str) -> Iterator[None]:
     """Context that shows in the terminal what is compiled and for how long, if it takes long; the line is erased in the
     end."""
     out = sys.stderr

@@ -114,7 +114,7 @@ class ProgramInputs:
     ) -> None:
         """`calling`: the context in which feeds look at the arguments."""
         self._backend, self._calling = backend, calling
-        sources = _beside(sources, backend)
+        sources = _on_mesh(sources, backend)
         self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
         self._numbers = [(k, *s) for k, s in enumerate(sources) if isinstance(s, NumberInput)]
         anew = (Feed, NumberInput)
@@ -176,7 +176,7 @@ class ProgramInputs:
         return arrays
 
 
-def _beside(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
+def _on_mesh(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
     """Return the sources with constants on all devices of the mesh over which storages are spread, where every call
     would take them."""
     placements = (s.cell.placement for s in sources if isinstance(s, Source) and s.cell is not None)
@@ -191,7 +191,7 @@ def _beside(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
         return [s if isinstance(s, Source | NumberInput | Feed) else everywhere(s) for s in sources]
 
 
-def _held() -> int:
+def _count_of_sole_reference() -> int:
     """The count that `ProgramInputs` sees of an array which only its storage holds."""
     cells = [_Nobody(object())]
     arrays = [cell.array for cell in cells]
@@ -199,4 +199,4 @@ def _held() -> int:
     return max(list(map(sys.getrefcount, donated)))
 
 
-_HELD = _held()
+_HELD = _count_of_sole_reference()

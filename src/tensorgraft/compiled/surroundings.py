@@ -244,7 +244,7 @@ class Surroundings:
         """Return in words what has changed; None where nothing has."""
         for held in self._containers:
             if not held.holds():
-                return f"{held.name or 'a variable'} has other elements" if held.names is None else _which(held)
+                return f"{held.name or 'a variable'} has other elements" if held.names is None else _description(held)
         if any(self._bare):
             return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
         return next((f"{one.name} has other values" for one in self._arrays if not one.holds()), None)
@@ -253,7 +253,7 @@ class Surroundings:
         return bool(self._containers or self._arrays or self._bare)
 
 
-def _which(held: Held) -> str:
+def _description(held: Held) -> str:
     now = held.now()
     for name, a, b in zip(held.names or (), held.before, now, strict=False):
         if not same(a, b):

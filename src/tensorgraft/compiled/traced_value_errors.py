@@ -61,9 +61,9 @@ def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedVal
         name = "what decides" if test is None else _text(test)
         return _error(TracedValueError, frame, "its condition now", name, x, _of_condition(decides, test, name, x))
     if isinstance(node, ast.Subscript):
-        name = _asked(frame, node.slice, x, "the index")
+        name = _needed_expression(frame, node.slice, x, "the index")
         return _error(ShapeError, frame, f"{name} now", name, x, [_static(name, x), _of_slice(node, name)])
-    name = _asked(frame, node, x, "its argument")
+    name = _needed_expression(frame, node, x, "its argument")
     if how == "index" and short_name(node) == "range":
         start = _text(node.args[0]) if len(node.args) > 1 else "0"
         loops = [
@@ -81,7 +81,7 @@ def derivative_lost(frame: FrameType | None, x: TracedArray, how: str) -> Traced
     """Return the error for an array that is differentiated, where its values alone (`how`: float, tolist, __array__)
     would have a derivative of zero."""
     node = _node(frame)
-    name = _asked(frame, node, x, "its argument")
+    name = _needed_expression(frame, node, x, "its argument")
     ways = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
     needs = f"the values of {name} now ({how})"
     return _error(TracedValueError, frame, needs, name, x, ways, "they would have no derivative, and it would be zero")
@@ -101,7 +101,7 @@ def result_shape_needed(frame: FrameType | None, x: TracedArray, more: Ways = ()
     """Return the error for a result with as many elements as the values of `x` say: masks as indices, `nonzero`, the
     functions of sets. `more`: further ways out."""
     node = _node(frame)
-    name = _asked(frame, node.slice if isinstance(node, ast.Subscript) else node, x, "its argument")
+    name = _needed_expression(frame, node.slice if isinstance(node, ast.Subscript) else node, x, "its argument")
     kept = "a mask of what counts, instead of positions"
     if isinstance(node, ast.Subscript):
         kept = f"where({name}, {_text(node.value)}, 0)"
@@ -245,7 +245,7 @@ def _condition(node: Any, called: bool) -> tuple[Any, Any]:
     return (outer if isinstance(outer, _DECIDING) else node), asked
 
 
-def _asked(frame: FrameType | None, node: Any, x: TracedArray, unnamed: str) -> str:
+def _needed_expression(frame: FrameType | None, node: Any, x: TracedArray, unnamed: str) -> str:
     """The part of an expression whose value is asked for."""
     if frame is None or node is None:
         return unnamed

@@ -14,7 +14,7 @@ def primitive(method: F) -> F:
     return method
 
 
-def told(method: F) -> F:
+def shape_query(method: F) -> F:
     """Mark a method that tells a number of an array's shape, and computes nothing."""
     method.is_told = True
     return method

@@ -82,10 +82,10 @@ def lookup(name: str) -> BackendInfo:
 
 @functools.cache
 def backend_class(name: str) -> type[Backend]:
-    return _named(lookup(name).entry)
+    return _from_entry_point(lookup(name).entry)
 
 
-def _named(entry: str) -> Any:
+def _from_entry_point(entry: str) -> Any:
     module, _, attribute = entry.partition(":")
     # an interrupt waits: a framework of which a half is imported cannot be imported again
     with uncollected(), random_numbers_kept(), held_back():
@@ -95,7 +95,7 @@ def _named(entry: str) -> Any:
 @functools.cache
 def _deferred(name: str) -> Backend | None:
     lookup(name)
-    return _named(DEFERRED[name])() if name in DEFERRED else None
+    return _from_entry_point(DEFERRED[name])() if name in DEFERRED else None
 
 
 def device_count(name: str) -> int:

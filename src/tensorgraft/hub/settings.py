@@ -1,7 +1,7 @@
 """Settings of the whole process that change what a function computes: inputs of everything that keeps a trace of one.
 
 Front ends and backends say what they know of their framework, by `register`. A function of one may call those of
-another, so whoever keeps a trace keeps it by all of them (`now`). They are asked for at each call, and not watched
+another, so whoever keeps a trace keeps it by all of them (`current`). They are asked for at each call, and not watched
 where they are set: there are many ways to set them, context managers and C++ among them. `docs/settings.md` lists them.
 """
 
@@ -24,7 +24,7 @@ def register(key: Callable[[], Hashable], default: Hashable, names: Callable[[],
     _names.append(names)
 
 
-def now() -> tuple[Hashable, ...]:
+def current() -> tuple[Hashable, ...]:
     """Return the settings in force, as a part of a key."""
     values = [key() for key in _keys]
     if values == _defaults:
@@ -32,7 +32,7 @@ def now() -> tuple[Hashable, ...]:
     return tuple([value for value, default in zip(values, _defaults, strict=False) if value != default])
 
 
-def named() -> dict[str, Any]:
+def by_name() -> dict[str, Any]:
     """Return the settings in force by name."""
     return {name: value for names in _names for name, value in names().items()}
 

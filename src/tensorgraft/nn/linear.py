@@ -70,7 +70,7 @@ class Identity(Module):
         return x
 
 
-def _same(x: Array) -> Array:
+def _identity(x: Array) -> Array:
     return x
 
 
@@ -97,7 +97,7 @@ class MLP(Module):
         width_size: int,
         depth: int,
         activation: Callable[..., Any] = relu,
-        final_activation: Callable[..., Any] = _same,
+        final_activation: Callable[..., Any] = _identity,
         use_bias: bool = True,
         use_final_bias: bool = True,
         dtype: Any = None,

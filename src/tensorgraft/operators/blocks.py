@@ -13,7 +13,7 @@ from tensorgraft.frontends.array_api import Array
 from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.operators import tags as tags_
 from tensorgraft.operators.base import LinearOperator
-from tensorgraft.operators.composed import Composed, _added, _alike, _operator
+from tensorgraft.operators.composed import Composed, _added, _is_compatible, _operator
 from tensorgraft.operators.structures import Structure, vector
 
 Apply = Callable[[LinearOperator, Array], Array]
@@ -181,9 +181,10 @@ class BlockLinearOperator(LinearOperator):
         if not width or any(len(row) != width for row in self.rows):
             raise ValueError(f"{name}: expected rows of the same length, got {[len(row) for row in self.rows]}")
         for i, row in enumerate(self.rows):
-            _one(f"{name}: row {i}", "gives", [x._out for x in row if x is not None])
+            _check_same_structure(f"{name}: row {i}", "gives", [x._out for x in row if x is not None])
         for j in range(width):
-            _one(f"{name}: column {j}", "takes", [row[j]._in for row in self.rows if row[j] is not None])  # type: ignore[union-attr]
+            column = [x._in for row in self.rows if (x := row[j]) is not None]
+            _check_same_structure(f"{name}: column {j}", "takes", column)
         places = dict.fromkeys(str(x.device) for row in self.rows for x in row if x is not None)
         if len(places) > 1:
             raise ValueError(f"{name}: the operators are on several devices ({', '.join(places)})")
@@ -246,9 +247,9 @@ class BlockLinearOperator(LinearOperator):
         return _assembled(rows, list(zip(*padded, strict=True)))
 
 
-def _one(name: str, verb: str, structures: Sequence[Structure]) -> None:
+def _check_same_structure(name: str, verb: str, structures: Sequence[Structure]) -> None:
     if not structures:
         raise ValueError(f"{name} has no operator, so that what it {verb} is unknown")
     for s in structures[1:]:
-        if not _alike(s, structures[0]):
+        if not _is_compatible(s, structures[0]):
             raise ValueError(f"{name}: an operator {verb} {structures[0]}, another one {s}")

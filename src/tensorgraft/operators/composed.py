@@ -249,7 +249,7 @@ class SumLinearOperator(Composed):
         super().__init__([part for x in operators for part in (x.operators if type(x) is SumLinearOperator else [x])])
         first = self.operators[0]
         for x in self.operators[1:]:
-            if not (_alike(x._in, first._in) and _alike(x._out, first._out)):
+            if not (_is_compatible(x._in, first._in) and _is_compatible(x._out, first._out)):
                 raise ValueError(
                     f"a sum of operators: expected all to map {first._in} -> {first._out}, got one of {x._in} ->"
                     f" {x._out}"
@@ -301,7 +301,7 @@ def _added(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else optree.tree_map(total, *parts)
 
 
-def _alike(a: Structure, b: Structure) -> bool:
+def _is_compatible(a: Structure, b: Structure) -> bool:
     return a.tree == b.tree and [s.shape for s in a.leaves] == [s.shape for s in b.leaves]
 
 
@@ -323,7 +323,7 @@ class ProductLinearOperator(Composed):
             [part for x in operators for part in (x.operators if type(x) is ProductLinearOperator else [x])]
         )
         for left, right in zip(self.operators, self.operators[1:], strict=False):
-            if not _alike(left._in, right._out):
+            if not _is_compatible(left._in, right._out):
                 raise ValueError(
                     f"a product of operators: {type(left).__name__} expects {left._in}, but {type(right).__name__}"
                     f" returns {right._out}"

@@ -225,7 +225,8 @@ class GMRES(Iterative):
         first = (r / safe(beta)).T  # (k, n)
         eye = xp.eye(size + 1, dtype=dtype, device=device)
         state = {
-            "v": xp.zeros((k, size + 1, n), dtype=dtype, device=device) + _row(places == 0, dtype) * _at(first),
+            "v": xp.zeros((k, size + 1, n), dtype=dtype, device=device)
+            + _row(places == 0, dtype) * _with_middle_axis(first),
             "turned": xp.broadcast_to(eye, (k, size + 1, size + 1)) + xp.zeros((k, 1, 1), dtype=dtype, device=device),
             "r": xp.broadcast_to(eye[:, :size], (k, size + 1, size)) + xp.zeros((k, 1, 1), dtype=dtype, device=device),
             "on": beta > goal,
@@ -240,16 +241,16 @@ class GMRES(Iterative):
             here, after = places == s["j"], places == s["j"] + 1
             v = s["v"]
             newest = xp.sum(v * _row(here, dtype), axis=1).T
-            w = _at(applied(operator, self._precondition(newest)).T)  # (k, 1, n)
+            w = _with_middle_axis(applied(operator, self._precondition(newest)).T)  # (k, 1, n)
             w, column, fresh = _orthogonalised(w, v, after)
-            v = v + _row(after, dtype) * _at(w)
+            v = v + _row(after, dtype) * _with_middle_axis(w)
             # the rotations so far, and one more that takes the last element away (Saad, section 6.5.3)
             column = xp.matmul(s["turned"], xp.expand_dims(column, axis=2))[:, :, 0]
             a = xp.sum(column * xp.astype(here, dtype), axis=1)
             c = xp.sum(column * xp.astype(after, dtype), axis=1)
             cos, sin = _rotation(a, c)
-            turned = _turned(s["turned"], here, after, cos, sin)
-            column = _turned(xp.expand_dims(column, axis=2), here, after, cos, sin)[:, :, 0]
+            turned = _rotate_rows(s["turned"], here, after, cos, sin)
+            column = _rotate_rows(xp.expand_dims(column, axis=2), here, after, cos, sin)[:, :, 0]
             column = xp.where(after, xp.zeros_like(column), column)
             on = s["on"]
             live = xp.logical_and(on, xp.sum(column * xp.astype(here, dtype), axis=1) != 0)
@@ -309,12 +310,12 @@ def _row(mask: Array, dtype: Any) -> Array:
     return xp.reshape(xp.astype(mask, dtype), (1, -1, 1))
 
 
-def _at(x: Array) -> Array:
+def _with_middle_axis(x: Array) -> Array:
     """Return (k, 1, n) of (k, n)."""
     return xp.expand_dims(x, axis=1)
 
 
-def _turned(x: Array, here: Array, after: Array, cos: Array, sin: Array) -> Array:
+def _rotate_rows(x: Array, here: Array, after: Array, cos: Array, sin: Array) -> Array:
     """The rows `here` and `after` of (k, size, m) rotated."""
     dtype = x.dtype
     top = xp.sum(x * _row(here, dtype), axis=1)
@@ -324,4 +325,4 @@ def _turned(x: Array, here: Array, after: Array, cos: Array, sin: Array) -> Arra
     new_top = (xp.conj(cos) if is_complex else cos) * top + (xp.conj(sin) if is_complex else sin) * low
     new_low = cos * low - sin * top
     kept = x * _row(xp.logical_not(xp.logical_or(here, after)), dtype)
-    return kept + _row(here, dtype) * _at(new_top) + _row(after, dtype) * _at(new_low)
+    return kept + _row(here, dtype) * _with_middle_axis(new_top) + _row(after, dtype) * _with_middle_axis(new_low)

@@ -66,7 +66,7 @@ def _running(s: Any, most: int) -> Array:
     return xp.logical_and(xp.any(s["on"]), s["step"] < most)
 
 
-def _kept(on: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[str, Array]:
+def _select_state(on: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[str, Array]:
     """Return the new state, but the old one of columns that have ended."""
     return {name: xp.where(on, value, old[name]) for name, value in new.items()}
 
@@ -103,7 +103,7 @@ class LSQR(Bidiagonal):
             new = {"x": x, "w": w, "u": u, "v": v, "alpha": alpha, "phi": error, "rho": -cos * alpha, "norm": norm}
             on = state["on"]
             return {
-                "s": _kept(on, new, s),
+                "s": _select_state(on, new, s),
                 "on": xp.logical_and(on, xp.logical_not(good)),
                 "step": state["step"] + 1,
                 "good": xp.logical_or(state["good"], xp.logical_and(on, good)),
@@ -169,7 +169,7 @@ class LSMR(Bidiagonal):
             }  # fmt: skip
             on = state["on"]
             return {
-                "s": _kept(on, new, s),
+                "s": _select_state(on, new, s),
                 "on": xp.logical_and(on, xp.logical_not(good)),
                 "step": state["step"] + 1,
                 "good": xp.logical_or(state["good"], xp.logical_and(on, good)),

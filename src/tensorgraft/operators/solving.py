@@ -196,14 +196,14 @@ def _backward(args: tuple[Any, ...], out: Any, cotangent: Any, *, cells: list[An
     x, ct = out[0], cotangent[0]
     transposed = solver.transposed()
     w = _solution(operator.T, ct, transposed)  # A^+T ct
-    parts = [custom.pulled(_times, (operator, x), -w, cells)]
+    parts = [custom.cotangents_of(_times, (operator, x), -w, cells)]
     if solver.least_squares:
         u = _conj(_solution(operator, _conj(w), solver))  # conj(A^+) w
         residual = b - operator.mm_flat(x)
-        parts.append(custom.pulled(_of_adjoint, (operator, residual), u, cells))
+        parts.append(custom.cotangents_of(_of_adjoint, (operator, residual), u, cells))
         v = ct - operator.T.mm_flat(w)
         y = _solution(operator.H, x, transposed.conjugated())
-        parts.append(custom.pulled(_of_adjoint, (operator, y), v, cells))
+        parts.append(custom.cotangents_of(_of_adjoint, (operator, y), v, cells))
     count = len([leaf for leaf in optree.tree_leaves(operator) if isinstance(leaf, Array)])
     rest = len([leaf for leaf in optree.tree_leaves(solver) if isinstance(leaf, Array)])
     of_operator = [_total(column) for column in zip(*(p[:count] for p in parts), strict=True)]
@@ -223,7 +223,7 @@ def _forward(args: tuple[Any, ...], out: Any, tangents: Any, of_cells: Any, *, c
     of_operator, db = list(tangents[:count]), tangents[count]
 
     def moved(fn: Any, v: Array) -> Array:
-        return custom.moved(fn, (operator, v), [*of_operator, xp.zeros_like(v)], cells, of_cells)
+        return custom.tangent_of(fn, (operator, v), [*of_operator, xp.zeros_like(v)], cells, of_cells)
 
     dx = _solution(operator, db - moved(_times, x), solver)
     if solver.least_squares:

@@ -72,7 +72,7 @@ class Structured(LinearSolver):
         if isinstance(operator, composed.TaggedLinearOperator):
             return self._part(operator.operator, b)
         if isinstance(operator, composed.ScaledLinearOperator):
-            return self._part(operator.operator, _over(b, operator.scalar))
+            return self._part(operator.operator, _divide(b, operator.scalar))
         if isinstance(operator, composed.ConjugateLinearOperator):
             return xp.conj(self._part(operator.operator, xp.conj(b)))
         if operator.inverse_of is not None:
@@ -90,7 +90,7 @@ class Structured(LinearSolver):
         return b  # the identity
 
 
-def _over(b: Array, scalar: Any) -> Array:
+def _divide(b: Array, scalar: Any) -> Array:
     return b / (xp.astype(scalar, b.dtype) if isinstance(scalar, Array) else scalar)
 
 

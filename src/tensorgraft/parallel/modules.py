@@ -60,7 +60,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     for hooked in _hooks.pop(model, []):  # of a plan before
         hooked.remove()
     _hooks[model] = [part.register_forward_hook(OutputHook(mesh, entry)) for part, entry in outputs]
-    sharded_tensors.moved()
+    sharded_tensors.retrace_functions()
     return model
 
 

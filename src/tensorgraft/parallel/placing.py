@@ -42,14 +42,18 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
     """
     mesh = as_mesh("shard", mesh)
     check_same("shard", x, mesh)
-    return _each("shard", x, lambda front, a: front.shard(a, mesh, placement_of(spec, mesh, tuple(a.shape), "shard")))
+    return _map_arrays(
+        "shard", x, lambda front, a: front.shard(a, mesh, placement_of(spec, mesh, tuple(a.shape), "shard"))
+    )
 
 
 def replicate(x: Any, mesh: Mesh) -> Any:
     """`shard(x, mesh, ())`: all of it on every device. Raises as `shard` does."""
     mesh = as_mesh("replicate", mesh)
     check_same("replicate", x, mesh)
-    return _each("replicate", x, lambda front, a: front.shard(a, mesh, placement_of((), mesh, a.shape, "replicate")))
+    return _map_arrays(
+        "replicate", x, lambda front, a: front.shard(a, mesh, placement_of((), mesh, a.shape, "replicate"))
+    )
 
 
 def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> Any:
@@ -75,7 +79,7 @@ def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = Non
             return front.assembled(a, mesh, placement_of(spec, mesh, whole, "shard_batch"))
         return front.shard(a, mesh, placement_of(spec, mesh, shape, "shard_batch"))
 
-    return _each("shard_batch", batch, one)
+    return _map_arrays("shard_batch", batch, one)
 
 
 def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[int, int]:
@@ -155,7 +159,7 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
             raise ValueError("constrain: nothing has been placed on a mesh yet: pass mesh=")
         return front.constrain(a, placement_of(spec, at, tuple(a.shape), "constrain"))
 
-    return _each("constrain", x, one)
+    return _map_arrays("constrain", x, one)
 
 
 def placement(x: Any) -> Placement | None:
@@ -230,7 +234,7 @@ def _leaves(tree: Any) -> list[Any]:
     return optree.tree_leaves(tree) if jax is None else jax.tree.leaves(tree)
 
 
-def _each(name: str, tree: Any, fn: Callable[[ModuleType, Any], Any]) -> Any:
+def _map_arrays(name: str, tree: Any, fn: Callable[[ModuleType, Any], Any]) -> Any:
     """Apply `fn` to every array of a tree, which has at least one. All are computed before any result is returned."""
     if framework_of(tree) is not None:
         return fn(front_end(name, tree), tree)

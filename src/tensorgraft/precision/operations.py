@@ -2,7 +2,7 @@
 
     xp = precision.autocasting(xp)      # `xp` itself where no region is active
     xp.matmul(a, b)                     # arguments cast by the region's policy
-    xp = precision.within(xp, region)   # for programs whose dtypes are fixed: results are cast back
+    xp = precision.with_region(xp, region)  # for programs whose dtypes are fixed: results are cast back
 
 An operation is looked up under its own name, composites too, and computed by the backend as a whole: what a composite
 is made of is not looked up again, as PyTorch does not inside an operator that it has cast.
@@ -77,7 +77,7 @@ def autocasting(xp: Backend) -> Backend:
     return xp if region is None else _casting(xp, region.policy, region.dtype)
 
 
-def within(xp: Backend, region: Region | None) -> Backend:
+def with_region(xp: Backend, region: Region | None) -> Backend:
     """Return `xp` with the casts of a region, for a program that fixes the dtype of every result: an operation computes
     in the dtype of the policy, and its result is cast to the dtype that it has outside. Raises nothing."""
     return xp if region is None else _casting(xp, region.policy, region.dtype, True)

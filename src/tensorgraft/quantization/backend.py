@@ -21,7 +21,7 @@ from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.quantization import convolutions, policy, products, trained, views
 from tensorgraft.quantization.encode import same_ranges
-from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.quantization.quantized import Quantized, dense, with_own_codes
 from tensorgraft.quantization.recorded_weight import Watching
 from tensorgraft.storage import Geometry, read, write
 
@@ -172,7 +172,7 @@ class QuantizingBackend(_Operations):
         if geometry.dtype != array.dtype:
             policy.missing("view as another dtype", _shapes((array,)))
             return read(self.inner, self.inner.ensure_owned(dense(self.inner, array)), geometry)
-        return (array if array.is_whole else anew(self.inner, array)).seen(geometry)
+        return (array if array.is_whole else with_own_codes(self.inner, array)).seen(geometry)
 
     def put(self, array: Array, geometry: Geometry, value: Array) -> Array:
         """`storage.write`: a storage that is quantised is so afterwards, by the same scheme."""
@@ -259,7 +259,7 @@ class _Compiled:
 
         def flat(*leaves: Any) -> tuple[Any, ...]:
             if inner.compiles:
-                with policy.noted() as self.notes:
+                with policy.counting_later() as self.notes:
                     results = fn(*joined(kinds, leaves))
             else:
                 results = fn(*joined(kinds, leaves))

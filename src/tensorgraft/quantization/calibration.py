@@ -23,7 +23,7 @@ from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.input_ranges import InputRange
 from tensorgraft.quantization.observers import percentile_of
 from tensorgraft.quantization.quantized import Quantized
-from tensorgraft.quantization.recorded_weight import Product, watched
+from tensorgraft.quantization.recorded_weight import Product, watched_weight
 from tensorgraft.quantization.rounding import Moments, check_damping, rounded
 from tensorgraft.quantization.scheme import Scheme
 
@@ -147,12 +147,12 @@ class _Run:
             weight, relay = self.weights[name], _Relay(watch, order)
             relays.append(relay)
             with weight.xp.scope():
-                watching[name] = watched(weight.xp, weight.array, relay)
+                watching[name] = watched_weight(weight.xp, weight.array, relay)
         model = self.stage.show({**shown, **watching})
         runs = [("", self.batches)] if callable(self.batches) else enumerate(self.batches)
         try:
             for n, batch in runs:
-                with self.stage.running(), policy.meant():
+                with self.stage.running(), policy.allowed():
                     batch(model) if callable(self.batches) else _called(model, batch)
                 for xp in {weight.xp for weight in self.weights.values()}:
                     xp.synchronize()

@@ -17,7 +17,7 @@ from tensorgraft.hub.abstract.array import ShapeDtype
 from tensorgraft.hub.abstract.backend import AbstractBackend
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.quantization.quantized import Quantized, dense, seen
+from tensorgraft.quantization.quantized import Quantized, dense, view_codes
 
 _OUTPUTS = {"convolution": 0, "transposed_convolution": 1}  # the axis of the weights for the channels that come out
 _abstract = functools.cache(AbstractBackend)
@@ -34,9 +34,11 @@ def convolved(name: str, xp: Backend, x: Any, w: Any, *args: Any, **kwargs: Any)
         shapes = ShapeDtype(xp.shape(x), dtype), ShapeDtype(w.shape, dtype)
         shape = getattr(_abstract(), name)(*shapes, *args, **kwargs).shape
         if math.prod(shape) < math.prod(w.shape):
-            values = xp.astype(w.encoding.decode(xp, seen(xp, w).codes), dtype)
+            values = xp.astype(w.encoding.decode(xp, view_codes(xp, w).codes), dtype)
             values = values if xp.shape(values) == w.shape else xp.broadcast_to(values, w.shape)
-            return xp.multiply(getattr(xp, name)(x, values, *args, **kwargs), _placed(xp, scale, shape, dtype))
+            return xp.multiply(
+                getattr(xp, name)(x, values, *args, **kwargs), _broadcast_scales(xp, scale, shape, dtype)
+            )
     values = dense(xp, w)
     return getattr(xp, name)(x, values if w.dtype == dtype else xp.astype(values, dtype), *args, **kwargs)
 
@@ -45,14 +47,14 @@ def _of_outputs(xp: Backend, w: Quantized, outputs: int) -> Array | None:
     """Return (n,) scales, one for each output channel of a group or 1; None where there are others, or zero points."""
     if w.zero is not None or w.encoding.kind == "dense":
         return None
-    scale = seen(xp, w).scale
+    scale = view_codes(xp, w).scale
     extents = xp.shape(scale)
     if len(extents) != len(w.shape) or any(n != 1 for axis, n in enumerate(extents) if axis != outputs):
         return None
     return xp.reshape(scale, (extents[outputs],))
 
 
-def _placed(xp: Backend, scale: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+def _broadcast_scales(xp: Backend, scale: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Scales as they broadcast to a result (N, O, ...): of transposed ones, those of a group for all groups."""
     (n,) = xp.shape(scale)
     if n not in (1, shape[1]):

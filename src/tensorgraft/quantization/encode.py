@@ -15,7 +15,7 @@ from tensorgraft.quantization.observers import observed
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.ranges import ranges, with_ranges
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import whole
+from tensorgraft.storage import contiguous_geometry
 
 
 def encode(
@@ -62,7 +62,7 @@ def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
     values = x if xp.dtype_of(x) == dtype else xp.astype(x, dtype)
     scheme = like.scheme
     if scheme.codes.kind in ("dense", "trained"):
-        return replace(like, codes=values, base=xp.shape(values), geometry=whole(xp.shape(values), dtype))
+        return replace(like, codes=values, base=xp.shape(values), geometry=contiguous_geometry(xp.shape(values), dtype))
     grid = xp.shape(like.scale)
     block = tuple(max(n, 1) // max(s, 1) for n, s in zip(xp.shape(values), grid, strict=True))
     encoded = with_ranges(xp, values, scheme, *ranges(xp, values, scheme, block))

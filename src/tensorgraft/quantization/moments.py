@@ -151,7 +151,7 @@ def phase(seed: int, parameter: int, moment: int) -> int:
     return ((z ^ z >> 31) & 0xFFFFFFFF) - 2**31
 
 
-def later(phase: int, element: int) -> int:
+def phase_from(phase: int, element: int) -> int:
     """Return where the dither begins for the elements from one on, as int32."""
     return (phase + element * _PLASTIC + 2**31) % 2**32 - 2**31
 

@@ -72,7 +72,7 @@ def served(operation: str, times: int = 1) -> None:
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[Notes]:
+def counting_later() -> Iterator[Notes]:
     """Context in which operations are noted instead of counted or forbidden: a program that is compiled once and run
     often is `counted` at every run."""
     before, _now.notes = _now.notes, []
@@ -100,7 +100,7 @@ def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def meant() -> Iterator[None]:
+def allowed() -> Iterator[None]:
     """Context in which dequantisation is intended, and so neither counted nor forbidden."""
     before, _now.counting = _now.counting, False
     try:

@@ -13,7 +13,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_range, by_row, in_range
-from tensorgraft.quantization.quantized import Quantized, axes_of, dense, seen
+from tensorgraft.quantization.quantized import Quantized, axes_of, dense, view_codes
 from tensorgraft.quantization.recorded_weight import notice
 
 Axes = tuple[Sequence[int], Sequence[int]]
@@ -118,7 +118,7 @@ def _as_it_lies(q: Quantized, which: int, contract: Axes, batch: Axes) -> tuple[
 def _scaled(
     xp: Backend, q: Quantized, other: Array, which: int, contract: Axes, batch: Axes, result: np.dtype
 ) -> Array:
-    codes, scale, _ = seen(xp, q)
+    codes, scale, _ = view_codes(xp, q)
     if xp.shape(codes) != q.shape:
         codes = xp.broadcast_to(codes, q.shape)
     ndims = len(q.shape), xp.ndim(other)
@@ -131,7 +131,7 @@ def _scaled(
         return xp.dot_general(*((a, b) if which == 0 else (b, a)), contract, batch, dtype)
 
     def scaled(xp: Backend, product: Array, scale: Array, whose: int) -> Array:
-        placed = _placed(xp, scale, whose, contract, batch, *ndims_of(whose))
+        placed = _scales_of_operand(xp, scale, whose, contract, batch, *ndims_of(whose))
         return xp.multiply(product, placed if wide == dtypes.float32 else xp.astype(placed, wide))
 
     def of_weights(xp: Backend, other: Array, codes: Array, scale: Array) -> Array:
@@ -149,7 +149,7 @@ def _scaled(
         if zero is not None:
             total = xp.sum(xp.astype(codes, dtypes.int32), axis=tuple(contract[which]), keepdims=True)
             extra = xp.multiply(total, xp.astype(zero, dtypes.int32))
-            product = xp.subtract(product, _placed(xp, extra, which, contract, batch, *ndims_of(which)))
+            product = xp.subtract(product, _scales_of_operand(xp, extra, which, contract, batch, *ndims_of(which)))
         return (scaled(xp, xp.multiply(xp.astype(product, wide), xp.astype(step, wide)), scale, which),)
 
     def straight_through(xp: Any, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
@@ -175,7 +175,9 @@ def _scaled(
     return product if wide == result else xp.astype(product, result)
 
 
-def _placed(xp: Backend, scale: Array, which: int, contract: Axes, batch: Axes, ndim: int, others: int) -> Array:
+def _scales_of_operand(
+    xp: Backend, scale: Array, which: int, contract: Axes, batch: Axes, ndim: int, others: int
+) -> Array:
     """Scales of an operand, where its axes are in the product: batch, free axes of the first, those of the second."""
     free = [i for i in range(ndim) if i not in contract[which] and i not in batch[which]]
     between = others - len(contract[1 - which]) - len(batch[1 - which])

@@ -18,7 +18,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations.coded import spread
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import Geometry, contiguous_strides, read, same_strides, whole
+from tensorgraft.storage import Geometry, contiguous_geometry, contiguous_strides, read, same_strides
 
 Shape = tuple[int, ...]
 
@@ -85,7 +85,7 @@ class Quantized:
 
     def whole(self) -> Quantized:
         """All of the base."""
-        return self.seen(whole(self.base, self.dtype))
+        return self.seen(contiguous_geometry(self.base, self.dtype))
 
     @property
     def is_whole(self) -> bool:
@@ -181,7 +181,7 @@ class Seen(NamedTuple):
     zero: Array | None
 
 
-def seen(xp: Backend, q: Quantized) -> Seen:
+def view_codes(xp: Backend, q: Quantized) -> Seen:
     """The codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an axis
     of the base."""
     codes = q.encoding.unpack(xp, q.codes, q.base)
@@ -192,8 +192,8 @@ def seen(xp: Backend, q: Quantized) -> Seen:
         arrays: Any = (None if a is None else read_of(xp, a, g) for a in (codes, *full))
         return Seen(*arrays)
     axes, at = axes_seen
-    codes = _along(xp, codes, axes, at)
-    scales: Any = (None if s is None else _along(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
+    codes = _take_axes(xp, codes, axes, at)
+    scales: Any = (None if s is None else _take_axes(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
     return Seen(codes, *scales)
 
 
@@ -202,7 +202,7 @@ def dense(xp: Backend, q: Quantized) -> Array:
     logical dtype."""
     if q.encoding.kind == "trained":
         return q.scheme.numbers(xp, q)  # type: ignore[attr-defined]
-    codes, scale, zero = seen(xp, q)
+    codes, scale, zero = view_codes(xp, q)
     if q.encoding.kind == "dense":
         values = codes
     else:
@@ -217,11 +217,11 @@ def dense(xp: Backend, q: Quantized) -> Array:
     return values if q.dtype == xp.dtype_of(values) else xp.astype(values, q.dtype)
 
 
-def anew(xp: Backend, q: Quantized) -> Quantized:
+def with_own_codes(xp: Backend, q: Quantized) -> Quantized:
     """The same numbers with codes of the view's own shape, each block of which has one scale."""
     if q.is_whole:
         return q
-    codes, scale, zero = seen(xp, q)
+    codes, scale, zero = view_codes(xp, q)
     codes = xp.broadcast_to(codes, q.shape) if xp.shape(codes) != q.shape else codes
     return replace(
         q,
@@ -229,7 +229,7 @@ def anew(xp: Backend, q: Quantized) -> Quantized:
         scale=_gathered(xp, scale, q),
         zero=None if zero is None else _gathered(xp, zero, q),
         base=q.shape,
-        geometry=whole(q.shape, q.dtype),
+        geometry=contiguous_geometry(q.shape, q.dtype),
     )
 
 
@@ -238,7 +238,7 @@ def blocks(xp: Backend, scale: Any, shape: Shape) -> tuple[int, ...]:
     return tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
 
 
-def _along(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
+def _take_axes(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
     """A view, axis by axis, of an array whose extents are those of the base, or 1."""
     here = xp.shape(x)
     moving = {a.base: a for a in axes if a.base is not None}

@@ -10,7 +10,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import whole
+from tensorgraft.storage import contiguous_geometry
 
 
 @with_operators
@@ -70,7 +70,9 @@ def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array
     if zero is not None and not scheme.offset:
         values = xp.add(values, xp.reshape(zero, wide))
     codes = xp.reshape(scheme.codes.encode(xp, values), shape)
-    return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, whole(shape, xp.dtype_of(x)), scheme)
+    return Quantized(
+        scheme.codes.pack(xp, codes), scale, zero, shape, contiguous_geometry(shape, xp.dtype_of(x)), scheme
+    )
 
 
 def split_of(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -17,7 +17,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.quantized import Quantized, axes_of, dense
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import whole
+from tensorgraft.storage import contiguous_geometry
 
 DENSE = Encoding("dense", 32, "dense")  # codes that are the numbers themselves
 
@@ -67,10 +67,10 @@ class Watching(Scheme):
         return "watched"
 
 
-def watched(xp: Backend, x: Array, watch: Watch) -> Quantized:
+def watched_weight(xp: Backend, x: Array, watch: Watch) -> Quantized:
     shape = xp.shape(x)
     scale = xp.ones((1,) * len(shape), dtypes.float32)
-    return Quantized(x, scale, None, shape, whole(shape, xp.dtype_of(x)), Watching(watch=watch))
+    return Quantized(x, scale, None, shape, contiguous_geometry(shape, xp.dtype_of(x)), Watching(watch=watch))
 
 
 def notice(xp: Backend, q: Any, other: Array, own: Sequence[int], theirs: Sequence[int]) -> None:

@@ -1,5 +1,5 @@
-"""GPTQ: rounding that makes up, in the columns to come, for the error of those that are rounded (Frantar et al., arXiv
-2210.17323). Computed on the host in float64: it is done once."""
+"""GPTQ: rounding column by column, each error being compensated in the columns that follow (Frantar et al., arXiv
+2210.17323). Computed once, on the host in float64."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tensorgraft.quantization.observers import observed
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.recorded_weight import Product
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import whole
+from tensorgraft.storage import contiguous_geometry
 
-_TOGETHER = 128  # columns whose errors reach those beyond in one product
+_TOGETHER = 128  # columns whose errors are applied to later columns in one product
 
 
 def check_damping(name: str, damping: float) -> None:
@@ -24,7 +24,7 @@ def check_damping(name: str, damping: float) -> None:
 
 
 class Moments:
-    """The second moments of what a weight is multiplied by, added up: x.T @ x in float64."""
+    """The sum of the second moments of a weight's inputs: x.T @ x in float64."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -32,7 +32,7 @@ class Moments:
         self.total = np.zeros((0, 0))
 
     def update(self, product: Product) -> str | None:
-        """Add a product up. Returns what is wrong with it, if so."""
+        """Add the inputs of a product. Return an error message if GPTQ cannot use them, else None."""
         at = product.columns
         if len(self.shape) != 2 or product.axis is None or at is None:
             return f"GPTQ rounds weights of two axes, one of which products add up along; this one is {self.shape}"
@@ -66,7 +66,7 @@ def rounded(w: np.ndarray, moments: Moments, scheme: Scheme, damping: float, obs
     if moments.axis == 0:
         codes, scale, zero = (None if a is None else np.ascontiguousarray(a.T) for a in (codes, scale, zero))
     shape = codes.shape
-    return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, whole(shape, dtype), scheme)
+    return Quantized(scheme.codes.pack(xp, codes), scale, zero, shape, contiguous_geometry(shape, dtype), scheme)
 
 
 def _rounded(
@@ -90,10 +90,10 @@ def _rounded(
         stop = min(start + _TOGETHER, k)
         errors = np.zeros((n, stop - start))
         for i in range(start, stop):
-            if i % columns == 0:  # a group begins: its range is that of what it has become
+            if i % columns == 0:  # a group begins: its range is that of its compensated values
                 reach = slice(i, i + columns)
                 pending = errors[:, : i - start] @ upper[start:i, reach]
-                pending[:, : max(stop - i, 0)] = 0  # these columns have it already
+                pending[:, : max(stop - i, 0)] = 0  # applied to these columns already
                 now = (left[:, reach] - pending).astype(np.float32)
                 found: Any = observed(xp, now, scheme, (rows, columns), observer)
                 scale, zero = found

@@ -22,7 +22,7 @@ from tensorgraft.quantization.encode import encode
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.quantized import Quantized, dense, read_of
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import whole
+from tensorgraft.storage import contiguous_geometry
 
 TRAINED = Encoding("trained", 32, "trained")
 _VIEWS = {"reshape", "permute_dims", "broadcast_to", "slice", "flip"}  # operations whose results are views of it
@@ -51,9 +51,9 @@ class Training(Scheme):
     def numbers(self, xp: Backend, q: Quantized) -> Array:
         """Return the numbers that it is quantised to, dense; for the derivative, the view that it is of the weight."""
         (rounded,) = xp.custom_vjp(
-            lambda inner, weight: (dense(inner, become(inner, q, weight)),),
+            lambda inner, weight: (dense(inner, requantized_view(inner, q, weight)),),
             lambda inner, arguments, results, cotangents: [
-                inner.vjp(lambda level, weight: (_seen(level, weight, q),), arguments[0])[1]([cotangents[0]])[0]
+                inner.vjp(lambda level, weight: (_viewed(level, weight, q),), arguments[0])[1]([cotangents[0]])[0]
             ],
             None,
             q.codes,
@@ -66,8 +66,8 @@ class Training(Scheme):
 
 def trained(xp: Backend, weight: Array, scheme: Scheme) -> Quantized:
     shape = xp.shape(weight)
-    q = Quantized(weight, None, None, shape, whole(shape, xp.dtype_of(weight)), Training(target=scheme))
-    become(xp, q, weight)  # raises for what cannot be quantised
+    q = Quantized(weight, None, None, shape, contiguous_geometry(shape, xp.dtype_of(weight)), Training(target=scheme))
+    requantized_view(xp, q, weight)  # raises for what cannot be quantised
     return q
 
 
@@ -75,7 +75,7 @@ def is_trained(x: Any) -> bool:
     return isinstance(x, Quantized) and isinstance(x.scheme, Training)
 
 
-def become(xp: Backend, q: Quantized, weight: Array) -> Quantized:
+def requantized_view(xp: Backend, q: Quantized, weight: Array) -> Quantized:
     """Return what is seen of `weight` when it is quantised."""
     return _rounded(xp, q, weight).seen(q.geometry)
 
@@ -85,7 +85,7 @@ def _rounded(xp: Backend, q: Quantized, weight: Array) -> Quantized:
     return encode(xp, weight, q.scheme.target, "fake_quantize")
 
 
-def _seen(xp: Backend, weight: Array, q: Quantized) -> Array:
+def _viewed(xp: Backend, weight: Array, q: Quantized) -> Array:
     """Return what is seen of the dense weight."""
     view = read_of(xp, weight, q.geometry)
     return view if xp.dtype_of(view) == q.dtype else xp.astype(view, q.dtype)
@@ -127,9 +127,10 @@ def applied(
 
     def quantised(level: Backend, *values: Array) -> tuple[Array, ...]:
         operands = [
-            become(level, x, v) if is_trained(x := leaves[i]) else v for i, v in zip(places, values, strict=True)
+            requantized_view(level, x, v) if is_trained(x := leaves[i]) else v
+            for i, v in zip(places, values, strict=True)
         ]
-        with policy.meant():
+        with policy.allowed():
             return call(wrap(level), level, operands)
 
     def pulled(level: Backend, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
@@ -144,7 +145,7 @@ def applied(
             known = dict(zip(smooth, some, strict=True))
             values = [known[k] if k in known else inner.lifted(a) for k, a in enumerate(at)]
             operands = [
-                _seen(inner, v, x) if is_trained(x := leaves[i]) else v for i, v in zip(places, values, strict=True)
+                _viewed(inner, v, x) if is_trained(x := leaves[i]) else v for i, v in zip(places, values, strict=True)
             ]
             return call(inner, inner, operands)
 

@@ -12,8 +12,8 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import common_inputs
-from tensorgraft.quantization.quantized import Quantized, anew, axes_of, blocks, seen
-from tensorgraft.storage import whole
+from tensorgraft.quantization.quantized import Quantized, axes_of, blocks, view_codes, with_own_codes
+from tensorgraft.storage import contiguous_geometry
 
 Rule = Callable[..., Any]
 RULES: dict[str, Rule] = {}
@@ -31,7 +31,7 @@ def rule(name: str) -> Callable[[Rule], Rule]:
 def reshape(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
     geometry = views.reshaped(q.geometry, tuple(shape))
     if geometry is None:
-        q = anew(xp, q)
+        q = with_own_codes(xp, q)
         geometry = views.reshaped(q.geometry, tuple(shape))
         assert geometry is not None
     return q.seen(geometry)
@@ -59,7 +59,7 @@ def flip(xp: Backend, q: Quantized, axes: Sequence[int]) -> Quantized:
 
 @rule("copy")
 def copy(xp: Backend, q: Quantized) -> Quantized:
-    q = anew(xp, q)
+    q = with_own_codes(xp, q)
     return q.with_parts(tuple(xp.copy(a) for a in q.parts))
 
 
@@ -68,7 +68,7 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
     """Rows, as of an embedding: with the scales of each."""
     if axes_of(q) is None:
         return None
-    codes, scale, zero = seen(xp, q)
+    codes, scale, zero = view_codes(xp, q)
     codes = xp.broadcast_to(codes, q.shape)
     n = len(indices)
     picked = xp.gather(codes, indices)
@@ -86,7 +86,7 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
         scale=starts[0],
         zero=starts[1],
         base=shape,
-        geometry=whole(shape, q.dtype),
+        geometry=contiguous_geometry(shape, q.dtype),
     )
 
 
@@ -141,7 +141,7 @@ def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
     first = arrays[0]
     if not all(isinstance(a, Quantized) and (a.scheme, a.dtype) == (first.scheme, first.dtype) for a in arrays):
         return None
-    parts = [anew(xp, a) for a in arrays]
+    parts = [with_own_codes(xp, a) for a in arrays]
     sizes = [blocks(xp, p.scale, p.base) for p in parts]
     common = [math.gcd(*(s[i] for s in sizes)) for i in range(len(first.shape))]
     common[axis] = math.gcd(*(p.base[axis] for p in parts), *(s[axis] for s in sizes))
@@ -160,7 +160,7 @@ def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
         scale=joined("scale"),
         zero=joined("zero"),
         base=shape,
-        geometry=whole(shape, first.dtype),
+        geometry=contiguous_geometry(shape, first.dtype),
         input_scale=input_scale,
         input_zero=input_zero,
     )

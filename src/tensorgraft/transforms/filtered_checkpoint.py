@@ -23,17 +23,17 @@ class _Checkpoint(WrappedFunction):
         cells = custom.cells_of(lambda: _call(*call), call)
 
         def backward(call: Any, out: Any, cotangent: Any) -> Any:
-            with _apart(call, cells, cotangent) as again:
-                return custom.pulled(_call, again, cotangent, cells)
+            with _as_new_values(call, cells, cotangent) as again:
+                return custom.cotangents_of(_call, again, cotangent, cells)
 
         def forward(call: Any, out: Any, tangents: Sequence[Any], of_cells: Sequence[Any]) -> Any:
-            return custom.moved(_call, call, tangents, cells, of_cells)
+            return custom.tangent_of(_call, call, tangents, cells, of_cells)
 
         return custom.custom_vjp("filter_checkpoint", _call, call, backward, forward, cells)
 
 
 @contextlib.contextmanager
-def _apart(call: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
+def _as_new_values(call: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
     """The arguments, and what the cells hold, as values that a compiler takes for others: it would find that everything
     was computed before, and keep it."""
     from tensorgraft.frontends.array_api.core.array import Array

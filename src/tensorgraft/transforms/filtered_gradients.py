@@ -12,7 +12,7 @@ from tensorgraft.arrays import is_inexact_array
 from tensorgraft.transforms.filters import combine, filter
 from tensorgraft.transforms.gradients import hessian, jacobian, jvp, value_and_grad, vjp, vmap
 from tensorgraft.transforms.module import field
-from tensorgraft.transforms.wrapper import WrappedFunction, adopted, looks, smooth
+from tensorgraft.transforms.wrapper import WrappedFunction, adopted, describe_leaves, smooth
 
 
 class _Grad(WrappedFunction):
@@ -118,10 +118,15 @@ def _like(leaves: list[Any], structure: Any, tree: Any, what: str, whose: str) -
     try:
         optree.tree_map_(below, tree, optree.tree_unflatten(structure, leaves), is_leaf=lambda v: v is None)
     except ValueError as error:
-        raise ValueError(f"{what} must have the structure of the {whose} ({looks(leaves)}): {error}") from None
+        raise ValueError(
+            f"{what} must have the structure of the {whose} ({describe_leaves(leaves)}): {error}"
+        ) from None
     for x, v in zip(leaves, matched, strict=True):
         if is_inexact_array(x) and v is not None and getattr(v, "shape", None) != x.shape:
-            raise ValueError(f"{what} must have the shapes and dtypes of the {whose}: got {looks(v)} for {looks(x)}")
+            raise ValueError(
+                f"{what} must have the shapes and dtypes of the {whose}: got {describe_leaves(v)} for"
+                f" {describe_leaves(x)}"
+            )
     return [_zero(x) if v is None or not is_inexact_array(x) else v for x, v in zip(leaves, matched, strict=True)]
 
 

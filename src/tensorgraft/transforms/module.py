@@ -76,7 +76,11 @@ class _Method:
         return getattr(self.__wrapped__, "__isabstractmethod__", False)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self.__wrapped__ if instance is None else made(BoundMethod, __func__=self.__wrapped__, __self__=instance)
+        return (
+            self.__wrapped__
+            if instance is None
+            else new_instance(BoundMethod, __func__=self.__wrapped__, __self__=instance)
+        )
 
 
 def _is_method(name: str, namespace: dict[str, Any]) -> bool:
@@ -186,7 +190,7 @@ def _pytree_functions(cls: Any) -> tuple[Callable[..., Any], Callable[..., Any]]
     return flatten, unflatten
 
 
-def made(cls: Any, **values: Any) -> Any:
+def new_instance(cls: Any, **values: Any) -> Any:
     """A module of a class with these fields, without its `__init__`."""
     x = object.__new__(cls)
     x.__dict__.update(values)
@@ -305,6 +309,6 @@ def tree_inference(tree: Any, value: bool) -> Any:
         held = {n: tree_inference(v, value) for n, v in x.__dict__.items()}
         if "inference" in held and "inference" in type(x)._names:
             held["inference"] = value
-        return made(type(x), **held)
+        return new_instance(type(x), **held)
 
     return optree.tree_map(changed, tree, is_leaf=lambda x: isinstance(x, Module))

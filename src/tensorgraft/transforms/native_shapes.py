@@ -94,13 +94,13 @@ def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         try:
             out = fn(*fakes, **named)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise _asked(error, isinstance(error, DynamicOutputShapeException)) from None
+            raise _traced_value_error(error, isinstance(error, DynamicOutputShapeException)) from None
     return tree_map(
         lambda x: ShapeDtype(tuple(x.shape), _numpy_dtype(x.dtype)) if isinstance(x, torch.Tensor) else x, out
     )
 
 
-def _asked(error: Exception, sized: bool) -> TracedValueError:
+def _traced_value_error(error: Exception, sized: bool) -> TracedValueError:
     """Return the error in the place of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result
     depends on values."""
     import torch

@@ -101,7 +101,7 @@ def tree_deserialise_leaves(
     new = {}
     for s in slots:
         values = np.frombuffer(tensors[s.name]["data"], s.dtype).reshape(s.shape).copy()
-        new[s.name] = _placed(values, s.leaf)
+        new[s.name] = _placed_like(values, s.leaf)
     leaves, structure = optree.tree_flatten(like, is_leaf=is_leaf)
     names = [_name(p) for p in optree.tree_paths(like, is_leaf=is_leaf)]
     return optree.tree_unflatten(structure, [new.get(n, x) for n, x in zip(names, leaves, strict=True)])
@@ -159,7 +159,7 @@ def _host(slot: _Slot) -> np.ndarray:
     raise TypeError(f"tree_serialise_leaves: {slot.name} has a shape and a dtype, but no values")
 
 
-def _placed(values: np.ndarray, like: Any) -> Any:
+def _placed_like(values: np.ndarray, like: Any) -> Any:
     """Values as an array of the framework and on the device of another."""
     from tensorgraft.frontends.array_api.standard.creation import asarray
 

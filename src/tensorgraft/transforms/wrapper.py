@@ -66,7 +66,7 @@ def smooth(tree: Any) -> tuple[Any, Any]:
     return partition(tree, is_inexact_array)
 
 
-def looks(tree: Any) -> str:
+def describe_leaves(tree: Any) -> str:
     """The leaves of a pytree in an error message."""
     leaves = optree.tree_leaves(tree)
     return ", ".join(describe(x) if framework_of(x) else type(x).__qualname__ for x in leaves) or "no leaves"

@@ -1,4 +1,4 @@
-"""In-place updates that users call, and the table of the modules that do them for each kind of array."""
+"""The public in-place updates, and the table of modules that implement them for each kind of array."""
 
 from __future__ import annotations
 

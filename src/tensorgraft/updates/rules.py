@@ -49,7 +49,7 @@ def check_dtype(value: Any, target: np.dtype) -> None:
     if isinstance(value, bool | int | float | complex):
         kinds = {bool: "bifc", int: "ifc", float: "fc", complex: "c"}[value.__class__]
         if _kind(target) in kinds and not (
-            _kind(target) == "i" and value.__class__ is int and not _holds(target, value)
+            _kind(target) == "i" and value.__class__ is int and not _can_hold(target, value)
         ):
             return
         raise TypeError(f"the Python number {value!r} does not fit into {target} (keep_dtype=True converts it)")
@@ -76,7 +76,7 @@ def _kind(dtype: np.dtype) -> str:
     return "f" if dtypes.is_floating(dtype) else {"u": "i"}.get(dtype.kind, dtype.kind)
 
 
-def _holds(dtype: np.dtype, value: int) -> bool:
+def _can_hold(dtype: np.dtype, value: int) -> bool:
     return int(np.iinfo(dtype).min) <= value <= int(np.iinfo(dtype).max)
 
 

@@ -36,7 +36,7 @@ def update(x: tf.Variable, value: Any, keep_dtype: bool) -> None:
 
 def scatter(x: tf.Variable, index: Any, value: Any, mode: str) -> None:
     value = _fitting(x, value)
-    places = _places(tuple(x.shape), index)
+    places = _flat_positions(tuple(x.shape), index)
     check_shape(tuple(value.shape), tuple(places.shape))
     values = tf.reshape(tf.broadcast_to(value, places.shape), (-1,))
     flat = tf.reshape(x, (-1,))
@@ -51,7 +51,7 @@ def scatter(x: tf.Variable, index: Any, value: Any, mode: str) -> None:
     x.assign(tf.reshape(updated, x.shape))
 
 
-def _places(shape: tuple[int, ...], index: Any) -> tf.Tensor:
+def _flat_positions(shape: tuple[int, ...], index: Any) -> tf.Tensor:
     """The flat positions that `x[index]` looks at, in its shape."""
     keys = index if isinstance(index, tuple) else (index,)
     known = []

@@ -75,15 +75,15 @@ def same(ours, native):
 @pytest.mark.parametrize("onto", ONTO)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting[0])
 def test_a_setting_between_two_calls(setting, onto, way):
-    if onto == "tensorflow" and setting[0] in ("jax_default_prng_impl", "jax_debug_infs"):
-        pytest.xfail("not understood yet")
     x, f, convert = np.arange(4, dtype=np.int32), np.linspace(-1, 1, 4, dtype=np.float32), ONTO[onto]
+    natives = jnp.asarray(x), jnp.asarray(f)
     for fn in SETTINGS[setting]:
         grafted = tg.graft(fn, onto=onto)
         run = tg.jit(grafted) if way == "jit" else grafted
         for turn in range(4):
             with configured(*setting) if turn % 2 else contextlib.nullcontext():
-                ours, native = outcome(run, convert(x), convert(f)), outcome(jax.jit(lambda *a, fn=fn: fn(*a)), x, f)
+                ours = outcome(run, convert(x), convert(f))
+                native = outcome(jax.jit(lambda *a, fn=fn: fn(*a)), *natives)
             assert same(ours, native), (turn, ours, native)
 
 
@@ -124,6 +124,22 @@ def test_a_nan_in_a_gradient_is_an_error_where_jax_makes_it_one(way):
     assert bool(torch.autograd.grad(run(t), t)[0].isnan().any())
     with jax.debug_nans(True), pytest.raises(FloatingPointError, match="nan"):
         torch.autograd.grad(run(t), t)
+
+
+def test_a_nan_in_a_gradient_of_tensorflow_is_an_error_too():
+    tf = pytest.importorskip("tensorflow")
+    run = tg.graft(lambda f: jnp.sum(jnp.where(f > 0, jnp.sqrt(f), 0.0)), onto="tensorflow")
+    v = tf.Variable([0.0, 1.0])
+
+    def gradient():
+        with tf.GradientTape() as tape:
+            y = run(v)
+        return tape.gradient(y, v)
+
+    assert np.isnan(gradient().numpy()).any()
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="nan"):
+        gradient()
+    assert np.isnan(gradient().numpy()).any()
 
 
 def test_on_tensors_of_the_device_of_jax_jax_looks_itself():

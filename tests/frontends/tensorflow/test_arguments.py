@@ -102,7 +102,7 @@ REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
         r"arguments.py:\d+.*files",
     ),
     (signed, X[:2], TypeError, r"signed was traced for x: float32\(3\), got .*float32\(2\)"),
-    (signed, tf.constant([1, 2, 3]), TypeError, r"given .*int32\(3\): convert"),
+    (signed, tf.constant([1, 2, 3]), TypeError, r"got .*int32\(3\): convert"),
     (
         writing(lambda x: (tf.debugging.assert_less(x, -9.0, "too large"), x)[1]),
         X,

@@ -20,7 +20,7 @@ from tensorgraft import warning_filters
 from tensorgraft.backends.jax import cache, native, process
 from tensorgraft.backends.jax.analysis import label_scope
 from tensorgraft.backends.jax.coded import JaxCoded
-from tensorgraft.backends.jax.control_flow import JaxControlFlow, told
+from tensorgraft.backends.jax.control_flow import JaxControlFlow, host_callback
 from tensorgraft.backends.jax.elementwise import JaxElementwise
 from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
@@ -140,7 +140,7 @@ class JaxBackend(
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
         if isinstance(x, Tracer) or is_tracing():  # in a trace, what has a value now will have others
-            told(fn, ordered=False)(lax.stop_gradient(x))
+            host_callback(fn, ordered=False)(lax.stop_gradient(x))
         else:
             fn(self.to_numpy(x))
 

@@ -53,7 +53,7 @@ class JaxControlFlow:
             return [_host_words(np.asarray(x)) for x in fn(*given)]
 
         if not results:
-            told(called, ordered=True)(*words)
+            host_callback(called, ordered=True)(*words)
             return []
         specs = [jax.eval_shape(_words, jax.ShapeDtypeStruct(tuple(r.shape), r.dtype)) for r in results]
         outputs = jax.pure_callback(called, specs, *words, vmap_method="sequential")
@@ -87,20 +87,22 @@ class JaxControlFlow:
     def optimization_barrier(self, x: Array, after: Array, /) -> Array:
         self.barriers += 1
         return (
-            _after(x, after) if jax.numpy.issubdtype(x.dtype, np.inexact) else lax.optimization_barrier((x, after))[0]
+            ordered_after(x, after)
+            if jax.numpy.issubdtype(x.dtype, np.inexact)
+            else lax.optimization_barrier((x, after))[0]
         )
 
 
 @jax.custom_jvp
-def _after(x: Array, after: Array) -> Array:
+def ordered_after(x: Array, after: Array) -> Array:
     """Return `x` as a value that is not computed before `after`. Tangents have no such order: JAX 0.12 cannot transpose
     a barrier with operands of which some are linear."""
     return lax.optimization_barrier((x, after))[0]
 
 
-@_after.defjvp
+@ordered_after.defjvp
 def _(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
-    return _after(*primals), lax.optimization_barrier(tangents[0])
+    return ordered_after(*primals), lax.optimization_barrier(tangents[0])
 
 
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
@@ -110,7 +112,7 @@ def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
     return leaves
 
 
-def told(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[()]]:
+def host_callback(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[()]]:
     """Return a function that calls the host with values of a program. `jax.vmap` calls it once, with the axis of the
     batch in front, and not once for each element of it."""
 

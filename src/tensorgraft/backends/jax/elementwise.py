@@ -70,7 +70,7 @@ def _shift_right(x: Array, y: Array) -> Array:
     return (lax.shift_right_logical if x.dtype.kind == "u" else lax.shift_right_arithmetic)(x, y)
 
 
-def _same(x: Array) -> Array:
+def _identity(x: Array) -> Array:
     return x
 
 
@@ -90,7 +90,7 @@ def _by_sign_of_zero(fn: Fn, turned: bool = False) -> Fn:
 
 # What is not `lax`'s function of the name, in float32 where floats are narrower; None: as a composite.
 _OTHERS: dict[str, Fn | None] = {
-    "abs": _for_unsigned(lax.abs, _same),
+    "abs": _for_unsigned(lax.abs, _identity),
     "negative": lax.neg,
     "trunc": _trunc,
     "round": functools.partial(lax.round, rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN),

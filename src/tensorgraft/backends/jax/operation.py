@@ -74,10 +74,10 @@ def with_one_dtype(*operands: Any) -> list[Array]:
             dtype = x.dtype
     if dtype is None:
         return [jnp.asarray(x) for x in operands]
-    return [x if getattr(x, "dtype", None) == dtype and not is_weak(x) else _one(x, dtype) for x in operands]
+    return [x if getattr(x, "dtype", None) == dtype and not is_weak(x) else _as_operand(x, dtype) for x in operands]
 
 
-def _one(x: Any, dtype: np.dtype) -> Array:
+def _as_operand(x: Any, dtype: np.dtype) -> Array:
     if is_weak(x) or (x.dtype == np.bool_ and not x.shape):
         return _cast_scalar(x, dtype)
     return x  # lax says that the dtypes differ

@@ -73,10 +73,10 @@ def _ordered(a: Array, b: Array, axes: tuple[int, int], wide: np.dtype) -> Array
     out = lax.slice_in_dim(out, 0, few, axis=1 if by_rows else 0)
     if (large is a) != by_rows:
         out = lax.transpose(lax.optimization_barrier(out), (1, 0))  # without it, XLA turns the factors round again
-    return lax.reshape(out, (*_without(a.shape, i), *_without(b.shape, j)))
+    return lax.reshape(out, (*_drop_axis(a.shape, i), *_drop_axis(b.shape, j)))
 
 
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def _drop_axis(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :]
 
 
@@ -94,7 +94,11 @@ def turned_before(jaxpr: Jaxpr) -> Jaxpr:
     and 64 x 64: 29 and 75.
     """
     turned = {e.outvars[0] for e in jaxpr.eqns if e.primitive is transpose_p and e.params["permutation"] == (1, 0)}
-    return jaxpr.replace(eqns=[e for equation in jaxpr.eqns for e in _apart(equation, turned)]) if turned else jaxpr
+    return (
+        jaxpr.replace(eqns=[e for equation in jaxpr.eqns for e in _with_barriers(equation, turned)])
+        if turned
+        else jaxpr
+    )
 
 
 @functools.cache
@@ -102,7 +106,7 @@ def _barrier() -> Primitive:
     return jax.make_jaxpr(lax.optimization_barrier)(0.0).eqns[0].primitive
 
 
-def _apart(equation: JaxprEqn, turned: set[Var]) -> Iterator[JaxprEqn]:
+def _with_barriers(equation: JaxprEqn, turned: set[Var]) -> Iterator[JaxprEqn]:
     if equation.primitive is dot_general_p and equation.params["dimension_numbers"] == _ROWS:
         x, y = equation.invars
         first: Any = x.aval

@@ -26,16 +26,16 @@ from tensorgraft.backends.jax.tracing import EAGER, current_trace, is_tracing
 # in other traces a program is its operations. Since JAX 0.11 `True` means that XLA sees none of the call
 INLINE: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
 LEAST = 128  # programs that may always stay: some 200 MB
-MOST = 2048  # that may stay where programs come back
-_EVERY = 32  # new programs from one look at them to the next
-_OF_ONE = 64  # signatures of one function beyond which it goes although it is in use: only some of them are
-_OFTEN = 8  # programs of those new ones that have come back: there were too few
+MOST = 2048  # the limit where programs come back
+_EVERY = 32  # new programs from one check to the next
+_OF_ONE = 64  # signatures of a function beyond which it is dropped even if used: only some of them are
+_OFTEN = 8  # returning programs among the new ones that raise the limit
 
 Signature = tuple[Any, ...]
 
 
 class NotSmall(Exception):
-    """A signature for which a program that was small is not."""
+    """The program is not small for a new signature, so that it needs all optimisations of XLA."""
 
 
 class KeptProgram:
@@ -123,7 +123,7 @@ class KeptProgram:
         self.signatures = set()
 
 
-class _Shelf:
+class _ProgramList:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a program may be collected, and another traced, while one is added
         self._programs: dict[
@@ -147,7 +147,7 @@ class _Shelf:
         self._programs.pop(ref, None)
 
     def _look(self) -> None:
-        """Drop those that were not called since the last look, oldest first, until there is room."""
+        """Drop programs that were not called since the last check, oldest first, until the limit is met."""
         if self._back >= _OFTEN:
             self.room = min(2 * self.room, MOST)
         elif not self._back:
@@ -173,7 +173,7 @@ class _Shelf:
         return sum(len(p.signatures) for ref in list(self._programs) if (p := ref()) is not None)
 
 
-_shelf = _Shelf()
+_shelf = _ProgramList()
 count = _shelf.count  # compiled programs that are kept
 
 

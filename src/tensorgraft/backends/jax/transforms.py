@@ -21,7 +21,9 @@ class JaxTransforms:
         results, pullback = jax.vjp(lambda *xs: tuple(fn(self, *xs)), *primals)
 
         def pulled_back(cotangents: Sequence[Array]) -> tuple[Array, ...]:
-            return pullback(tuple(c if _smooth(r) else _nothing(r) for c, r in zip(cotangents, results, strict=True)))
+            return pullback(
+                tuple(c if _smooth(r) else _float0_zeros(r) for c, r in zip(cotangents, results, strict=True))
+            )
 
         return results, pulled_back
 
@@ -44,5 +46,5 @@ def _smooth(x: Array) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def _nothing(x: Array) -> np.ndarray:
+def _float0_zeros(x: Array) -> np.ndarray:
     return np.zeros(x.shape, jax.dtypes.float0)

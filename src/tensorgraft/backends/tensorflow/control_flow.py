@@ -59,7 +59,7 @@ class TensorFlowControlFlow:
         def step(*leaves: Array) -> list[Array]:
             lift_captures()
             after = _leaves("while_loop", tree, body(optree.tree_unflatten(tree, leaves)))
-            return _alike("while_loop", leaves, after)
+            return _like_before("while_loop", leaves, after)
 
         out = tf.while_loop(go_on, step, leaves, parallel_iterations=1)
         return optree.tree_unflatten(tree, _listed(out, len(leaves)))
@@ -90,7 +90,7 @@ class TensorFlowControlFlow:
             y_leaves, y_tree = optree.tree_flatten(y)
             y_leaves = [tf.convert_to_tensor(y) for y in y_leaves]
             shapes[:] = [(y.dtype, shape_of(y)) for y in y_leaves]
-            return _alike("scan", carry, _leaves("scan", tree, after)), y_leaves
+            return _like_before("scan", carry, _leaves("scan", tree, after)), y_leaves
 
         # the first step outside of the loop says what the loop will stack
         made_first, y_first = one(leaves, tf.constant(order[0]))
@@ -161,7 +161,7 @@ def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
     return leaves
 
 
-def _alike(name: str, before: Any, after: list[Any]) -> list[Array]:
+def _like_before(name: str, before: Any, after: list[Any]) -> list[Array]:
     """The carry after a step, of the shapes and dtypes before it. Raises TypeError where they differ."""
     out = []
     for x, y in zip(before, after, strict=True):

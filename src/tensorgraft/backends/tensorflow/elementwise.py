@@ -29,7 +29,7 @@ from tensorgraft.backends.tensorflow.operation import (
     is_weak,
     mark_weak,
     shape_of,
-    through,
+    via_carriers,
 )
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
@@ -276,10 +276,10 @@ _OTHERS: dict[str, Fn | None] = {
     "multiply": _by_kind(_binary("Mul"), b=_binary("LogicalAnd")),
     "subtract": _binary("Sub"),
     "divide": _by_kind(_quotient, c=_complex_quotient),
-    "fmod": _by_kind(_binary("TruncateMod"), i=through(_NARROW_INTEGERS, _remainder)),
+    "fmod": _by_kind(_binary("TruncateMod"), i=via_carriers(_NARROW_INTEGERS, _remainder)),
     "pow": _by_kind(
         _binary("Pow"),
-        i=through({**dict.fromkeys((dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64)}, _integer_power),
+        i=via_carriers({**dict.fromkeys((dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64)}, _integer_power),
         c=_principal(_binary("Pow")),
     ),
     "atan2": lambda y, x: raw.Atan2(y=y, x=x),
@@ -402,7 +402,7 @@ def _flat(x: Array) -> Array:
 
 
 def _unary_method(fn: Fn) -> Fn:
-    fn = through(FLOAT8_AS_FLOAT32, fn)
+    fn = via_carriers(FLOAT8_AS_FLOAT32, fn)
 
     def method(self: Any, x: Array, /) -> Array:
         return fn(x)
@@ -411,7 +411,7 @@ def _unary_method(fn: Fn) -> Fn:
 
 
 def _binary_method(fn: Fn) -> Fn:
-    fn = through(FLOAT8_AS_FLOAT32, fn)
+    fn = via_carriers(FLOAT8_AS_FLOAT32, fn)
 
     def method(self: Any, x: Any, y: Any, /) -> Array:
         if type(x) is EagerTensor and type(y) is EagerTensor:
@@ -433,7 +433,7 @@ class TensorFlowElementwise:
 
     def where(self, condition: Array, x: Array, y: Array, /) -> Array:
         x, y = with_one_dtype(x, y)
-        return through(FLOAT8_AS_FLOAT32, lambda x, y: select(condition, x, y))(x, y)
+        return via_carriers(FLOAT8_AS_FLOAT32, lambda x, y: select(condition, x, y))(x, y)
 
     def complex(self, real: Array, imag: Array, /) -> Array:
         return make_complex(*broadcastable(*with_one_dtype(real, imag)))

@@ -20,7 +20,7 @@ from tensorgraft.backends.tensorflow.operation import (
     dtype_of,
     ints,
     shape_of,
-    through,
+    via_carriers,
 )
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import dtypes
@@ -110,7 +110,7 @@ class TensorFlowIndexing:
         carriers = FLOAT8_AS_FLOAT32
         if mode in ("add", "multiply"):
             carriers = {**carriers, dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32}
-        return through(carriers, lambda x, updates: _scatter(x, indices, updates, mode))(x, updates)
+        return via_carriers(carriers, lambda x, updates: _scatter(x, indices, updates, mode))(x, updates)
 
     def nonzero(self, x: Array, /) -> tuple[Array, ...]:
         if not isinstance(x, EagerTensor):
@@ -120,7 +120,7 @@ class TensorFlowIndexing:
                 " arguments, or take this step out of the compiled function."
             )
         with tf.init_scope():  # in a trace too, how many there are has to be known now
-            return _places(x)
+            return _true_positions(x)
 
     def take(self, x: Array, indices: Array, axis: int) -> Array:
         axis %= len(shape_of(x))
@@ -128,7 +128,7 @@ class TensorFlowIndexing:
         return raw.GatherV2(params=x, indices=at, axis=constant(axis, dtypes.int32))
 
 
-def _places(x: EagerTensor) -> tuple[Array, ...]:
+def _true_positions(x: EagerTensor) -> tuple[Array, ...]:
     """Return the positions of what is true, one array for each axis."""
     shape = shape_of(x)
     if not shape:

@@ -36,7 +36,7 @@ class _NativeFunction:
         forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
         backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
     ) -> None:
-        self._forward, self._backward = forward, backward
+        self._primal, self._forward, self._backward = primal, forward, backward
         self._results = self._residuals = 0  # how many there are
         self._used: list[bool] = []  # which arguments have a cotangent
         self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._both, 1)
@@ -46,7 +46,12 @@ class _NativeFunction:
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         arrays = tensors(arrays)
         if not arrays or (tf.executing_eagerly() and not order_of(arrays)):
-            return self._results_only(*arrays)
+            try:
+                return self._results_only(*arrays)
+            except TracedValueError:
+                if not tf.executing_eagerly():
+                    raise
+                return tuple(self._primal(*arrays))
         return self._differentiated(*arrays)
 
     def _run(self, *arrays: Array) -> Any:
@@ -133,7 +138,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
 
     @tf.custom_gradient
     def again(*arrays: Array) -> Any:
-        wanted = _watched(arrays)
+        wanted = _differentiable_inputs(arrays)
         with unrecorded():
             results = primal(*arrays)
 
@@ -153,7 +158,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
             return again(*arrays)
         wanted = _inexact(arrays)
         if wanted in refused and tf.executing_eagerly():  # perhaps there is one by what is watched
-            return by(_watched(arrays))(*arrays)
+            return by(_differentiable_inputs(arrays))(*arrays)
         results = by(wanted)(*arrays)
         return call(*arrays) if wanted in refused and tf.executing_eagerly() else results
 
@@ -164,7 +169,7 @@ def _inexact(arrays: Sequence[Array]) -> tuple[int, ...]:
     return tuple([i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x))])
 
 
-def _watched(arrays: Sequence[Array]) -> tuple[int, ...]:
+def _differentiable_inputs(arrays: Sequence[Array]) -> tuple[int, ...]:
     """The inexact ones by which somebody may differentiate: of a graph somebody may later."""
     inexact = _inexact(arrays)
     return tuple([i for i in inexact if order_of(arrays[i : i + 1])]) if tf.executing_eagerly() else inexact

@@ -92,7 +92,7 @@ def in_float32(fn: Fn) -> Fn:
     return wide
 
 
-def through(carriers: dict[np.dtype, np.dtype], fn: Fn) -> Fn:
+def via_carriers(carriers: dict[np.dtype, np.dtype], fn: Fn) -> Fn:
     """Wrap `fn` so that dtypes for which TensorFlow has no kernel are computed in wider ones that hold all their
     values. The result has the dtype of the operands, and integers wrap."""
 

@@ -26,7 +26,7 @@ from tensorgraft.hub.array import NativeArray as Array
 _WORTH = 1 << 20  # bytes: a smaller copy takes less time than what is done here
 
 
-def places(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
+def reused_inputs(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
     """Input -> the result that takes its memory, of those that are large and have one."""
     free: dict[Any, list[int]] = {(x.dtype, x._shape_tuple()): [] for x in graph.outputs}
     for k, x in enumerate(graph.outputs):

@@ -12,7 +12,7 @@ import numpy as np
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
 from tensorgraft.backends.tensorflow.graph import ClosedGraph, CompiledGraph, trace
 from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_input
-from tensorgraft.backends.tensorflow.owning import Owning, places
+from tensorgraft.backends.tensorflow.owning import Owning, reused_inputs
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
@@ -91,7 +91,7 @@ class TensorFlowProgram:
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         # small arrays, and those of callers that keep theirs: TensorFlow gives memory back with the last reference
         program, scope = CompiledGraph(self._graph), self._backend.scope
-        taken = places(self._graph, donate)
+        taken = reused_inputs(self._graph, donate)
         owning = Owning(self._graph, taken, program) if taken else None
 
         def run(*arrays: Array) -> tuple[Array, ...]:

@@ -20,7 +20,7 @@ from tensorgraft.backends.tensorflow.operation import (
     ints,
     is_symbolic,
     shape_of,
-    through,
+    via_carriers,
 )
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
@@ -28,7 +28,7 @@ from tensorgraft.hub.array import NativeArray as Array
 Axis = int | tuple[int, ...] | None
 
 
-def _without(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+def _without_axes(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     if keepdims:
         return tuple(1 if a in axes else n for a, n in enumerate(shape))
     return tuple(n for a, n in enumerate(shape) if a not in axes)
@@ -63,7 +63,7 @@ def extreme(name: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array
         return getattr(raw, "Any" if name == "Max" else "All")(input=x, axis=ints(axes), keep_dims=keepdims)
     if any(not shape[a] for a in axes):
         least = dtypes.lowest(dtype) if name == "Max" else dtypes.highest(dtype)
-        return tf.fill(_without(shape, axes, keepdims), constant(least, dtype))
+        return tf.fill(_without_axes(shape, axes, keepdims), constant(least, dtype))
     out = getattr(raw, name)(input=x, axis=ints(axes), keep_dims=keepdims)
     if nan_wins(x):
         return out
@@ -72,7 +72,7 @@ def extreme(name: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array
 
 
 def _extreme(name: str) -> Fn:
-    return through(FLOAT8_AS_FLOAT32, lambda x, axis, keepdims: extreme(name, x, axes_of(x, axis), keepdims))
+    return via_carriers(FLOAT8_AS_FLOAT32, lambda x, axis, keepdims: extreme(name, x, axes_of(x, axis), keepdims))
 
 
 def _position(name: str) -> Fn:
@@ -90,7 +90,7 @@ def _position(name: str) -> Fn:
         behind = constant(n, dtypes.int64)
         return raw.Min(input=select(hit, along, behind), axis=ints((axis,)), keep_dims=keepdims)
 
-    return through(FLOAT8_AS_FLOAT32, position)
+    return via_carriers(FLOAT8_AS_FLOAT32, position)
 
 
 def _reduction(fn: Fn) -> Fn:
@@ -140,7 +140,7 @@ def _sums(name: str) -> Fn:
             return make_complex(scan(real(x), axis), scan(imag(x), axis))
         return operation(x=x, axis=axis)
 
-    carried = through(_CARRIERS, scan)
+    carried = via_carriers(_CARRIERS, scan)
     of_bool = _extremes("maximum" if name == "Cumsum" else "minimum")
 
     def chosen(x: Array, axis: int) -> Array:
@@ -153,7 +153,7 @@ def _sums(name: str) -> Fn:
 
 def _extremes(name: str) -> Fn:
     fn = FUNCTIONS[name]
-    return through(FLOAT8_AS_FLOAT32, lambda x, axis: _rounds(fn, x, axis))
+    return via_carriers(FLOAT8_AS_FLOAT32, lambda x, axis: _rounds(fn, x, axis))
 
 
 def _scan(fn: Fn) -> Fn:

@@ -20,7 +20,7 @@ from tensorgraft.backends.tensorflow.operation import (
     constant,
     ints,
     shape_of,
-    through,
+    via_carriers,
 )
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
@@ -210,18 +210,18 @@ class TensorFlowShape:
 
     def pad(self, x: Array, value: Any, config: Sequence[tuple[int, int, int]], /) -> Array:
         x, value = with_one_dtype(x, value)
-        return through(FLOAT8_AS_FLOAT32, lambda x, value: pad(x, value, list(config)))(x, value)
+        return via_carriers(FLOAT8_AS_FLOAT32, lambda x, value: pad(x, value, list(config)))(x, value)
 
     def slice(self, x: Array, start: Shape, stop: Shape, step: Shape, /) -> Array:
         return take_box(x, tuple(start), tuple(stop), tuple(step)) if start else x
 
     def slice_update(self, x: Array, update: Array, start: Shape, step: Shape, /) -> Array:
-        put = through(FLOAT8_AS_FLOAT32, lambda x, update: _slice_update(x, update, tuple(start), tuple(step)))
+        put = via_carriers(FLOAT8_AS_FLOAT32, lambda x, update: _slice_update(x, update, tuple(start), tuple(step)))
         return put(x, update)
 
     def flip(self, x: Array, axes: tuple[int, ...], /) -> Array:
         axes = tuple(a % len(shape_of(x)) for a in axes)
-        return through(FLOAT8_AS_FLOAT32, lambda x: _flip(x, axes))(x)
+        return via_carriers(FLOAT8_AS_FLOAT32, lambda x: _flip(x, axes))(x)
 
     def dynamic_slice(self, x: Array, start: Sequence[Array], sizes: Shape, /) -> Array:
         return _dynamic_slice(x, list(start), tuple(sizes))
@@ -231,7 +231,7 @@ class TensorFlowShape:
         if not shape:
             return update
         at = _clamped(start, shape, extents)
-        put = through(FLOAT8_AS_FLOAT32, lambda x, update: put_box(x, update, at, (1,) * len(shape)))
+        put = via_carriers(FLOAT8_AS_FLOAT32, lambda x, update: put_box(x, update, at, (1,) * len(shape)))
         return put(x, update)
 
 

@@ -1,4 +1,4 @@
-"""Sorting and searching, on integers that have the order of the values: TensorFlow's own have no place for NaN."""
+"""Sorting and searching on integers in the order of the values, since TensorFlow's own kernels do not order NaN."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def _order(keys: Sequence[Array]) -> Array:
     for key in reversed(keys):  # by the last key first
         key = ordered(key)
         if order is not None:
-            key = _taken(key, order)
+            key = _take_along_axis(key, order)
         n = shape_of(key)[1]
         # the greatest first, of equals the first one: of inverted bits that is the least first
         at = raw.TopKV2(input=raw.Invert(x=key), k=constant(n, dtypes.int32), sorted=True)[1]
-        order = at if order is None else _taken(order, at)
+        order = at if order is None else _take_along_axis(order, at)
     return order
 
 
-def _taken(x: Array, at: Array) -> Array:
+def _take_along_axis(x: Array, at: Array) -> Array:
     return raw.GatherV2(params=x, indices=at, axis=constant(1, dtypes.int32), batch_dims=1)
 
 
@@ -74,7 +74,7 @@ class TensorFlowSorting:
         inverse = np.argsort(perm)
         out = []
         for x, _, _ in rows:
-            x = raw.Reshape(tensor=_taken(x, order), shape=ints(moved))
+            x = raw.Reshape(tensor=_take_along_axis(x, order), shape=ints(moved))
             out.append(x if perm == tuple(range(len(perm))) else raw.Transpose(x=x, perm=ints(inverse.tolist())))
         return tuple(out)
 

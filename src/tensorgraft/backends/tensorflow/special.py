@@ -13,7 +13,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 
 
-def _where(condition: Array, x: Any, y: Any) -> Array:
+def _select(condition: Array, x: Any, y: Any) -> Array:
     return tf.where(condition, x, y)
 
 
@@ -36,9 +36,9 @@ def log2(x: Array) -> Array:
     power = raw.Round(x=y)
     inside = raw.LogicalAnd(x=power >= info.minexp, y=power < info.maxexp)
     bits = np.dtype(f"int{8 * dtype.itemsize}")
-    exponent = raw.Cast(x=_where(inside, power, tf.zeros_like(power)), DstT=tf.as_dtype(bits))
+    exponent = raw.Cast(x=_select(inside, power, tf.zeros_like(power)), DstT=tf.as_dtype(bits))
     exact = raw.Bitcast(input=(exponent + (info.maxexp - 1)) * (1 << info.nmant), type=x.dtype)
-    return _where(raw.LogicalAnd(x=inside, y=raw.Equal(x=exact, y=x)), power, y)
+    return _select(raw.LogicalAnd(x=inside, y=raw.Equal(x=exact, y=x)), power, y)
 
 
 def log10(x: Array) -> Array:
@@ -48,7 +48,7 @@ def log10(x: Array) -> Array:
 def erf(x: Array) -> Array:
     if dtype_of(x) != dtypes.float64:
         return raw.Erf(x=x)
-    return _where(raw.Abs(x=x) > 9, raw.Sign(x=x), raw.Erf(x=x))  # TensorFlow's is NaN at infinities
+    return _select(raw.Abs(x=x) > 9, raw.Sign(x=x), raw.Erf(x=x))  # TensorFlow's is NaN at infinities
 
 
 def erf_inv(x: Array) -> Array:
@@ -63,8 +63,8 @@ def lgamma(x: Array) -> Array:
 
 
 def digamma(x: Array) -> Array:
-    pole = _where(signbit(x), _number(np.inf, x), _number(-np.inf, x))
-    return _where(raw.Equal(x=x, y=_number(0, x)), pole, raw.Digamma(x=x))
+    pole = _select(signbit(x), _number(np.inf, x), _number(-np.inf, x))
+    return _select(raw.Equal(x=x, y=_number(0, x)), pole, raw.Digamma(x=x))
 
 
 def _pair(x: Array, y: Array) -> tuple[Array, Array]:
@@ -80,11 +80,11 @@ def _incomplete(inner: Callable[[Array, Array], Array], a: Array, x: Array, star
     a_zero, x_zero = raw.Equal(x=a, y=zero), raw.Equal(x=x, y=zero)
     a_infinite, x_infinite = raw.Equal(x=a, y=inf), raw.Equal(x=x, y=inf)
     plain = (a > 0) & (x > 0) & raw.LogicalNot(x=a_infinite | x_infinite)
-    out = _where(x_infinite, last, inner(_where(plain, a, one), _where(plain, x, one)))
-    out = _where(a_infinite, _where(x_infinite, nan, first), out)
-    out = _where(x_zero, first, out)
-    out = _where(a_zero, _where(x > 0, last, nan), out)
-    return _where((a >= 0) & (x >= 0), out, nan)
+    out = _select(x_infinite, last, inner(_select(plain, a, one), _select(plain, x, one)))
+    out = _select(a_infinite, _select(x_infinite, nan, first), out)
+    out = _select(x_zero, first, out)
+    out = _select(a_zero, _select(x > 0, last, nan), out)
+    return _select((a >= 0) & (x >= 0), out, nan)
 
 
 def igamma(a: Array, x: Array) -> Array:
@@ -106,7 +106,7 @@ def _leading_terms(s: Array, q: Array) -> tuple[Array, Array]:
 
     def step(total: Array, a: Array) -> tuple[Array, Array]:
         here = below(a)
-        return total + _where(here, raw.Pow(x=a, y=-s), _number(0, a)), _where(here, a + 1, a)
+        return total + _select(here, raw.Pow(x=a, y=-s), _number(0, a)), _select(here, a + 1, a)
 
     return tf.while_loop(lambda _, a: tf.reduce_any(below(a)), step, (tf.zeros_like(q), q))
 
@@ -117,13 +117,13 @@ def zeta(s: Array, q: Array) -> Array:
     inf, nan = _number(np.inf, q), _number(np.nan, q)
     whole = raw.IsFinite(x=q) & raw.Equal(x=q, y=raw.Floor(x=q))
     head, shifted = _leading_terms(s, q)
-    safe = _where((s > 1) & (shifted > 0), shifted, _number(1, q))
-    out = _where(raw.Equal(x=q, y=inf), _number(0, q), head + raw.Zeta(x=_where(s > 1, s, _number(2, s)), q=safe))
-    at_infinity = _where(q < 1, inf, _where(raw.Equal(x=q, y=_number(1, q)), _number(1, q), _number(0, q)))
-    out = _where(raw.Equal(x=s, y=inf), at_infinity, out)
-    out = _where((q <= 0) & whole, inf, out)
-    out = _where(raw.Equal(x=s, y=_number(1, s)), inf, _where(s < 1, nan, out))
-    return _where(raw.IsNan(x=s) | raw.IsNan(x=q), nan, out)
+    safe = _select((s > 1) & (shifted > 0), shifted, _number(1, q))
+    out = _select(raw.Equal(x=q, y=inf), _number(0, q), head + raw.Zeta(x=_select(s > 1, s, _number(2, s)), q=safe))
+    at_infinity = _select(q < 1, inf, _select(raw.Equal(x=q, y=_number(1, q)), _number(1, q), _number(0, q)))
+    out = _select(raw.Equal(x=s, y=inf), at_infinity, out)
+    out = _select((q <= 0) & whole, inf, out)
+    out = _select(raw.Equal(x=s, y=_number(1, s)), inf, _select(s < 1, nan, out))
+    return _select(raw.IsNan(x=s) | raw.IsNan(x=q), nan, out)
 
 
 def nextafter(x: Array, y: Array) -> Array:
@@ -132,12 +132,12 @@ def nextafter(x: Array, y: Array) -> Array:
     x, y = _pair(x, y)
     bits = raw.Bitcast(input=x, type=tf.int16)
     away = raw.Equal(x=x < y, y=x > _number(0, x))  # from zero
-    moved = raw.Bitcast(input=bits + _where(away, tf.constant(1, tf.int16), tf.constant(-1, tf.int16)), type=x.dtype)
-    sign = _where(y > 0, tf.constant(0, tf.int16), tf.constant(-(2**15), tf.int16))
+    moved = raw.Bitcast(input=bits + _select(away, tf.constant(1, tf.int16), tf.constant(-1, tf.int16)), type=x.dtype)
+    sign = _select(y > 0, tf.constant(0, tf.int16), tf.constant(-(2**15), tf.int16))
     least = raw.Bitcast(input=raw.BitwiseOr(x=sign, y=tf.constant(1, tf.int16)), type=x.dtype)
-    out = _where(raw.Equal(x=x, y=_number(0, x)), least, moved)
-    out = _where(raw.Equal(x=x, y=y), y, out)
-    return _where(raw.IsNan(x=x) | raw.IsNan(x=y), _number(np.nan, x), out)
+    out = _select(raw.Equal(x=x, y=_number(0, x)), least, moved)
+    out = _select(raw.Equal(x=x, y=y), y, out)
+    return _select(raw.IsNan(x=x) | raw.IsNan(x=y), _number(np.nan, x), out)
 
 
 __all__ = ["digamma", "erf", "erf_inv", "igamma", "igammac", "lgamma", "log2", "log10", "nextafter", "signbit", "zeta"]

@@ -1,7 +1,7 @@
 """Convolution and windowed reductions.
 
-TensorFlow's kernels for the CPU know channels last, floats, no groups and, backwards, no dilation: plain convolutions
-are given to them, the others are products of matrices.
+TensorFlow's CPU kernels support channels last, floats, no groups and, in gradients, no dilation: plain convolutions
+use them, the others are computed as matrix products.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _native(x: Array, w: Array, strides: Ints) -> Array:
 
 
 def _piece(x: Array, at: Ints, out: Ints, strides: Ints, dilation: Ints) -> Array:
-    """Return the elements that the position `at` in the windows sees: (batch, channels, out...)."""
+    """Return the elements at position `at` of every window: (batch, channels, out...)."""
     start = tuple(i * d for i, d in zip(at, dilation, strict=True))
     stop = tuple(b + (c - 1) * s + 1 for b, c, s in zip(start, out, strides, strict=True))
     batch, channels = shape_of(x)[:2]
@@ -114,7 +114,7 @@ def _patches(x: Array, window: Ints, out: Ints, strides: Ints, dilation: Ints) -
 
 
 def _as_product(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints, groups: int, batch_groups: int) -> Array:
-    """Every place's patch times the weights; groups are the batch of the product."""
+    """Compute a convolution as one product of patches and weights, with groups as its batch."""
     window, outputs, channels = shape_of(w)[2:], shape_of(w)[0], shape_of(w)[1]
     taps, places, batch = math.prod(window), math.prod(out), shape_of(x)[0] // batch_groups
     seen = _patches(x, window, out, strides, dilation)
@@ -142,7 +142,7 @@ def _cut(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
     return take_box(x, tuple(begin), tuple(end), tuple(steps))
 
 
-def _along(x: Array, axis: int, combine: Fn, window: int, stride: int, dilation: int) -> Array:
+def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dilation: int) -> Array:
     """A windowed reduction along one axis, on which at least one window fits."""
     n = shape_of(x)[axis]
     out = (n - dilation * (window - 1) - 1) // stride + 1
@@ -186,7 +186,7 @@ def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pa
         return tf.fill(out, cast(constant(initial, carrier), dtype))
     for axis, (k, s, d) in enumerate(zip(window, strides, dilation, strict=True)):
         if k > 1 or s > 1:
-            wide = _along(wide, axis, _COMBINE[kind], k, s, d)
+            wide = _reduce_axis(wide, axis, _COMBINE[kind], k, s, d)
     return cast(wide, dtype)
 
 

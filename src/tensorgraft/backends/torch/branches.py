@@ -28,7 +28,7 @@ class Branch:
         with recorder.recording():
             leaves, self.tree = optree.tree_flatten(fn(*self.carried))
             # results are of their own memory, and lie row by row, as every step and branch is to have them
-            self.results = [_own(recorder, x) for x in leaves]
+            self.results = [_copied(recorder, x) for x in leaves]
         self.fakes: list[Any] = [x.fake for x in self.results]
 
     @property
@@ -55,7 +55,7 @@ class Branch:
         return Module(recorder.root, graph)
 
 
-def _own(recorder: Recorder, x: Tensor) -> StandIn:
+def _copied(recorder: Recorder, x: Tensor) -> StandIn:
     return recorder.call(_clone, (x,), {"memory_format": torch.contiguous_format})
 
 
@@ -75,7 +75,7 @@ def _nodes(outer: Recorder, tensors: Sequence[Tensor]) -> tuple[fx.Node, ...]:
     return tuple([outer.lift(x)[0] for x in tensors])
 
 
-def _apart(outer: Recorder, tensors: Sequence[Tensor]) -> list[fx.Node]:
+def _without_shared_memory(outer: Recorder, tensors: Sequence[Tensor]) -> list[fx.Node]:
     """Return nodes for tensors of which no two share memory (a matrix and its transpose): PyTorch's loops refuse these,
     so that the second one is copied, once, before the loop."""
     nodes, storages = [], set()
@@ -83,7 +83,7 @@ def _apart(outer: Recorder, tensors: Sequence[Tensor]) -> list[fx.Node]:
         node, fake = outer.lift(x)
         memory = fake.untyped_storage()._cdata
         if memory in storages:
-            node, _ = outer.lift(_own(outer, x))
+            node, _ = outer.lift(_copied(outer, x))
         storages.add(memory)
         nodes.append(node)
     return nodes
@@ -108,13 +108,13 @@ def while_loop(condition: Callable[[Any], Tensor], body: Callable[[Any], Any], i
     outer = now.recorder
     assert outer is not None
     leaves, tree = optree.tree_flatten(init)
-    first = [_own(outer, x) for x in leaves]
+    first = [_copied(outer, x) for x in leaves]
     goes_on = Branch(outer, lambda *state: condition(optree.tree_unflatten(tree, state)), first)
     step = Branch(outer, lambda *state: body(optree.tree_unflatten(tree, state)), first)
     _check("while_loop", tree, step.tree, first, step.results)
     outside = _union(goes_on, step)
     modules = (outer.attach(goes_on.module(outside, one=True)), outer.attach(step.module(outside)))
-    args = (*modules, _nodes(outer, first), tuple(_apart(outer, outside)))
+    args = (*modules, _nodes(outer, first), tuple(_without_shared_memory(outer, outside)))
     return optree.tree_unflatten(tree, _emit(outer, _higher_order.while_loop, step, args))
 
 
@@ -131,7 +131,7 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
     assert outer is not None
     leaves, tree = optree.tree_flatten(init)
     x_leaves, x_tree = optree.tree_flatten(xs)
-    first = [_own(outer, x) for x in leaves]
+    first = [_copied(outer, x) for x in leaves]
     rows = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
     # Inductor fails on a loop with a single result, which may be this carry, or y of a loop without one
     more = [outer.call(_full, ((), 0), {"dtype": torch.int32, "device": rows[0].device})] if len(first) < 2 else []
@@ -145,10 +145,10 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
         trees[:] = [after, y_tree]
         return [*carry_leaves, *args[len(first) : k], *y_leaves]
 
-    part = Branch(outer, step, [*carried, *[_own(outer, x[0]) for x in rows]])
+    part = Branch(outer, step, [*carried, *[_copied(outer, x[0]) for x in rows]])
     _check("scan", tree, trees[0], first, part.results)
     outside = _union(part)
-    inputs = _apart(outer, [*carried, *rows, *outside])
+    inputs = _without_shared_memory(outer, [*carried, *rows, *outside])
     n = k + len(rows)
     args = (outer.attach(part.module(outside)), inputs[:k], inputs[k:n], tuple(inputs[n:]))
     node = outer.graph.call_function(_higher_order.scan, args)

@@ -131,7 +131,7 @@ def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tu
         wanted = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
     if not wanted and not transformed:
         with xp.native_scope():
-            return _apart(function.primal(xp, tensors), tensors)
+            return _without_shared_memory(function.primal(xp, tensors), tensors)
     call = _Call(xp, function, wanted, lean=transformed)
     return _Function.apply(call, *tensors)[: call.count]
 
@@ -141,7 +141,7 @@ def _transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
-def _apart(results: Sequence[Array], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _without_shared_memory(results: Sequence[Array], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Copy results that share memory, so that each has its own."""
     seen = set(map(id, tensors))
     separate = []
@@ -174,7 +174,7 @@ class _Function(torch.autograd.Function):
                     results, residuals = call.function.forward(xp, tensors, call.wanted)
                 except DerivativeError:  # which counts where one is asked for, perhaps by other arguments
                     call.lean, results = True, call.function.primal(xp, tensors)
-            results = _apart(results, tensors)
+            results = _without_shared_memory(results, tensors)
         argument = {id(t): i for i, t in enumerate(tensors)}
         call.count = len(results)
         call.places = [argument.get(id(r)) for r in residuals]

@@ -67,7 +67,7 @@ def from_bits(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if x.dtype == dtype else x.view(dtype)
 
 
-def moved(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def elementwise_move(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Wrap a function of one array that moves elements without looking at their values."""
 
     def apply(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

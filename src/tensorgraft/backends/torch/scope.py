@@ -28,14 +28,14 @@ _function_modes = torch._C._len_torch_function_stack
 def scope() -> contextlib.AbstractContextManager[None]:
     if _compiling() or not (_inference() or _dispatch_modes() or _function_modes() or _autocast()):
         return PLAIN
-    return _apart()
+    return _without_modes()
 
 
 def native_scope() -> contextlib.AbstractContextManager[None]:
     """Return `scope`, inside of which tracers and other modes still see operators."""
     if _compiling():
         return torch._C._ExcludeDispatchKeyGuard(_KEYS) if _autocast() else PLAIN
-    return _apart(modes=False) if _inference() or _function_modes() or _autocast() else PLAIN
+    return _without_modes(modes=False) if _inference() or _function_modes() or _autocast() else PLAIN
 
 
 def is_followed() -> bool:
@@ -44,7 +44,7 @@ def is_followed() -> bool:
 
 
 @contextlib.contextmanager
-def _apart(modes: bool = True) -> Iterator[None]:
+def _without_modes(modes: bool = True) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if _inference():
             stack.enter_context(torch.inference_mode(False))

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
-from tensorgraft.backends.torch.precision import LIMITED, arange, as_bits, filled, moved, torch_dtype
+from tensorgraft.backends.torch.precision import LIMITED, arange, as_bits, elementwise_move, filled, torch_dtype
 from tensorgraft.hub.array import NativeArray as Array
 
 Shape = tuple[int, ...]
 Tensor = torch.Tensor
 
-_flipped = moved(torch.flip)
+_flipped = elementwise_move(torch.flip)
 _EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # that `arange` fills by itself
 
 
@@ -47,17 +47,17 @@ def _put(x: Tensor, update: Tensor, start: Shape, step: Shape, axis: int = 0) ->
     return torch.slice_scatter(x, _put(inner, update, start, step, axis + 1), axis, low, stop, by)
 
 
-def _along(start: Tensor, size: int, n: int) -> Tensor:
+def _window_positions(start: Tensor, size: int, n: int) -> Tensor:
     """Positions of a window of `size` on an axis of `n`, clamped."""
     low = torch.clamp(convert(start, torch.int64), 0, n - size)
     return low + arange(size, dtype=torch.int64, device=start.device)
 
 
-@moved
-def _taken(x: Tensor, start: Sequence[Tensor], sizes: Shape) -> Tensor:
+@elementwise_move
+def _take_window(x: Tensor, start: Sequence[Tensor], sizes: Shape) -> Tensor:
     for axis, (at, size) in enumerate(zip(start, sizes, strict=True)):
         if size != x.shape[axis]:
-            x = torch.index_select(x, axis, _along(at, size, x.shape[axis]))
+            x = torch.index_select(x, axis, _window_positions(at, size, x.shape[axis]))
     return x
 
 
@@ -66,7 +66,7 @@ def _put_at(x: Tensor, update: Tensor, start: Sequence[Tensor], axis: int = 0) -
         axis += 1
     if axis == x.ndim:
         return update
-    at = _along(start[axis], update.shape[axis], x.shape[axis])
+    at = _window_positions(start[axis], update.shape[axis], x.shape[axis])
     inner = _put_at(torch.index_select(x, axis, at), update, start, axis + 1)
     return torch.index_copy(x, axis, at, inner)
 
@@ -117,7 +117,7 @@ class TorchShape:
         return _flipped(x, axes)
 
     def dynamic_slice(self, x: Array, start: Sequence[Array], sizes: Shape, /) -> Array:
-        return _taken(x, start, sizes)
+        return _take_window(x, start, sizes)
 
     def dynamic_update_slice(self, x: Array, update: Array, start: Sequence[Array], /) -> Array:
         if x.dtype in LIMITED:

@@ -40,7 +40,7 @@ def _ranks(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), greatest, torch.where(bits < 0, bits ^ greatest, bits))
 
 
-def _along(x: Tensor, at: Tensor, axis: int) -> Tensor:
+def _take_along_axis(x: Tensor, at: Tensor, axis: int) -> Tensor:
     return from_bits(torch.gather(as_bits(x), axis, at), x.dtype)
 
 
@@ -49,11 +49,11 @@ class TorchSorting:
         first, *others = operands
         if num_keys == 1:
             values, at = _order(first, axis)
-            return (values, *(_along(x, at, axis) for x in others))
+            return (values, *(_take_along_axis(x, at, axis) for x in others))
         at = _order(operands[num_keys - 1], axis)[1]  # stable sorts by one key after the other, the last key first
         for key in reversed(operands[: num_keys - 1]):
-            at = torch.gather(at, axis, _order(_along(key, at, axis), axis)[1])
-        return tuple(_along(x, at, axis) for x in operands)
+            at = torch.gather(at, axis, _order(_take_along_axis(key, at, axis), axis)[1])
+        return tuple(_take_along_axis(x, at, axis) for x in operands)
 
     def searchsorted(self, boundaries: Array, values: Array, /, right: bool = False) -> Array:
         boundaries, values = (_ranks(widen(ordered(x))).contiguous() for x in (boundaries, values))
@@ -79,4 +79,4 @@ class TorchSorting:
         rank = (key << 32) | ((n - 1 - place) if largest else place)
         chosen = torch.topk(rank, k, dim=axis, largest=largest)[0] & (2**32 - 1)
         at = n - 1 - chosen if largest else chosen
-        return _along(x, at, axis), at
+        return _take_along_axis(x, at, axis), at

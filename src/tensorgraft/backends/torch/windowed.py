@@ -25,7 +25,7 @@ _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
     2: functional.conv_transpose2d,
     3: functional.conv_transpose3d,
 }
-_GREAT = 64  # places in a window that makes a convolution the gradient of another one
+_GREAT = 64  # elements of a window from which a convolution is computed as the weight gradient of another one
 
 
 def _windows(x: Tensor, axis: int, window: int, stride: int, dilation: int) -> Tensor:
@@ -48,11 +48,11 @@ def _by_windows(x: Tensor, w: Tensor, strides: Ints, dilation: Ints, groups: int
 
 
 def _transposed(x: Tensor, w: Tensor, padding: Pads, dilation: Ints, rhs_dilation: Ints, groups: int) -> Tensor:
-    """A convolution of an image with gaps (`dilation`), stride 1, which is PyTorch's transposed convolution."""
+    """Compute a convolution of stride 1 of a dilated image by PyTorch's transposed convolution."""
     taps = w.shape[2:]
     n = len(taps)
     w = w.flip(tuple(range(2, n + 2))).unflatten(0, (groups, w.shape[0] // groups)).transpose(1, 2).flatten(0, 1)
-    # that one has as much padding as makes every product count, of which it takes away the same on both sides
+    # PyTorch's has full padding, reduced by the same number on both sides
     cut = [(d * (k - 1) - a, d * (k - 1) - b) for (a, b), k, d in zip(padding, taps, rhs_dilation, strict=True)]
     both = tuple(max(min(a, b), 0) for a, b in cut)
     y = _TRANSPOSED[n](x, w, None, dilation, both, 0, groups, rhs_dilation)
@@ -64,8 +64,8 @@ def _transposed(x: Tensor, w: Tensor, padding: Pads, dilation: Ints, rhs_dilatio
 
 
 def _as_weights(x: Tensor, w: Tensor, out: Ints, strides: Ints, dilation: Ints, groups: int) -> Tensor:
-    """A convolution whose window is greater than what comes out, as the gradient in the weights of another one, which
-    has a kernel of its own: the batches are its channels. The groups are of the batch."""
+    """Compute a convolution with a window larger than its output as the weight gradient of another convolution, which
+    has a fast kernel: its channels are the batch here. `groups` divides the batch."""
     extents = [d * (k - 1) + 1 + s * (o - 1) for k, o, s, d in zip(w.shape[2:], out, strides, dilation, strict=True)]
     x = x[(slice(None), slice(None), *map(slice, extents))].transpose(0, 1)
     weights = full((w.shape[0], x.shape[1] // groups, *out), 0.0, dtype=x.dtype, device=x.device)
@@ -97,8 +97,8 @@ class TorchWindowed:
             x, w = widen(x), widen(w)
         x, w = as_bits(x), as_bits(w)
         native = x.dtype.is_floating_point and 1 <= w.ndim - 2 <= 3 and x.numel() > 0 < w.numel()
-        apart = tuple((n - 1) * d + 1 + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True))
-        out = tuple(map(window_count, apart, w.shape[2:], strides, rhs_dilation))
+        extents = tuple((n - 1) * d + 1 + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True))
+        out = tuple(map(window_count, extents, w.shape[2:], strides, rhs_dilation))
         native = native and all(out)
         if native and batch_groups == 1 and max(lhs_dilation) > 1 == max(strides):
             return _transposed(x, w, padding, tuple(lhs_dilation), tuple(rhs_dilation), groups).to(dtype)

@@ -76,13 +76,13 @@ def write_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
     kept = read_snapshot(path) if path.exists() else {}
     for name in FRAMEWORKS:
         if importlib.util.find_spec(name) is not None:
-            kept[name] = asked(name)
+            kept[name] = inventory(name)
             kept[name].pop("missing", None)
     files.write(path, gzip.compress(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode(), mtime=0))
     return kept
 
 
-def asked(framework: str) -> dict[str, Any]:
+def inventory(framework: str) -> dict[str, Any]:
     """Return what a framework has, asked in a process of its own: version, kinds, and private names that it lacks.
     Raises RuntimeError where it cannot be told."""
     environment = {
@@ -99,7 +99,7 @@ def asked(framework: str) -> dict[str, Any]:
 
 
 def collected(framework: str) -> dict[str, Any]:
-    """Return the same as `asked`, collected in this process."""
+    """Return the same as `inventory`, collected in this process."""
     module = importlib.import_module(f"{__name__}.{framework}")
     version = importlib.import_module(framework).__version__
     missing = [
@@ -125,7 +125,7 @@ def print_drift(path: Path = SNAPSHOT) -> int:
         if importlib.util.find_spec(name) is None or name not in tested:
             continue
         try:
-            here = asked(name)
+            here = inventory(name)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             drifted = True
             table.add_row(name, tested[name]["version"], "[red]cannot be told[/red]", escape(str(error)))

@@ -13,10 +13,10 @@ def kinds() -> Kinds:
     found, graph = {}, tf.Graph()
     for name in dir(tf.raw_ops):
         with contextlib.suppress(tf.errors.NotFoundError):
-            found[name] = hashed(_said(graph.op_def_for_type(name)))
+            found[name] = hashed(_definition_text(graph.op_def_for_type(name)))
     return {"raw operations": found}
 
 
-def _said(definition: object) -> str:
+def _definition_text(definition: object) -> str:
     text = str(definition)
     return "\n".join(line for line in text.splitlines() if not line.strip().startswith(("summary", "description")))

@@ -68,7 +68,8 @@ def _function(f: SourceFunction, style: Style, trace: SourceTrace | None, used: 
     for s in statements:
         used |= _names(s.node)
     alone = len(f.results) == 1 if result is None else isinstance(result, Var)
-    returns = target.array if alone else ""
+    several = f"tuple[{', '.join([target.array] * len(f.results))}]" if result is None and f.results else ""
+    returns = target.array if alone else several
     body = [line for s in statements for line in _lines(s)]
     given = target.prelude.partition(" ")[0]
     if given and any(given in _names(s.node) for s in statements):

@@ -9,7 +9,7 @@ from typing import Any
 from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.codegen.simplification import idioms, simplifying, tensorflow_idioms
 from tensorgraft.codegen.simplification.rewriting import Rewritten, live, rewrite
-from tensorgraft.codegen.trace import Frame, SourceStep, given, taken
+from tensorgraft.codegen.trace import Frame, SourceStep, inputs_of
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 
 Key = Any  # what an array is in the framework's own trace
@@ -156,17 +156,21 @@ def _outcomes(frame: Frame, wanted: set[Var]) -> None:
     after = set(wanted)
     for call in reversed(frame.calls):
         if isinstance(call, Frame):
-            own = [v for c in call.calls for v in (variables(c.outcome) if isinstance(c, SourceStep) else _made(c))]
+            own = [
+                v
+                for c in call.calls
+                for v in (variables(c.outcome) if isinstance(c, SourceStep) else _outputs_within(c))
+            ]
             out = [v for v in dict.fromkeys(own) if v in after]
             call.result = out[0] if len(out) == 1 else tuple(out)
             _outcomes(call, set(out))
-        after.update(taken(call))
+        after.update(inputs_of(call))
 
 
-def _made(frame: Frame) -> list[Var]:
+def _outputs_within(frame: Frame) -> list[Var]:
     made: list[Var] = []
     for call in frame.calls:
-        made.extend(variables(call.outcome) if isinstance(call, SourceStep) else _made(call))
+        made.extend(variables(call.outcome) if isinstance(call, SourceStep) else _outputs_within(call))
     return made
 
 
@@ -191,7 +195,7 @@ class _Naming:
     def name(self, frame: _Numbered, is_root: bool = True) -> None:
         number = frame.number
         if not is_root:
-            used = set(taken(frame))
+            used = set(inputs_of(frame))
             frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self.filled(x), used)]
         for call in frame.calls:
             outcome = call.outcome if isinstance(call, SourceStep) else call.result
@@ -214,4 +218,4 @@ def _is_known(tree: Any, used: set[Var]) -> bool:
     return bool(found) and all(v in used for v in found)
 
 
-__all__ = ["framed", "given"]
+__all__ = ["framed"]

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tensorgraft.codegen.simplification import idioms, simplifying
 from tensorgraft.codegen.simplification.rewriting import Rewritten, rewrite, tuple_of_arrays
-from tensorgraft.codegen.trace import Call, Frame, SourceStep, SourceTrace, Var, given, steps, taken, variables
+from tensorgraft.codegen.trace import Call, Frame, SourceStep, SourceTrace, Var, inputs_of, outputs_of, steps, variables
 from tensorgraft.hub.recorded.tracing import program_backend
 
 # what steps are in the words of their source is the front end's matter; here go the noises of kernels
@@ -46,12 +46,12 @@ class _Simplifier:
             self.substitute(call)
             if isinstance(call, Frame):
                 self.frame(call)
-                stand_in = Call("frame", tuple(dict.fromkeys(taken(call))), {}, tuple(_made(call)))
+                stand_in = Call("frame", tuple(dict.fromkeys(inputs_of(call))), {}, tuple(_outputs_within(call)))
                 opaque[id(stand_in)] = call
                 calls.append(stand_in)
             else:
                 calls.append(call)
-        results = (tuple(given(frame)), tuple(outside))
+        results = (tuple(outputs_of(frame)), tuple(outside))
         results = tuple(tuple_of_arrays(xp, self.replaced(t)) for t in results)
         for table in TABLES:
             calls, replaced = rewrite(xp, calls, results, table)
@@ -80,5 +80,5 @@ class _Simplifier:
             call.args, call.kwargs = self.replaced(call.args), self.replaced(call.kwargs)
 
 
-def _made(frame: Frame) -> list[Var]:
+def _outputs_within(frame: Frame) -> list[Var]:
     return [v for step in steps(frame) for v in variables(step.outcome)]

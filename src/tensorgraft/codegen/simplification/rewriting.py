@@ -78,7 +78,7 @@ def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[s
         value = named.get(p.name, p.default)
         if value is p.empty:
             raise TypeError(f"{method} is missing the argument {p.name}")
-        is_default = p.default is not p.empty and value is not None and _same(value, p.default)
+        is_default = p.default is not p.empty and value is not None and _is_same(value, p.default)
         if is_default or (value is None and p.default is None):
             by_name = True
         elif not by_name and (p.default is p.empty or isinstance(value, Var)):
@@ -89,7 +89,7 @@ def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[s
     return tuple(args), kwargs
 
 
-def _same(x: Any, y: Any) -> bool:
+def _is_same(x: Any, y: Any) -> bool:
     if isinstance(x, Var) or isinstance(y, Var):
         return x is y
     if isinstance(x, bool) != isinstance(y, bool):
@@ -290,7 +290,7 @@ class Match:
 
     def bind(self, name: str, value: Any) -> bool:
         if name in self.values:
-            return _same(self.values[name], value)
+            return _is_same(self.values[name], value)
         self.values[name] = value
         return True
 
@@ -300,7 +300,7 @@ class Match:
         wanted: dict[str, ast.expr] = dict(zip(names, pattern.args, strict=False))
         wanted |= {str(k.arg): k.value for k in pattern.keywords}
         unsaid = [n for n in names if n not in wanted]
-        if any(not _same(named[n], p.default) for p in parameters(call.method) for n in unsaid if p.name == n):
+        if any(not _is_same(named[n], p.default) for p in parameters(call.method) for n in unsaid if p.name == n):
             return False
         orders = [list(wanted.items())]
         if call.method in COMMUTATIVE:

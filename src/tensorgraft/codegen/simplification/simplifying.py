@@ -158,7 +158,7 @@ def same_shape(state: Rewriting, call: Call) -> Any:
             if kept == call.outcome.shape:
                 return New(state.maker[x].method, {**inner, "axis": axis_said(axes, inner["x"].ndim), "keepdims": True})
     if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.outcome.size:
-        kept = _kept(state, x, call.outcome.shape)
+        kept = _with_kept_axes(state, x, call.outcome.shape)
         if kept is not None:
             return kept
     if call.method == "broadcast_to":
@@ -179,7 +179,7 @@ def same_shape(state: Rewriting, call: Call) -> Any:
     return None
 
 
-def _kept(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
+def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
     """Compute `x`, a reduction and elementwise operations on it, from a reduction that keeps its axes; None if it is
     anything else."""
     call = state.maker.get(x) if type(x) is Var and state.uses[x] == 1 else None
@@ -193,7 +193,7 @@ def _kept(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
             return method(named["x"], axis=axis_said(axes, named["x"].ndim), keepdims=True)
     arrays = [n for n, v in named.items() if type(v) is Var]
     if call.method in _SMOOTH and len(arrays) == 1:
-        inner = _kept(state, named[arrays[0]], shape)
+        inner = _with_kept_axes(state, named[arrays[0]], shape)
         if inner is not None:
             return getattr(state.xp, call.method)(*{**named, arrays[0]: inner}.values())
     return None

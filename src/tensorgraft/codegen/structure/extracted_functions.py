@@ -13,7 +13,7 @@ from tensorgraft.codegen.structure.frame_equality import SourceBody
 from tensorgraft.codegen.structure.functions import Invoke, ModuleRules, Path, SourceFunction, snake
 from tensorgraft.codegen.structure.repeats import fold
 from tensorgraft.codegen.structure.size_merging import Merger
-from tensorgraft.codegen.structure.varying_numbers import settle
+from tensorgraft.codegen.structure.varying_numbers import extract_numbers
 from tensorgraft.codegen.trace import (
     Frame,
     HubName,
@@ -23,7 +23,7 @@ from tensorgraft.codegen.trace import (
     Var,
     changed,
     frames,
-    given,
+    outputs_of,
     prune,
     steps,
     variables,
@@ -102,7 +102,7 @@ class _Builder:
                 self.splice(call, below, counts)
                 self.absorb(call)
                 if not self.worthy(call, own, path, counts):
-                    if call.calls and call.names and not _named(call.calls[-1]):
+                    if call.calls and call.names and not _has_names(call.calls[-1]):
                         call.calls[-1].names = call.names
                     calls += call.calls
                     continue
@@ -166,7 +166,7 @@ class _Builder:
                 else:
                     for v in variables([call.args, call.kwargs]):
                         use(v, chain)
-                    for v in given(call):
+                    for v in outputs_of(call):
                         where[v] = chain
 
         walk(root, (root,))
@@ -268,7 +268,7 @@ class _Builder:
             paths=[b.path for b in bodies],
         )
         attributes = [b.frame.attributes for b in bodies] if is_class else []
-        statics = settle(function, originals, n, is_root, attributes)
+        statics = extract_numbers(function, originals, n, is_root, attributes)
         config: dict[str, list[Any]] = {}
         if self.modules is not None and is_module:
             self.modules.configure(function, attributes, statics, config)
@@ -344,7 +344,7 @@ def _merged(m: Merger, calls: Sequence[SourceStep]) -> SourceStep:
     return m.call(calls)
 
 
-def _named(call: SourceStep | Frame) -> bool:
+def _has_names(call: SourceStep | Frame) -> bool:
     return any(call.names)
 
 

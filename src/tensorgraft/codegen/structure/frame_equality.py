@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.structure.functions import Invoke, Layer, Path
-from tensorgraft.codegen.trace import Block, Frame, SourceStep, Var, given
+from tensorgraft.codegen.trace import Block, Frame, SourceStep, Var, outputs_of
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 
 # operations that do the same whatever the number of axes before the last
@@ -38,12 +38,12 @@ class SourceBody:
         yield from self.inputs
         yield from self.parameters
         for call in self.calls:
-            yield from given(call)
+            yield from outputs_of(call)
 
     @property
     def any_rank(self) -> bool:
         """Return whether the body does the same to inputs of any number of axes; the axes of parameters are fixed."""
-        arrays = [*self.inputs, *(v for c in self.calls for v in given(c))]
+        arrays = [*self.inputs, *(v for c in self.calls for v in outputs_of(c))]
         return (
             len(self.inputs) == 1
             and len(arrays) == len(self.calls) + 1

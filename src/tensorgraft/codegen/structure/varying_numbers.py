@@ -10,7 +10,7 @@ from typing import Any
 from tensorgraft.codegen.structure.functions import Invoke, SourceFunction, Static, attribute_of
 from tensorgraft.codegen.structure.size_merging import Extent, Quantity
 from tensorgraft.codegen.structure.sizes import Sizes
-from tensorgraft.codegen.trace import SourceStep, Var, changed, given
+from tensorgraft.codegen.trace import SourceStep, Var, changed, outputs_of
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 
@@ -18,7 +18,7 @@ from tensorgraft.hub.operations import operations
 _EXTENTS = frozenset({"shape", "sizes", "n"})
 
 
-def settle(
+def extract_numbers(
     function: SourceFunction,
     originals: list[list[SourceStep]],
     n: int,
@@ -47,7 +47,7 @@ def settle(
                 k: numbers.settled(v, [o.kwargs[k] for o in others], k, call.method) for k, v in call.kwargs.items()
             }
             function.calls[i] = changed(call, args=args, kwargs=kwargs)
-        numbers.see(given(call))
+        numbers.see(outputs_of(call))
     return numbers.statics
 
 
@@ -71,7 +71,7 @@ class _VaryingNumbers:
         if not _varies(tree):
             return tree
         sizes = Sizes(self._seen)
-        if _said(tree, sizes) and any(map(_varies, trees)):
+        if _is_expressible(tree, sizes) and any(map(_varies, trees)):
             return tree
         if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
             return tree
@@ -120,16 +120,16 @@ def _varies(tree: Any) -> bool:
     return isinstance(tree, Extent | Quantity)
 
 
-def _said(tree: Any, sizes: Sizes) -> bool:
+def _is_expressible(tree: Any, sizes: Sizes) -> bool:
     """Say whether every number in the tree has an expression in these sizes; arrays need none."""
     if isinstance(tree, Extent | Quantity):
         return sizes.expression_exists(tree)
     if isinstance(tree, list | tuple):
-        return all(_said(x, sizes) for x in tree)
+        return all(_is_expressible(x, sizes) for x in tree)
     if isinstance(tree, dict):
-        return all(_said(x, sizes) for x in tree.values())
+        return all(_is_expressible(x, sizes) for x in tree.values())
     if isinstance(tree, slice):
-        return all(_said(x, sizes) for x in (tree.start, tree.stop, tree.step))
+        return all(_is_expressible(x, sizes) for x in (tree.start, tree.stop, tree.step))
     return True
 
 

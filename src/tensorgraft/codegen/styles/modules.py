@@ -12,7 +12,7 @@ from typing import Any
 from tensorgraft.codegen.recorders.calls import bound
 from tensorgraft.codegen.structure.functions import Invoke, Layer, Path, Repeat, SourceFunction, Static, attribute_of
 from tensorgraft.codegen.structure.size_merging import Extent, Quantity
-from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, frames, taken, variables
+from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, frames, inputs_of, variables
 
 LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "list"})
 MOST = 8  # a size that is this many times another one is written so
@@ -87,8 +87,8 @@ class ModuleForms:
             if head != frame.path or not name.isdigit() or int(name) <= place:
                 return False
             place = int(name)
-            inputs = {v for v in taken(call) if v.value is None and not self.belongs(v, call.path)}
-            made = set(_made(call))
+            inputs = {v for v in inputs_of(call) if v.value is None and not self.belongs(v, call.path)}
+            made = set(_outputs_within(call))
             inputs -= made
             if len(inputs) != 1 or (last is not None and inputs != {last}):
                 return False
@@ -263,9 +263,9 @@ def _numbers(x: Any) -> Iterator[Any]:
         yield x
 
 
-def _made(frame: Frame) -> Iterator[Var]:
+def _outputs_within(frame: Frame) -> Iterator[Var]:
     for call in frame.calls:
         if isinstance(call, Frame):
-            yield from _made(call)
+            yield from _outputs_within(call)
         else:
             yield from variables(call.outcome)

@@ -34,7 +34,7 @@ class Nested(Style):
         self.needs = {f: Needs(bool(set(f.parameters) - f.buffers), bool(f.buffers)) for f in functions}
 
     def parameter(self, writer: Writer, v: Var) -> ast.expr:
-        return _at(self.roots(writer.is_root)[v in writer.function.buffers], writer.function.parameters[v])
+        return _item_at(self.roots(writer.is_root)[v in writer.function.buffers], writer.function.parameters[v])
 
     def roots_of(self, function: SourceFunction) -> set[str]:
         needs = self.needs[function]
@@ -49,7 +49,7 @@ class Nested(Style):
     def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         if call.path is None:
             return ast.Name(call.function.name), []
-        return ast.Name(call.function.name), [_at(root, call.path) for root in self.given(writer, call.function)]
+        return ast.Name(call.function.name), [_item_at(root, call.path) for root in self.given(writer, call.function)]
 
     def given(self, writer: Writer, f: SourceFunction) -> list[str]:
         needs, (p, b) = self.needs[f], self.roots(writer.is_root)
@@ -61,7 +61,7 @@ class Nested(Style):
         iterables, names = [], []
         titles = self.roots(False) if writer.is_root else ("block", "state")
         for root, title in zip(self.given(writer, f), titles, strict=False):
-            whole = _at(root, row.path)
+            whole = _item_at(root, row.path)
             if row.first or stop != _length(writer.function, row.path):
                 whole = ast.Subscript(whole, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
             iterables.append(whole)
@@ -89,7 +89,7 @@ class Nested(Style):
         return weights.functions(trace, self.target, root.buffers, root.parameters)
 
 
-def _at(root: str, path: Iterable[str]) -> ast.expr:
+def _item_at(root: str, path: Iterable[str]) -> ast.expr:
     node: ast.expr = ast.Name(root)
     for part in path:
         node = ast.Subscript(node, ast.Constant(int(part) if part.isdigit() else part))

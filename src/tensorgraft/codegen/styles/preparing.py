@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.codegen.recorders.calls import CannotBeSaidError
-from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Var, given, steps, variables
+from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Var, outputs_of, steps, variables
 
 RANDOM = frozenset(
     {"uniform", "normal", "randint", "permutation", "exponential", "dropout", "cond", "while_loop", "scan"}
@@ -72,7 +72,7 @@ def with_assignments(trace: SourceTrace) -> None:
                 continue
             for v in variables([call.args, call.kwargs]):
                 last_use[v] = clock
-            for v in given(call):
+            for v in outputs_of(call):
                 chains[v] = chain
         ends[frame] = clock
 

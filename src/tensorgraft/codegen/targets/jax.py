@@ -126,7 +126,7 @@ def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast
     return _updated(w, x, index, update)
 
 
-def _places(w: Writing, start: Any) -> ast.expr:
+def _start_indices(w: Writing, start: Any) -> ast.expr:
     """Indices of one dtype, which `jax.lax` asks for."""
     kinds = {i.dtype for i in start if isinstance(i, Var)}
     if len(kinds) < 2:
@@ -140,14 +140,14 @@ def _dynamic_slice(w: Writing, x: Var, start: Any, sizes: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
     return w.fill("jax.lax.dynamic_slice(x, start, sizes, allow_negative_indices=False)",
-                  x=x, start=_places(w, start), sizes=tuple(sizes))  # fmt: skip
+                  x=x, start=_start_indices(w, start), sizes=tuple(sizes))  # fmt: skip
 
 
 def _dynamic_update_slice(w: Writing, x: Var, update: Var, start: Any) -> ast.expr:
     if not x.ndim:
         return w(update)
     return w.fill("jax.lax.dynamic_update_slice(x, update, start, allow_negative_indices=False)",
-                  x=x, update=update, start=_places(w, start))  # fmt: skip
+                  x=x, update=update, start=_start_indices(w, start))  # fmt: skip
 
 
 # ---- indexing and sorting --------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def _widened(template: str) -> Callable[..., ast.expr]:
     """Return a rule that computes in float32 what NumPy computes in the narrow dtype itself, step by step."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
-        arguments = rules.told(arguments)
+        arguments = rules.without_defaults(arguments)
         first, x = next((k, v) for k, v in arguments.items() if isinstance(v, Var))
         if x.dtype not in _NARROW:
             return w.fill(template, **arguments)
@@ -333,9 +333,9 @@ WORDS: dict[str, Rule] = {
     "fold_in": "key",
     "random_bits": "tuple(key.integers(2**32, size=(2, *shape), dtype=np.uint32))",
     "random_uint64": "key.integers(2**64, size=shape, dtype=np.uint64)",
-    "uniform": lambda w, key, shape, dtype: _drawn(w, "key.random(shape, dtype=dtype)", key, shape, dtype),
-    "normal": lambda w, key, shape, dtype: _drawn(w, "key.standard_normal(shape, dtype=dtype)", key, shape, dtype),
-    "exponential": lambda w, key, shape, dtype: _drawn(
+    "uniform": lambda w, key, shape, dtype: _random(w, "key.random(shape, dtype=dtype)", key, shape, dtype),
+    "normal": lambda w, key, shape, dtype: _random(w, "key.standard_normal(shape, dtype=dtype)", key, shape, dtype),
+    "exponential": lambda w, key, shape, dtype: _random(
         w, "key.standard_exponential(shape, dtype=dtype)", key, shape, dtype),
     "randint": "key.integers(low, high, size=shape, dtype=dtype)",
     "permutation": "key.permutation(n)",
@@ -368,7 +368,7 @@ def _zero(w: Writing, x: Var) -> ast.expr:
     return w.fill("dtype(0)", dtype=x.dtype) if x.dtype in _FOREIGN else w(0)
 
 
-def _drawn(w: Writing, template: str, key: Any, shape: Any, dtype: np.dtype) -> ast.expr:
+def _random(w: Writing, template: str, key: Any, shape: Any, dtype: np.dtype) -> ast.expr:
     wide = dtypes.accumulator(dtype)
     out = w.fill(template, key=key, shape=shape, dtype=None if wide == dtypes.float64 else wide)
     return out if wide == dtype else w.fill("y.astype(dtype)", y=out, dtype=dtype)

@@ -265,7 +265,7 @@ def part_as_long(x: Var, indices: Var, axis: int) -> list[Any]:
     ]
 
 
-def told(arguments: dict[str, Any]) -> dict[str, Any]:
+def without_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     """Replace arguments that people leave out of a call by None."""
     usual = {"keepdims": False, "correction": 0}
     return {k: None if k in usual and not isinstance(v, Var) and v == usual[k] else v for k, v in arguments.items()}

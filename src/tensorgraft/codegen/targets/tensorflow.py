@@ -32,7 +32,7 @@ def _unless_float32(dtype: np.dtype) -> Any:
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
-def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Callable[..., ast.expr]:
+def _in_other_dtype(template: Rule, table: dict[np.dtype, np.dtype]) -> Callable[..., ast.expr]:
     """Return a rule that computes in another dtype where the kernel is missing or rough."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
@@ -43,7 +43,11 @@ def _through(template: Rule, table: dict[np.dtype, np.dtype]) -> Callable[..., a
                 k: w.fill("tf.cast(x, wide)", x=v, wide=wide) if isinstance(v, Var) and v.dtype == dtype else v
                 for k, v in arguments.items()
             }
-        said = w.fill(template, **rules.told(arguments)) if isinstance(template, str) else template(w, **arguments)
+        said = (
+            w.fill(template, **rules.without_defaults(arguments))
+            if isinstance(template, str)
+            else template(w, **arguments)
+        )
         outcome = w.call_outcome()
         if wide is None or (isinstance(outcome, Var) and outcome.dtype != dtype):
             return said
@@ -59,7 +63,7 @@ _AS_INT32 = {t: dtypes.int64 if t.itemsize > 2 else dtypes.int32 for t in _SMALL
 
 
 def _wide(template: Rule) -> Callable[..., ast.expr]:
-    return _through(template, _AS_FLOAT32)
+    return _in_other_dtype(template, _AS_FLOAT32)
 
 
 def _typed(template: str) -> Callable[..., ast.expr]:
@@ -172,7 +176,7 @@ def _reduced(name: str, of_bool: str = "") -> Callable[..., ast.expr]:
             return w.fill(f"tf.reduce_{of_bool}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis,
                           keepdims=keepdims or None)  # fmt: skip
         table = {} if name in ("max", "min", "any", "all") else _AS_FLOAT32
-        return _through(f"tf.reduce_{name}(x, axis=axis, keepdims=keepdims)", table)(
+        return _in_other_dtype(f"tf.reduce_{name}(x, axis=axis, keepdims=keepdims)", table)(
             w, x=x, axis=axis, keepdims=keepdims or None
         )
 
@@ -199,9 +203,9 @@ def _position(name: str) -> Callable[..., ast.expr]:
         elif dtypes.is_floating(x.dtype):
             at = w.fill(f"{name}(x, axis=axis)", x=x, axis=axis)
         else:
-            at = _through(f"tf.{name}(x, axis=axis)", dict.fromkeys((dtypes.uint16, dtypes.uint32), dtypes.int64))(
-                w, x=x, axis=axis
-            )
+            at = _in_other_dtype(
+                f"tf.{name}(x, axis=axis)", dict.fromkeys((dtypes.uint16, dtypes.uint32), dtypes.int64)
+            )(w, x=x, axis=axis)
         return w.fill("tf.expand_dims(at, axis)", at=at, axis=axis) if keepdims else at
 
     return rule
@@ -344,14 +348,14 @@ def _diagonal(w: Writing, x: Var, offset: int = 0) -> ast.expr:
 # ---- indexing and sorting --------------------------------------------------------------------------------------------
 
 
-def _places(w: Writing, i: Any) -> Any:
+def _positions(w: Writing, i: Any) -> Any:
     known = (dtypes.int32, dtypes.int64)
     return w.fill("tf.cast(i, tf.int64)", i=i) if isinstance(i, Var) and i.dtype not in known else i
 
 
 def _gather(w: Writing, x: Var, indices: Any) -> ast.expr:
     if len(indices) == 1:
-        return w.fill("tf.gather(x, i)", x=x, i=_places(w, indices[0]))
+        return w.fill("tf.gather(x, i)", x=x, i=_positions(w, indices[0]))
     return w.fill("gather(x, indices)", x=x, indices=tuple(indices))
 
 
@@ -361,7 +365,7 @@ def _scatter(w: Writing, x: Var, indices: Any, updates: Any, mode: str = "set") 
 
 
 def _take(w: Writing, x: Var, indices: Any, axis: int) -> ast.expr:
-    return w.fill("tf.gather(x, indices, axis=axis)", x=x, indices=_places(w, indices), axis=axis % x.ndim or None)
+    return w.fill("tf.gather(x, indices, axis=axis)", x=x, indices=_positions(w, indices), axis=axis % x.ndim or None)
 
 
 def _take_along_axis(w: Writing, x: Var, indices: Var, axis: int) -> ast.expr:
@@ -369,7 +373,7 @@ def _take_along_axis(w: Writing, x: Var, indices: Var, axis: int) -> ast.expr:
         return w.fill("tf.broadcast_to(x, indices.shape)", x=x, indices=indices)
     part = rules.indexed(w, x, rules.part_as_long(x, indices, axis))
     if axis % x.ndim == x.ndim - 1 and x.ndim > 1:
-        return w.fill("tf.gather(x, indices, batch_dims=n)", x=part, indices=_places(w, indices), n=x.ndim - 1)
+        return w.fill("tf.gather(x, indices, batch_dims=n)", x=part, indices=_positions(w, indices), n=x.ndim - 1)
     return w.fill("take_along_axis(x, indices, axis)", x=part, indices=indices, axis=axis)
 
 
@@ -380,8 +384,8 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 
 def _one_hot(w: Writing, indices: Var, n: Any, dtype: np.dtype) -> ast.expr:
     if dtype == np.bool_:
-        return w.fill("tf.one_hot(i, n, True, False)", i=_places(w, indices), n=n)
-    return w.fill("tf.one_hot(i, n, dtype=dtype)", i=_places(w, indices), n=n, dtype=_unless_float32(dtype))
+        return w.fill("tf.one_hot(i, n, True, False)", i=_positions(w, indices), n=n)
+    return w.fill("tf.one_hot(i, n, dtype=dtype)", i=_positions(w, indices), n=n, dtype=_unless_float32(dtype))
 
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
@@ -402,7 +406,7 @@ def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False)
     plain = boundaries.ndim == values.ndim == 1
     template = f"tf.searchsorted(b, v{side}, out_type=tf.int64)" if plain else f"searchsorted(b, v{side})"
     table = {**_AS_FLOAT32, **_AS_INT32}
-    return _through(template, table)(w, b=boundaries, v=values)
+    return _in_other_dtype(template, table)(w, b=boundaries, v=values)
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -485,7 +489,7 @@ def _reduce_window(
         )  # fmt: skip
 
     dtype = x.dtype
-    return _through(said, _AS_FLOAT32 if kind == "sum" else {})(w, x=x)
+    return _in_other_dtype(said, _AS_FLOAT32 if kind == "sum" else {})(w, x=x)
 
 
 def _transform(name: str) -> Callable[..., ast.expr]:
@@ -517,14 +521,14 @@ def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.exp
 
 def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None = None) -> ast.expr:
     template = "tf.gather(x, i)" if padding is None else "padded_embedding(x, i, padding)"
-    return w.fill(template, x=weight, i=_places(w, indices), padding=padding)
+    return w.fill(template, x=weight, i=_positions(w, indices), padding=padding)
 
 
 def _unsigned_too(template: str, unsigned: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
         if rules.dtype_of(x, y) == dtypes.uint64:
             return w.fill(unsigned, x=x, y=y)
-        return _through(_typed(template), {**_AS_FLOAT32, **_AS_INT32})(w, x=x, y=y)
+        return _in_other_dtype(_typed(template), {**_AS_FLOAT32, **_AS_INT32})(w, x=x, y=y)
 
     return rule
 
@@ -599,8 +603,8 @@ WORDS: dict[str, Rule] = {
     "signbit": "signbit(x)",
     "angle": _angle,
     "fmod": _unsigned_too("tf.truncatemod(x, y)", "x % y"),
-    "remainder": _through("x % y", {**_AS_FLOAT32, **_AS_INT32}),
-    "integer_floor_divide": _through("x // y", _AS_INT32),
+    "remainder": _in_other_dtype("x % y", {**_AS_FLOAT32, **_AS_INT32}),
+    "integer_floor_divide": _in_other_dtype("x // y", _AS_INT32),
     "pow": lambda w, x, y: _pow(w, x, y) if rules.dtype_of(x, y) not in _NARROW else _wide("x ** y")(w, x=x, y=y),
     "atan2": _wide(_typed("tf.atan2(x, y)")),
     "nextafter": "nextafter(x, y)",
@@ -629,8 +633,10 @@ WORDS: dict[str, Rule] = {
     "var": _var,
     "argmax": _position("argmax"),
     "argmin": _position("argmin"),
-    "cumsum": _through("tf.cumsum(x, axis=axis)", {**_AS_FLOAT32, **_AS_INT32, dtypes.uint64: dtypes.int64}),
-    "cumprod": _through("tf.math.cumprod(x, axis=axis)", {**_AS_FLOAT32, **_AS_INT32, dtypes.uint64: dtypes.int64}),
+    "cumsum": _in_other_dtype("tf.cumsum(x, axis=axis)", {**_AS_FLOAT32, **_AS_INT32, dtypes.uint64: dtypes.int64}),
+    "cumprod": _in_other_dtype(
+        "tf.math.cumprod(x, axis=axis)", {**_AS_FLOAT32, **_AS_INT32, dtypes.uint64: dtypes.int64}
+    ),
     "cummax": _running("tf.maximum"),
     "cummin": _running("tf.minimum"),
     "cumlogsumexp": _wide("tf.math.cumulative_logsumexp(x, axis=axis)"),
@@ -743,7 +749,7 @@ WORDS: dict[str, Rule] = {
     "hard_silu": "x * tf.nn.relu6(x + 3) / 6",
     "embedding": _embedding,
     "stop_gradient": "tf.stop_gradient(x)",
-    "conv_channels_last": _through(_conv_channels_last, _AS_FLOAT32),
+    "conv_channels_last": _in_other_dtype(_conv_channels_last, _AS_FLOAT32),
     "index": _index,
     "index_update": "index_update(x, indices, values, mode=mode)",
     "arange": lambda w, start, stop, step, dtype: _arange(w, start, stop, step, dtype),

@@ -75,7 +75,7 @@ def _in_float32(template: str, kinds: Any = _NARROW) -> Rule:
     """Return a rule that computes in float32 where PyTorch has no CPU kernel for 16-bit floats, or a rough one."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
-        arguments = rules.told(arguments)
+        arguments = rules.without_defaults(arguments)
         dtype = next(v.dtype for v in arguments.values() if isinstance(v, Var))
         if dtype not in kinds:
             return w.fill(template, **arguments)
@@ -440,13 +440,13 @@ def _triangular_solve(
 # ---- windows ---------------------------------------------------------------------------------------------------------
 
 
-def _one(v: Any) -> Any:
+def _single(v: Any) -> Any:
     """Return (2, 2) as 2."""
     return v[0] if len(set(v)) == 1 else tuple(v)
 
 
-def _unless(usual: int, v: Any) -> Any:
-    return None if all(rules.same(x, usual) for x in v) else _one(v)
+def _non_default(usual: int, v: Any) -> Any:
+    return None if all(rules.same(x, usual) for x in v) else _single(v)
 
 
 def _symmetric(padding: Any) -> bool:
@@ -473,7 +473,7 @@ def _conv(
     narrow = x.dtype == dtypes.float16
     around = None
     if _symmetric(padding):
-        around = _unless(0, [low for low, _ in padding])
+        around = _non_default(0, [low for low, _ in padding])
     else:
         x = _pad(w, x, 0, [(0, 0, 0), (0, 0, 0), *((*p, 0) for p in padding)])
     if narrow:
@@ -481,8 +481,8 @@ def _conv(
     out = w.fill(
         f"F.conv{n}d(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)" if bias is not
         None else f"F.conv{n}d(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)",
-        x=x, weight=weight, bias=bias, stride=_unless(1, stride), padding=around, dilation=_unless(1, dilation),
-        groups=None if groups == 1 else groups,
+        x=x, weight=weight, bias=bias, stride=_non_default(1, stride), padding=around,
+        dilation=_non_default(1, dilation), groups=None if groups == 1 else groups,
     )  # fmt: skip
     return w.fill("y.half()", y=out) if narrow else out
 
@@ -495,8 +495,9 @@ def _conv_transpose(
     return w.fill(
         f"F.conv_transpose{len(stride)}d({operands}, stride=stride, padding=padding, output_padding=extra,"
         " groups=groups, dilation=dilation)",
-        x=x, weight=weight, bias=bias, stride=_unless(1, stride), padding=_unless(0, padding),
-        extra=_unless(0, output_padding), dilation=_unless(1, dilation), groups=None if groups == 1 else groups,
+        x=x, weight=weight, bias=bias, stride=_non_default(1, stride), padding=_non_default(0, padding),
+        extra=_non_default(0, output_padding), dilation=_non_default(1, dilation),
+        groups=None if groups == 1 else groups,
     )  # fmt: skip
 
 
@@ -523,8 +524,9 @@ def _pool(kind: str) -> Rule:
         return w.fill(
             f"F.{kind}_pool{n}d(x, window, stride=stride, padding=padding,"
             f" {'dilation=dilation' if kind == 'max' else 'count_include_pad=counted'})",
-            x=x, window=_one(window), stride=None if rules.same(tuple(stride), tuple(window)) else _one(stride),
-            padding=_unless(0, [low for low, _ in pads]), dilation=None if dilation is None else _unless(1, dilation),
+            x=x, window=_single(window), stride=None if rules.same(tuple(stride), tuple(window)) else _single(stride),
+            padding=_non_default(0, [low for low, _ in pads]),
+            dilation=None if dilation is None else _non_default(1, dilation),
             counted=None if count_padding or not any(low for low, _ in pads) else False,
         )  # fmt: skip
 
@@ -821,7 +823,7 @@ def _through_int64(template: str, rule: Rule) -> Rule:
 
     def wide(w: Writing, **arguments: Any) -> ast.expr:
         if not any(v.dtype in _UNSIGNED for v in rules.arrays(arguments)):
-            told = rules.told(arguments)
+            told = rules.without_defaults(arguments)
             return w.fill(rule, **told) if isinstance(rule, str) else rule(w, **arguments)
         said = template
         if template.startswith("torch.m") and not all(isinstance(v, Var) for v in arguments.values()):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.output.weights import write_weights
-from tensorgraft.codegen.program import Evaluation, SourceProgram, said
+from tensorgraft.codegen.program import Evaluation, SourceProgram, error_line
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceTrace, steps, variables
 from tensorgraft.codegen.verification.runners import script
@@ -156,7 +156,7 @@ def _evaluated(
             except Exception as error:  # whatever the program raises at a size that is not the user's
                 if not k:
                     raise
-                reason = reason or f"{example[0]} is not compared, the program itself fails: {said(error)}"
+                reason = reason or f"{example[0]} is not compared, the program itself fails: {error_line(error)}"
         else:
             notes.append(reason)
     return chosen, notes + [evaluation.note for _, evaluation in chosen if evaluation.note]

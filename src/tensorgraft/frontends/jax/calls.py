@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.extend.core.primitives import convert_element_type_p
 
-from tensorgraft.compiled.objects import among_new_objects
+from tensorgraft.compiled.objects import collecting_new_objects
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import side_effects, traced_value_errors
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -74,7 +74,7 @@ class JaxCall:
         for i in self.numbers:
             marks[i] = type(self.slots[i])
         objects = None if self.objects is None else (self.objects.key, *self.is_node)
-        return self.structure, objects, settings.now(), *marks
+        return self.structure, objects, settings.current(), *marks
 
     def has_open_extents(self) -> bool:
         """Return whether a framework that traces does not know the shape of some array yet."""
@@ -142,12 +142,12 @@ class JaxTrace:
                 numbers = [i for i in self.inputs if i in call.numbers]
                 raise traced_value_errors.Failed(error, numbers, self.inputs, recording()) from error
 
-        with among_new_objects() as older:
+        with collecting_new_objects() as older:
             self.closed = stage(flat, specs)
-            left, made = side_effects.left(trace[0], older)
+            left, made = side_effects.arrays_left(trace[0], older)
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
         returned = [self.structure, *(r.value for r in (*self.results, *self.state) if r.kind == "value")]
-        for x, holder in side_effects.kept(left, made, returned) if left else ():
+        for x, holder in side_effects.kept_arrays(left, made, returned) if left else ():
             number = seen[0].get(id(x))
             if number is None:
                 side_effects.refuse_keeping(x, holder, fn)

@@ -21,9 +21,9 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.encodings import Encoding
-from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.quantization.quantized import Quantized, dense, with_own_codes
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import Geometry, whole
+from tensorgraft.storage import Geometry, contiguous_geometry
 
 Shape = tuple[int, ...]
 Form = tuple[Shape, Geometry, Scheme]  # `Quantized.kind`
@@ -129,14 +129,14 @@ def dense_of(q: Codes) -> jax.Array:
     return _program(dense, q.form)(*q.parts)
 
 
-def settled(q: Codes) -> Any:
+def as_own_codes(q: Codes) -> Any:
     """The same with codes of its own shape."""
     base, geometry, scheme = q.form
-    own = whole(geometry.shape, geometry.dtype)
+    own = contiguous_geometry(geometry.shape, geometry.dtype)
     shape = geometry.shape or ((1,) if scheme.codes.packed > 1 else ())
     if (base, geometry) == (shape, own):
         return q
-    return type(q)(_program(anew, q.form)(*q.parts), (shape, own, scheme))
+    return type(q)(_program(with_own_codes, q.form)(*q.parts), (shape, own, scheme))
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _in_a_row(codes: Array, base: Shape, encoding: Encoding) -> Array:
     return encoding.pack(xp, lax.slice_in_dim(rows, 0, base[-1], axis=len(base) - 1))
 
 
-def _kept(form: Form) -> KeptForm:
+def _kept_form(form: Form) -> KeptForm:
     """Return the `KeptForm` of a form that is settled."""
     base, geometry, scheme = form
     last = base[-1] if scheme.codes.packed > 1 and geometry.shape else None
@@ -182,16 +182,16 @@ def _formed(kept: KeptForm, codes: Any) -> Form:
     if not isinstance(shape, tuple):
         raise ValueError(f"a quantised array ({scheme}) holds a {type(codes).__name__} instead of its codes")
     if scheme.codes.packed == 1:
-        return shape, whole(shape, dtype), scheme
+        return shape, contiguous_geometry(shape, dtype), scheme
     if not shape or shape[-1] != _stored((1 if last is None else last,), scheme.codes)[0]:
         raise ValueError(
             f"codes of {scheme} are packed along the last axis, which has {last} elements, but got the shape"
             f" {shape}: jax.vmap and jax.lax.scan work along the other axes only"
         )
     if last is None:
-        return shape, whole(shape[:-1], dtype), scheme
+        return shape, contiguous_geometry(shape[:-1], dtype), scheme
     base = (*shape[:-1], last)
-    return base, whole(base, dtype), scheme
+    return base, contiguous_geometry(base, dtype), scheme
 
 
 # ---- as a pytree -----------------------------------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def _flat(q: Codes) -> tuple[tuple[Any, ...], KeptForm]:
     """Views are copied: what goes along the first axis of an array is to go along that of its codes."""
     if q._kept is not None:
         return q.parts, q._kept
-    q = settled(q)
-    return q.parts, _kept(q.form)
+    q = as_own_codes(q)
+    return q.parts, _kept_form(q.form)
 
 
 def register(cls: type[Codes]) -> None:

@@ -37,15 +37,15 @@ def decomposed(equation: Any) -> core.ClosedJaxpr | None:
         if function is None:
             continue
         program = _traced(function, equation)
-        if program is not None and not _has(program.jaxpr, equation):
+        if program is not None and not _contains(program.jaxpr, equation):
             return program
     return None
 
 
-def _has(jaxpr: core.Jaxpr, equation: Any) -> bool:
+def _contains(jaxpr: core.Jaxpr, equation: Any) -> bool:
     """Return True if the jaxpr contains the same equation again, and so explains nothing."""
     inner = [part for e in jaxpr.eqns for part in jaxprs_in_params(e.params)]
-    return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_has(part, equation) for part in inner)
+    return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_contains(part, equation) for part in inner)
 
 
 def _is_alike(one: Any, other: Any) -> bool:

@@ -17,6 +17,7 @@ from tensorgraft.frontends.jax.calls import Family, Flat, JaxCall, JaxTrace, Tra
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import JaxprProgram, NumbersNeeded
+from tensorgraft.frontends.jax.settings import checks
 from tensorgraft.hub import registry
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -161,7 +162,15 @@ class GraftedSignature:
         for i in self.trace.inputs:
             operand = call.operands[i]
             arrays.append(xp.asarray(np.asarray(call.slots[i], call.numbers[i])) if operand is None else operand[0])
-        return self.trace.finish(call, list(self.native(*arrays)), xp.detached, self._into_jax)
+        native = self._checked if self.program is not None and checks() else self.native
+        return self.trace.finish(call, list(native(*arrays)), xp.detached, self._into_jax)
+
+    @functools.cached_property
+    def _checked(self) -> Callable[..., Sequence[Array]]:
+        """The function for `jax_debug_nans` and `jax_debug_infs`: a backend has compiled the other one, perhaps, whose
+        results nothing checks."""
+        assert self.program is not None
+        return self.xp.differentiable(self.program)
 
     def _into_jax(self, x: Array, dtype: Any) -> jax.Array:
         xp = self.xp

@@ -247,14 +247,14 @@ def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, s
     paths = {path[:n]: None for path in arrays for n in range(len(path))}
     described = {}
     for path in paths:
-        owner, ok = _at(model, path)
+        owner, ok = _value_at(model, path)
         if ok and not isinstance(owner, jax.Array):
             mine = {p[-1]: x for p, x in arrays.items() if p[:-1] == path}
             described[".".join(map(str, path))] = (type(owner).__name__, ", ".join(_fields(owner, mine)))
     return described
 
 
-def _at(owner: Any, path: Path) -> tuple[Any, bool]:
+def _value_at(owner: Any, path: Path) -> tuple[Any, bool]:
     for part in path:
         try:
             if isinstance(owner, jax.tree_util.Partial):

@@ -21,7 +21,7 @@ from tensorgraft.frontends.jax.settings import JaxSettings, check, checks
 from tensorgraft.frontends.jax.staging import make_jaxpr
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.precision import Region, within
+from tensorgraft.precision import Region, with_region
 
 Spec = jax.ShapeDtypeStruct
 
@@ -206,7 +206,7 @@ class JaxprPart(CompiledPart):
         return results
 
     def _on_words(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        xp = within(xp, self.region)
+        xp = with_region(xp, self.region)
         operands: list[Array | Keys] = list(arrays)
         for i in self._keyed:
             operands[i] = Keys.of(xp, arrays[i])

@@ -303,7 +303,7 @@ def host(x: jax.Array | QuantizedJaxArray) -> np.ndarray:
     return np.asarray(x)
 
 
-def placed(q: Quantized, like: Array) -> QuantizedJaxArray:
+def placed_like(q: Quantized, like: Array) -> QuantizedJaxArray:
     """Codes and scales of the host where another array is."""
     where = like.codes if isinstance(like, QuantizedJaxArray) else like
     (device,) = where.devices()

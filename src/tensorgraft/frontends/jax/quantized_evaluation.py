@@ -23,7 +23,7 @@ from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import resolved
 from tensorgraft.frontends.jax.jaxpr_interpreter import bind, interpret
 from tensorgraft.frontends.jax.program import Spec, traced
-from tensorgraft.frontends.jax.staging import early
+from tensorgraft.frontends.jax.staging import computed_early
 from tensorgraft.hub import settings
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import quantizing
@@ -62,7 +62,7 @@ def evaluated(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
         return fn(*args, **kwargs)
     specs = tuple([_spec(x) for x in leaves])
     fixed = tuple([x if s is None else None for x, s in zip(leaves, specs, strict=True)])
-    key = (structure, specs, tuple(map(type, fixed)), fixed, settings.now())
+    key = (structure, specs, tuple(map(type, fixed)), fixed, settings.current())
     try:
         program = _known.get(key)
     except TypeError:
@@ -136,7 +136,7 @@ class _Program:
         rest = iter(outer)
         constants = [next(rest) if isinstance(x, jax.core.Tracer) else x for x in self.constants]
         operands = [x if f is None else self.kind(x, f) for x, f in zip(parts, self.forms, strict=True)]
-        with policy.noted() as self.notes, early():  # places that are constant are known
+        with policy.counting_later() as self.notes, computed_early():  # places that are constant are known
             results = interpreted(self.jaxpr, constants, operands)
         self.made = [x.form if isinstance(x, Codes) else None for x in results]
         return [x.parts if isinstance(x, Codes) else x for x in results]

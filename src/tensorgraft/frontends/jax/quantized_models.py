@@ -41,7 +41,7 @@ def quantize_tree(
             continue
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         names.append(name)
-        owner = _at(model, path[:-1])
+        owner = _value_at(model, path[:-1])
         if not (_is_weight(owner, name, x) if wanted is None else wanted(name, x)):
             continue
         scheme = choose(name)
@@ -108,7 +108,7 @@ def _axes(owner: Any, x: jax.Array) -> int:
     return x.ndim
 
 
-def _at(model: Any, path: Sequence[Any]) -> Any:
+def _value_at(model: Any, path: Sequence[Any]) -> Any:
     """Return the value at a path in a pytree; None where a node says nothing of how its children are reached."""
     for key in path:
         if isinstance(key, jax.tree_util.GetAttrKey):

@@ -1,7 +1,8 @@
 """Settings of JAX (`jax.config`, and its context managers): a part of the key of every trace of a JAX function.
 
-They are those by which JAX keeps its own traces, so what it adds to them is in there. Those of a trace are in force
-again when JAX makes a derivative of it, and when the rules of its primitives run, however late that is.
+They are those by which JAX keeps its own traces, so what it adds to them is in there, and those of keys of random
+numbers: JAX's own `jit` keeps the first call's, but what is not compiled by it goes by the call's. Those of a trace are
+in force again when JAX makes a derivative of it, and when the rules of its primitives run, however late that is.
 """
 
 from __future__ import annotations
@@ -18,13 +19,22 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.settings import register
 
-settings = config.trace_context  # of 46 values, 0.2 us
+_of_traces = config.trace_context  # of 46 values, 0.2 us
+_implementation, _typed, _legacy = jax.default_prng_impl, jax.enable_custom_prng, jax.legacy_prng_key
+
+
+def settings() -> tuple[Any, ...]:
+    """Return a value that equals another one where no setting that a trace depends on differs."""
+    return _of_traces(), _implementation.value, _typed.value, _legacy.value
+
+
 _ASKED = (  # of those that have context managers
     *("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision"),
     *(
         "threefry_partitionable",
         "default_prng_impl",
         "enable_custom_prng",
+        "legacy_prng_key",
         "softmax_custom_jvp",
         "allow_f16_reductions",
     ),
@@ -32,11 +42,11 @@ _ASKED = (  # of those that have context managers
 _CONTEXTS = [name for name in _ASKED if hasattr(jax, name)]
 
 
-def _now(name: str) -> Any:
+def _current(name: str) -> Any:
     return getattr(jax.config, f"jax_{name}")
 
 
-register(settings, settings(), lambda: {f"jax_{name}": _now(name) for name in _CONTEXTS})
+register(settings, settings(), lambda: {f"jax_{name}": _current(name) for name in _CONTEXTS})
 
 
 class JaxSettings:
@@ -44,7 +54,7 @@ class JaxSettings:
 
     def __init__(self) -> None:
         self._key = settings()
-        self._values = {name: _now(name) for name in _CONTEXTS}
+        self._values = {name: _current(name) for name in _CONTEXTS}
 
     @contextlib.contextmanager
     def restored(self, but: str = "") -> Iterator[None]:
@@ -54,21 +64,21 @@ class JaxSettings:
             return
         with contextlib.ExitStack() as stack:
             for name, value in self._values.items():
-                if name != but and _now(name) != value:
+                if name != but and _current(name) != value:
                     stack.enter_context(getattr(jax, name)(value))
             yield
 
 
 def checks() -> bool:
     """Return whether results are to be looked at for what `jax_debug_nans` and `jax_debug_infs` do not allow."""
-    return bool(_now("debug_nans") or _now("debug_infs"))
+    return bool(_current("debug_nans") or _current("debug_infs"))
 
 
 def check(xp: Backend, arrays: Sequence[Any]) -> None:
     """Raise FloatingPointError, as JAX does, where a result has a NaN (`jax_debug_nans`) or an infinity
     (`jax_debug_infs`), and TracedValueError where it has no value yet."""
     for is_one, word in ((xp.isnan, "nan"), (xp.isinf, "inf")):
-        for x in arrays if _now(f"debug_{word}s") else ():
+        for x in arrays if _current(f"debug_{word}s") else ():
             if not dtypes.is_inexact(xp.dtype_of(x)):
                 continue
             if xp.is_traced(x) or xp.in_trace():

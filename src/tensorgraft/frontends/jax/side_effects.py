@@ -73,7 +73,7 @@ def refuse_new_state(fn: Callable[..., Any]) -> None:
     )
 
 
-def left(trace: weakref.ref[Any], older: frozenset[int]) -> tuple[list[Any], frozenset[int]]:
+def arrays_left(trace: weakref.ref[Any], older: frozenset[int]) -> tuple[list[Any], frozenset[int]]:
     """Return the arrays of a trace that has ended that are still there, and the identities of all objects that are new.
     Inside of `among_new_objects`, which gave `older`."""
     if trace() is None:
@@ -112,7 +112,7 @@ def _all_seen() -> Iterator[None]:
 
 
 @_all_seen()
-def kept(tracers: list[Any], made: frozenset[int], results: Sequence[Any]) -> list[tuple[Any, str]]:
+def kept_arrays(tracers: list[Any], made: frozenset[int], results: Sequence[Any]) -> list[tuple[Any, str]]:
     """Return those of the arrays of a trace that the program keeps, and where.
 
     What was made while the function was traced keeps nothing by itself: a closure that JAX has in a cache of its own is

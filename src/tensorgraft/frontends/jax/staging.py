@@ -40,14 +40,14 @@ def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> ClosedJaxpr:
     """Call `jax.make_jaxpr` with everything that does not depend on arguments computed."""
 
     def known_computed(*arrays: Any) -> Any:
-        with early():
+        with computed_early():
             return fn(*arrays)
 
     with jax.disable_jit(False):  # it makes Python of loops, which would ask for values here
         return jax.make_jaxpr(known_computed)(*specs)
 
 
-def early() -> Any:
+def computed_early() -> Any:
     """The context in which what is called computes what does not depend on the arrays of the trace around it."""
     return releases.set_current_trace(_Early(releases.find_top_trace(())))
 

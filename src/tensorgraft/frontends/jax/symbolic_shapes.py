@@ -38,7 +38,7 @@ def native(
                 raise
             errors.append(error.error if isinstance(error, traced_value_errors.Failed) else error)
     raise ShapeError(
-        f"{name} depends on an unknown extent: {_where(specs)}. JAX reports: {_first_line(errors[0])}\n"
+        f"{name} depends on an unknown extent: {_locations(specs)}. JAX reports: {_first_line(errors[0])}\n"
         "Specify the extent (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`), or write the program"
         " for any extent: use `x.shape[0]` in shapes and arithmetic, but not `int(x.shape[0])`, and neither"
         " `range` nor `if` of it."
@@ -69,7 +69,7 @@ def _symbolic(specs: Sequence[tuple[Extents, Any]]) -> Iterator[list[jax.ShapeDt
 _OF_EXTENTS = re.compile(r"extent\d*_\d|_DimExpr|[Ss]ymbolic dim|dimension variable")  # in JAX's own errors
 
 
-def _where(specs: Sequence[tuple[Extents, Any]]) -> str:
+def _locations(specs: Sequence[tuple[Extents, Any]]) -> str:
     places = [
         f"axis {', '.join(str(a) for a, n in enumerate(shape) if n is None)} of an argument of shape {shape}"
         for shape, _ in specs

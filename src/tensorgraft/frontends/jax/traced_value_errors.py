@@ -126,7 +126,9 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
         if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
             told = traced_value_errors.value_needed(where, traced, "array")
         else:
-            told = traced_value_errors.result_shape_needed(where, _named(failed, traced), _sized(_called(frame)))
+            told = traced_value_errors.result_shape_needed(
+                where, _array_in_line(failed, traced), _sized(_called(frame))
+            )
     elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
         told = traced_value_errors.value_needed(where, traced, "bool")
     elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
@@ -138,7 +140,7 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     return type(told)(_of_jax(str(told)))
 
 
-def _named(failed: Failed, x: Any) -> Any:
+def _array_in_line(failed: Failed, x: Any) -> Any:
     """Return the array in the program's line, which is passed to a function that counts by itself: the error is to be
     about it and not about the count."""
     from tensorgraft.compiled.source_location import held_by, place_of

@@ -22,7 +22,7 @@ from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.frontends.tensorflow.variable_cache import VariableGroup, held_on
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.interrupts import together
+from tensorgraft.interrupts import all_or_none
 from tensorgraft.precision import current
 
 ConcreteFunction = tf.types.experimental.ConcreteFunction
@@ -186,18 +186,18 @@ def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structur
         given = tf.nest.flatten(list(concrete.function_type.bind(*args, **kwargs).arguments.values()))
         mine = [i for i in given if isinstance(i, int) and isinstance(specs[i], tf.TensorSpec)]
     if len(mine) != len(asked):
-        named = ", ".join(map(_said, asked)) or "none"
+        named = ", ".join(map(_spec_text, asked)) or "none"
         raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), got {len(mine)}")
     for i, s in zip(mine, asked, strict=True):
         if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
             raise TypeError(
-                f"{concrete.graph.name} was traced for {_said(s)}, got {_said(specs[i])}: convert the argument, or"
-                " graft a tf.function with a signature that accepts it"
+                f"{concrete.graph.name} was traced for {_spec_text(s)}, got {_spec_text(specs[i])}: convert the"
+                " argument, or graft a tf.function with a signature that accepts it"
             )
     return mine
 
 
-def _said(spec: tf.TensorSpec) -> str:
+def _spec_text(spec: tf.TensorSpec) -> str:
     extents = "..." if spec.shape.rank is None else ", ".join(map(str, spec.shape))
     return f"{spec.name}: {spec.dtype.name}({extents})"
 
@@ -258,7 +258,7 @@ class GraphSignature:
         values = group.read() if group else [value_of(xp, v) for v in held.values()]
         if group is None or xp.is_watched(arguments):
             results, became = self.run(values, leaves)
-            together(lambda call: call(), [writing(xp, held[name], value) for name, value in became.items()])
+            all_or_none(lambda call: call(), [writing(xp, held[name], value) for name, value in became.items()])
             return results
         program, _ = self._program(values)
         results, written = self._parted(program, program.primal(xp, [*values, *arguments]))

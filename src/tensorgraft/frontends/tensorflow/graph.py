@@ -69,7 +69,7 @@ class FunctionGraph:
                 wanted |= {p for p, _ in node.inputs} | (set(node.controls) if effects else set())
         kept = sorted(wanted | set(self.inputs))
         at = {old: new for new, old in enumerate(kept)}
-        nodes = [_moved(self.nodes[old], at) for old in kept]
+        nodes = [_renumbered(self.nodes[old], at) for old in kept]
         return FunctionGraph(self.name, nodes, [at[i] for i in self.inputs], [(at[p], k) for p, k in outputs])
 
     def split(self, late: Sequence[int]) -> tuple[FunctionGraph, FunctionGraph, list[int]]:
@@ -87,7 +87,7 @@ class FunctionGraph:
         at = {old: new for new, old in enumerate(early)}
         first = FunctionGraph(
             self.name,
-            [_moved(self.nodes[old], at) for old in early],
+            [_renumbered(self.nodes[old], at) for old in early],
             [at[place] for i, place in enumerate(self.inputs) if i not in late],
             [(at[p], k) for p, k in (*(v for v in self.outputs if v[0] not in behind), *cut)],
         )
@@ -109,6 +109,6 @@ def _with_inputs(node: GraphNode, places: dict[Value, Value]) -> GraphNode:
     return replace(node, inputs=tuple(places[v] for v in node.inputs), controls=())
 
 
-def _moved(node: GraphNode, at: dict[int, int]) -> GraphNode:
+def _renumbered(node: GraphNode, at: dict[int, int]) -> GraphNode:
     inputs = tuple((at[p], k) for p, k in node.inputs)
     return replace(node, inputs=inputs, controls=tuple(at[p] for p in node.controls if p in at))

@@ -15,7 +15,7 @@ from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignatur
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
-from tensorgraft.hub.recorded.structure import apart, together
+from tensorgraft.hub.recorded.structure import flatten, unflatten
 from tensorgraft.hub.recorded.tracing import program_backend, record
 from tensorgraft.precision import current
 
@@ -207,14 +207,14 @@ class RecordedModel(Function):
             nonlocal results
             remaining = iter(arrays)
             held = {name: next(remaining) for name in self.weights}
-            args, kwargs = together(signature.arguments, remaining)
+            args, kwargs = unflatten(signature.arguments, remaining)
             out, written = self._call(held, *args, **kwargs)
             if written:
                 raise ValueError(
                     f"{self.__name__} writes its variables ({', '.join(written)}), but a plain function has no"
                     " state: call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
                 )
-            results, flat = apart(out, xp.operand, f"what {self.__name__} returns")
+            results, flat = flatten(out, xp.operand, f"what {self.__name__} returns")
             return flat
 
         program = record(run, [*specs_of(self.weights.values()), *signature.specs])

@@ -124,7 +124,7 @@ class Planner:
         return writes
 
     def rule(self, node: GraphNode) -> OperationRule | None:
-        return found(node)
+        return rule_of(node)
 
     def resolved(self, node: GraphNode, row: Any, writes: Sequence[int]) -> Callable[..., Any]:
         """Return the function that computes a node, whose results go into these slots."""
@@ -144,7 +144,7 @@ class Planner:
         return most
 
 
-def found(node: GraphNode) -> OperationRule:
+def rule_of(node: GraphNode) -> OperationRule:
     row = RULES.get(node.op)
     if row is None:
         reason = REASONS.get(node.op) or reason_of(node.op)

@@ -22,7 +22,7 @@ from tensorgraft.frontends.tensorflow.written_variables import written
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.precision import Region, within
+from tensorgraft.precision import Region, with_region
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class GraphProgram:
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
-        results, held = self.captured.run(within(xp, self.region), self.variables, arrays[:n], arrays[n:])
+        results, held = self.captured.run(with_region(xp, self.region), self.variables, arrays[:n], arrays[n:])
         graph = self.captured.graph
         for x, value in zip(results, graph.outputs, strict=True):
             if isinstance(x, CountedRows):
@@ -189,7 +189,7 @@ class ForwardAndBackward:
 
     def _forward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         program = self._program
-        xp = within(xp, program.region)
+        xp = with_region(xp, program.region)
         n = len(program.variables)
         outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._wanted - len(self._ends)
@@ -198,7 +198,7 @@ class ForwardAndBackward:
         return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        xp = within(xp, self._program.region)
+        xp = with_region(xp, self._program.region)
         n = len(arrays) - self.cotangents
         whole = self._residuals.values(xp, arrays[:n])
         fixed = self._wanted - len(self._ends)

@@ -168,14 +168,14 @@ class GraftedSignatures(Mapping[str, Any]):
             )
         if its_own or (self.xp.grafted_as == "program" and (written or text)):
             return _Function(signature, self.xp)
-        names = named(traced.held)
+        names = dotted_names(traced.held)
         call = _Call(signature, names, self.xp)
         return graft_call(
             call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written)]
         )
 
 
-def named(held: Mapping[str, Any]) -> dict[str, Any]:
+def dotted_names(held: Mapping[str, Any]) -> dict[str, Any]:
     """Variables by names with dots, none of which is in front of another one (`w` and `w/Adam`), and without what all
     of them begin with (the name of a model of Keras)."""
     first = {name.split("/")[0] for name in held}

@@ -110,7 +110,7 @@ def _states_of(node: GraphNode) -> tuple[list[KernelState], dict[str, Any]]:
     widened: dict[int, FunctionGraph] = {}
     before = 0
     for original, inner, own in parts:
-        widened[id(original)] = _among(original, inner, own, everything, before, node.op in _LOOPS)
+        widened[id(original)] = _with_sibling_states(original, inner, own, everything, before, node.op in _LOOPS)
         before += len(own)
 
     def other(value: Any) -> Any:
@@ -123,7 +123,7 @@ def _states_of(node: GraphNode) -> tuple[list[KernelState], dict[str, Any]]:
     return everything, attributes
 
 
-def _among(
+def _with_sibling_states(
     original: FunctionGraph,
     inner: FunctionGraph,
     own: Sequence[KernelState],

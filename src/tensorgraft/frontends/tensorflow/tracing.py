@@ -168,7 +168,7 @@ class TracedFunctionGraph:
 
             for made in ways:  # TensorFlow's forward mode does not know all of its own calls
                 try:
-                    concrete, everything = _apart(functools.partial(trace, made))
+                    concrete, everything = _in_own_thread(functools.partial(trace, made))
                 except Exception as error:
                     if made is ways[-1]:
                         said = str(error).strip().partition("\n")[0]
@@ -206,7 +206,7 @@ class TracedFunctionGraph:
         level = logger.level
         logger.setLevel(logging.CRITICAL)  # it logs what it does not vectorise, and the way there
         try:
-            concrete = _apart(lambda: tf.function(rows, autograph=False).get_concrete_function(wide))
+            concrete = _in_own_thread(lambda: tf.function(rows, autograph=False).get_concrete_function(wide))
         except Exception as error:
             raise DerivativeError(f"TensorFlow cannot vectorise {self.concrete.name}") from error
         finally:
@@ -296,7 +296,7 @@ def _results(concrete: Any) -> list[tf.Tensor]:
     return concrete.outputs[: sum(isinstance(x, tf.TypeSpec | tf.Tensor) for x in flat)]
 
 
-def _apart(fn: Callable[[], Any]) -> Any:
+def _in_own_thread(fn: Callable[[], Any]) -> Any:
     """Call `fn` in a thread of its own: apart from the tapes, graphs and watchers of variables of whoever asks."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(fn).result()

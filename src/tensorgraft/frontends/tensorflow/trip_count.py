@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, Value
-from tensorgraft.frontends.tensorflow.planning import found, functions, plan
+from tensorgraft.frontends.tensorflow.planning import functions, plan, rule_of
 from tensorgraft.frontends.tensorflow.rule import RULES
 from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub import registry
@@ -58,7 +58,7 @@ def _needs(graph: FunctionGraph, value: Value) -> frozenset[int] | None:
                 needs.add(argument)
                 continue
             node = graph.nodes[place]
-            pure = not functions(node) and (node.op not in RULES or found(node).folds)
+            pure = not functions(node) and (node.op not in RULES or rule_of(node).folds)
             stack += [p for p, _ in node.inputs if p not in seen]
             seen |= {p for p, _ in node.inputs}
         memory[value] = frozenset(needs) if pure else None

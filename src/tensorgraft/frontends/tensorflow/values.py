@@ -151,7 +151,7 @@ class TensorList:
         if self.items is not None:
             return replace(self, items=(*self.items, x))
         if self.same is not None:
-            if not _alike(self.same, x):
+            if not _is_equal(self.same, x):
                 raise ShapeError(
                     "a tensor list of equal numbers gets a different number in a loop that is being traced"
                 )
@@ -212,13 +212,13 @@ class TensorList:
         raise ShapeError("a tensor list to be stacked has a length that depends on values being traced")
 
 
-def _alike(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     return is_known(a) and is_known(b) and a.dtype == b.dtype and np.array_equal(a, b)
 
 
 def all_the_same(items: Sequence[Any]) -> np.ndarray | None:
     """The known value that all of these are; None where they are not."""
-    return items[0] if items and all(_alike(items[0], x) for x in items) else None
+    return items[0] if items and all(_is_equal(items[0], x) for x in items) else None
 
 
 def _plus(xp: Backend, x: Any, n: int) -> Any:

@@ -9,7 +9,7 @@ from tensorgraft.frontends.torch.kernels.reasons import operators
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.patches import Patch, patches
 
-loading.of(__name__)
+loading.set_front_end(__name__)
 setup.install()
 devices.follow_default()
 loading.finish()

@@ -30,18 +30,18 @@ def autoload() -> None:
     try:
         from tensorgraft.frontends.torch_entry import extensions, hooks, loading
 
-        loading.of(FRONT_END)
+        loading.set_front_end(FRONT_END)
         if extensions.may_take_the_place(wanted=on is not None):
             hooks.register()
     except Exception as error:  # of whatever kind: a program that only has us installed is to run
-        _leave(error)
+        _disable(error)
         return
     if on is not None:
         extensions.require_the_place()
         importlib.import_module(COMMAND).take_over(on)
 
 
-def _leave(error: Exception) -> None:
+def _disable(error: Exception) -> None:
     """PyTorch as it is without us, and why it is."""
     patches = sys.modules.get(f"{__name__}.patches")
     if patches is not None:

@@ -50,7 +50,7 @@ def may_take_the_place(wanted: bool) -> bool:
     `wanted`: even where others come later, which are not imported then, and are told so."""
     if holder() is not None or os.environ.get(AUTOLOAD) == "0":
         return False
-    later = _later()
+    later = _unloaded_entry_points()
     if not later:
         return True
     if wanted or os.environ.get(AUTOLOAD) == "1":
@@ -59,7 +59,7 @@ def may_take_the_place(wanted: bool) -> bool:
     return False
 
 
-def _later() -> list[Any]:
+def _unloaded_entry_points() -> list[Any]:
     """Return the entry points of other packages that PyTorch has not come to yet."""
     points = sys._getframe(3).f_locals.get("backend_extensions")  # of PyTorch's loop: asking again takes a while
     points = list(importlib.metadata.entry_points(group=GROUP) if points is None else points)

@@ -46,7 +46,7 @@ def always(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def named(*args: Any, **kwargs: Any) -> bool:
+def names_device(*args: Any, **kwargs: Any) -> bool:
     """Return True if an argument names the device."""
     return any(map(loading.names_the_device, (*args, *kwargs.values())))
 

@@ -1,4 +1,4 @@
-"""Loading of the PyTorch front end, by the package name that `of` is given, and whether it is loaded."""
+"""Loading of the PyTorch front end, by the package name given to `set_front_end`, and whether it is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _loaded = False
 _afterwards: list[Callable[[], object]] = []
 
 
-def of(package: str) -> None:
+def set_front_end(package: str) -> None:
     """The front end is this package. It installs itself when it is imported."""
     global _package
     _package = package

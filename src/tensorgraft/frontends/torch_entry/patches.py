@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch_entry.patching import At, Patch
 from tensorgraft.importing import when_imported
 
 
-def _each(owner: str, names: str, by: str, why: str, **rest: Any) -> list[Patch]:
+def _rows(owner: str, names: str, by: str, why: str, **rest: Any) -> list[Patch]:
     return [Patch(f"{owner}.{name}", by, why, **rest) for name in names.split()]
 
 
@@ -70,7 +70,7 @@ TABLE: list[Patch] = [
         registers=True,
         also=("torch.distributed.distributed_c10d.Backend.GRAFT",),
     ),
-    *_each(
+    *_rows(
         "torch",
         "Generator Event Stream",
         "classes.CLASSES",
@@ -124,7 +124,7 @@ TABLE: list[Patch] = [
     ),
     Patch(
         "torch.from_dlpack",
-        "late_loading.named",
+        "late_loading.names_device",
         _UNTOLD,
         at="import",
         waits=True,
@@ -137,11 +137,11 @@ TABLE: list[Patch] = [
         at="import",
         waits=True,
     ),
-    *_each("torch._C", " ".join(f"_accelerator_{name}" for name in _ACCELERATOR.split()),
+    *_rows("torch._C", " ".join(f"_accelerator_{name}" for name in _ACCELERATOR.split()),
            "late_loading.always", _UNTOLD, at="import", waits=True),
-    *_each("torch._C", " ".join(f"_accelerator_hooks_{name}" for name in _HOOKS.split()),
+    *_rows("torch._C", " ".join(f"_accelerator_hooks_{name}" for name in _HOOKS.split()),
            "late_loading.always", _UNTOLD, at="import", waits=True),
-    *_each("torch._C", "_accelerator_getAllocatorSettings _accelerator_setAllocatorSettings",
+    *_rows("torch._C", "_accelerator_getAllocatorSettings _accelerator_setAllocatorSettings",
            "late_loading.always", _UNTOLD, at="import", waits=True),
     # ---- at the first use of the device: quantised tensors
     Patch(
@@ -151,7 +151,7 @@ TABLE: list[Patch] = [
         adds=True,
     ),
     Patch("torch.Tensor.nbytes", "quantized.tensors.nbytes_property", "the bytes that codes and scales really take"),
-    *_each(
+    *_rows(
         "torch.Tensor",
         "numpy tolist",
         "quantized.tensors.of_numbers",
@@ -200,7 +200,7 @@ TABLE: list[Patch] = [
         "the engine's thread for a device has no trace of the backend's, and knows index 0 alone",
         also=("torch.autograd._engine_run_backward",),
     ),
-    *_each(
+    *_rows(
         "torch.autograd.forward_ad",
         "make_dual exit_dual_level",
         "dispatch.autograd.FORWARD_MODE",
@@ -375,7 +375,7 @@ TABLE: list[Patch] = [
         "the reentrant variant has no graph that a backward pass outside of `tg.jit` could follow",
     ),
     # ---- torch.accelerator and the current device
-    *_each(
+    *_rows(
         "torch._C",
         " ".join(f"_accelerator_{name}" for name in _ACCELERATOR.split()),
         "device.runtime.ACCELERATOR",
@@ -399,7 +399,7 @@ TABLE: list[Patch] = [
         "what copies a module between devices is CUDA's C++; one device gives the same results",
     ),
     Patch("torch.Tensor.pin_memory", "device.runtime.pin_memory", "a backend needs no pinned memory"),
-    *_each(
+    *_rows(
         "torch",
         "tensor as_tensor asarray Tensor.to",
         "device.runtime.resolving",
@@ -436,7 +436,7 @@ TABLE: list[Patch] = [
         for owner in ("_C.ScriptMethod", "jit.ScriptFunction")
     ),
     # ---- files, storages, sparse tensors
-    *_each(
+    *_rows(
         "torch.serialization",
         "_save _legacy_save _load _legacy_load",
         "device.file_locations.FILES",
@@ -453,7 +453,7 @@ TABLE: list[Patch] = [
         "between processes a tensor is copied: the memory of a backend cannot be shared",
         registers=True,
     ),
-    *_each("torch.UntypedStorage", _STORAGE, "device.storages.METHODS",
+    *_rows("torch.UntypedStorage", _STORAGE, "device.storages.METHODS",
            "the C++ storage has no memory, which PyTorch's methods read", until=_NO_MEMORY.replace("no", "a", 1)),
     Patch("torch.UntypedStorage.copy_", "device.storages.copying", "either side may be on the device"),
     Patch("torch.Tensor.data_ptr", "device.storages.tensor_data_ptr", "views of one storage have addresses in step"),
@@ -468,17 +468,17 @@ def apply(at: At) -> None:
     """Make the changes of that time that are not made yet."""
     if at == "use":
         patching.step_aside()
-    patching.apply(_of(at))
+    patching.apply(_rows_at(at))
     if at == "use":
         when_imported("torch.distributed.checkpoint", lambda: apply("checkpoint"))
 
 
 def undo(at: At) -> None:
     """Take back the changes of that time."""
-    patching.undo(_of(at))
+    patching.undo(_rows_at(at))
 
 
-def _of(at: At) -> list[Patch]:
+def _rows_at(at: At) -> list[Patch]:
     return [row for row in TABLE if row.at == at]
 
 

@@ -59,7 +59,7 @@ def apply(rows: Iterable[Patch]) -> None:
         if private.why_off(_home(row)):
             continue  # this version of PyTorch lacks a name that it needs, which has been said
         try:
-            ours = _ours(row)
+            ours = _replacement(row)
         except MissingNameError:  # of what its module imports, which has been said, too
             continue
         if row.registers:
@@ -96,7 +96,7 @@ def step_aside() -> None:
             _gone.add(row)
 
 
-def _ours(row: Patch) -> Any:
+def _replacement(row: Patch) -> Any:
     """The function, class or table that a row names."""
     return getattr(importlib.import_module(_home(row)), row.by.rpartition(".")[2])
 

@@ -20,13 +20,13 @@ _open: Any = safetensors.safe_open
 _PYTORCH = ("pt", "torch", "pytorch")
 
 
-def placed(device: Any) -> Any:
+def device_for(device: Any) -> Any:
     """Return the device that a program means. `tensorgraft run` replaces this function."""
     return torch.device(device) if isinstance(device, int) else device
 
 
 def _ours(device: Any) -> torch.device | None:
-    device = placed(device)
+    device = device_for(device)
     kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
     return loading.part("core.devices").slot_of(device).device if kind == loading.TYPE else None
 

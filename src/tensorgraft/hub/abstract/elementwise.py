@@ -36,7 +36,7 @@ def _common(op: str, kinds: str, *operands: Any) -> tuple[Shape, np.dtype]:
     return broadcast(op, operands, (x.shape for x in arrays)), arrays[0].dtype
 
 
-def same(op: str, *operands: Any) -> ShapeDtype:
+def same_dtype(op: str, *operands: Any) -> ShapeDtype:
     return ShapeDtype(*_common(op, ELEMENTWISE[op], *operands))
 
 
@@ -45,7 +45,7 @@ def real_part(op: str, x: ShapeDtype) -> ShapeDtype:
     return ShapeDtype(shape, dtypes.real_dtype(dtype))
 
 
-def truth(op: str, *operands: Any) -> ShapeDtype:
+def boolean_result(op: str, *operands: Any) -> ShapeDtype:
     return ShapeDtype(_common(op, ELEMENTWISE[op], *operands)[0], dtypes.bool_)
 
 
@@ -80,8 +80,8 @@ def integer_floor_divide(op: str, x: Any, y: Any) -> ShapeDtype:
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys((*UNARY, *BINARY), same),
-    **dict.fromkeys((*PREDICATES, *COMPARISONS), truth),
+    **dict.fromkeys((*UNARY, *BINARY), same_dtype),
+    **dict.fromkeys((*PREDICATES, *COMPARISONS), boolean_result),
     **dict.fromkeys(("abs", "real", "imag"), real_part),
     "where": where,
     "complex": complex_,

@@ -10,7 +10,7 @@ import math
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
-from tensorgraft.hub.primitive import primitive, told
+from tensorgraft.hub.primitive import primitive, shape_query
 
 Axis = int | tuple[int, ...] | None
 
@@ -73,7 +73,7 @@ class Reduction:
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
-    @told
+    @shape_query
     def count(self, x: Array, axis: Axis = None) -> int:
         """Return the number of elements that one result of a reduction of `x` over `axis` sees."""
         shape = self.shape(x)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
-from tensorgraft.hub.primitive import primitive, told
+from tensorgraft.hub.primitive import primitive, shape_query
 
 Shape = tuple[int, ...]
 
@@ -78,11 +78,11 @@ class ShapeOps:
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
-    @told
+    @shape_query
     def size(self, x: Array) -> int:
         return math.prod(self.shape(x))
 
-    @told
+    @shape_query
     def ndim(self, x: Array) -> int:
         return len(self.shape(x))
 

@@ -72,8 +72,9 @@ class Windowed:
         output_padding: Ints,
         groups: int = 1,
     ) -> Array:
-        """The transpose of a convolution in its images: x (N, C, ...), w (C, O / groups, ...) -> (N, O, ...). Strides,
-        padding (on both sides) and dilation are those of that convolution; `output_padding` is added at the end."""
+        """The transpose of a convolution with respect to its input: x (N, C, ...), w (C, O / groups, ...) -> (N, O,
+        ...). Strides, padding (on both sides) and dilation are those of that convolution; `output_padding` is added at
+        the end."""
         c, o, *taps = self.shape(w)
         n = len(taps)
         if groups > 1:
@@ -99,8 +100,9 @@ class Windowed:
         dilation: Ints,
         groups: int = 1,
     ) -> Array:
-        """The gradient in the weights (O, C / groups, window) of a convolution of x (N, C, ...) to grad (N, O, ...):
-        the convolution of the one with the other, channels in the place of the batch. Padding is that on both sides."""
+        """The gradient with respect to the weights (O, C / groups, window) of a convolution of x (N, C, ...) to grad
+        (N, O, ...): the convolution of the one with the other, channels in the place of the batch. Padding is that on
+        both sides."""
         n = len(window)
         pads = []
         extents = zip(self.shape(x)[2:], self.shape(grad)[2:], window, strides, padding, dilation, strict=True)

@@ -29,7 +29,7 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import encoding
 from tensorgraft.hub.recorded.program import Program
-from tensorgraft.hub.recorded.structure import Template, apart, from_json, shown, together
+from tensorgraft.hub.recorded.structure import Template, flatten, from_json, shown, unflatten
 
 FORMAT, VERSION = "tensorgraft function", 1
 
@@ -80,7 +80,7 @@ class Function:
         """Raises TypeError for what is no array nor static, and for arguments that no program was recorded for."""
         xp = self.backend
         with xp.scope():
-            template, arrays = apart((args, kwargs), self._operand, self.__name__)
+            template, arrays = flatten((args, kwargs), self._operand, self.__name__)
             specs = tuple([ShapeDtype(tuple(xp.shape(a)), xp.dtype_of(a)) for a in arrays])
             if seed is not None:
                 arrays.append(xp.seed_words(seed))
@@ -94,7 +94,7 @@ class Function:
             if xp.mutable:
                 passed = recorded.program.passed
                 outputs = tuple([xp.copy(a) if i in passed else xp.ensure_owned(a) for i, a in enumerate(outputs)])
-            return together(recorded.results, outputs)
+            return unflatten(recorded.results, outputs)
 
     def _operand(self, x: Any) -> Array | None:
         if isinstance(x, np.ndarray | np.generic):
@@ -173,7 +173,7 @@ def _decoded(
 
 def _check(template: Template, count: int) -> None:
     numbers = iter(range(count))
-    together(template, numbers)
+    unflatten(template, numbers)
     if next(numbers, None) is not None:
         raise ValueError("a program has more arrays than its arguments or results have places")
 

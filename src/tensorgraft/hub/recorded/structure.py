@@ -23,7 +23,7 @@ _STATIC: dict[str, Callable[[str], Any]] = {
 }
 
 
-def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tuple[Template, list[Array]]:
+def flatten(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tuple[Template, list[Array]]:
     """Return (the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no
     array.
 
@@ -56,7 +56,7 @@ def apart(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tupl
     return take(tree), arrays
 
 
-def together(template: Template, arrays: Iterable[Any]) -> Any:
+def unflatten(template: Template, arrays: Iterable[Any]) -> Any:
     """The tree. Raises ValueError for what is no template."""
     remaining = iter(arrays)
 
@@ -95,4 +95,4 @@ def shown(template: Template, names: Iterator[str]) -> str:
         return f"[{', '.join(shown(t, names) for t in parts)}]"
     if kind == "dict":
         return "{" + ", ".join(f"{key!r}: {shown(t, names)}" for key, t in parts[0]) + "}"
-    return repr(together(template, ()))
+    return repr(unflatten(template, ()))

@@ -64,7 +64,7 @@ class _Operations(Wrapper, operation=_operation):
     pass
 
 
-def _same(x: Array) -> Array:
+def _identity(x: Array) -> Array:
     return x
 
 
@@ -164,7 +164,7 @@ class Taping(_Operations):
             def pull(cotangents: list[Array | None]) -> list[Thunk]:
                 seeds = [xp.zeros_like(r) if g is None else g for g, r in zip(cotangents, outputs, strict=True)]
                 gradients = backward(xp, values, outputs, seeds)
-                return [None if g is None else functools.partial(_same, g) for g in gradients]
+                return [None if g is None else functools.partial(_identity, g) for g in gradients]
 
             node = TapeNode([x if x.tracked else None for x in arrays], pull, len(outputs))
         return tuple(

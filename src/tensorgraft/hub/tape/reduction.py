@@ -17,14 +17,14 @@ def _axes(xp: Any, x: Array, axis: Any) -> tuple[int, ...]:
     return tuple(a % n for a in ((axis,) if isinstance(axis, int) else axis)) if n else ()
 
 
-def _kept(xp: Any, v: Array, x: Array, axis: Any) -> Array:
+def _with_kept_axes(xp: Any, v: Array, x: Array, axis: Any) -> Array:
     """A reduced array with the reduced axes as axes of one element."""
     axes = _axes(xp, x, axis)
     return xp.reshape(v, tuple(1 if a in axes else n for a, n in enumerate(xp.shape(x))))
 
 
 def _sum(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims: bool = False) -> list[Any]:
-    return [lambda: xp.astype(xp.broadcast_to(_kept(xp, g, x, axis), xp.shape(x)), xp.dtype_of(x))]
+    return [lambda: xp.astype(xp.broadcast_to(_with_kept_axes(xp, g, x, axis), xp.shape(x)), xp.dtype_of(x))]
 
 
 def _prod(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims: bool = False) -> list[Any]:
@@ -45,7 +45,7 @@ def _prod(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims: boo
         right = xp.flip(xp.cumprod(xp.pad(xp.flip(flat, (last,)), one, [*edge, (1, -1, 0)]), axis=last), (last,))
         rest = xp.reshape(xp.multiply(left, right), shape)
         back = xp.permute_dims(rest, tuple(order.index(a) for a in range(len(order))))
-        return xp.multiply(back, _kept(xp, g, x, axis))
+        return xp.multiply(back, _with_kept_axes(xp, g, x, axis))
 
     return [pull]
 
@@ -54,10 +54,10 @@ def _extremum(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims:
     """Equal elements share."""
 
     def pull() -> Array:
-        hit = xp.equal(x, _kept(xp, y, x, axis))
+        hit = xp.equal(x, _with_kept_axes(xp, y, x, axis))
         share = xp.astype(hit, xp.dtype_of(g))
         count = xp.sum(share, axis=_axes(xp, x, axis), keepdims=True)
-        return xp.multiply(share, xp.divide(_kept(xp, g, x, axis), count))
+        return xp.multiply(share, xp.divide(_with_kept_axes(xp, g, x, axis), count))
 
     return [pull]
 

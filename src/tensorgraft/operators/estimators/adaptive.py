@@ -11,7 +11,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair
 
 
-def until(method: GrowingEstimator, rtol: float, most: int, progress: bool) -> tuple[Pair, bool]:
+def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool) -> tuple[Pair, bool]:
     """Grow a method by half of what it has until `standard_error <= rtol * |value|` (of diagonals in the 2-norm), or
     `most` products are made. Returns the estimate, and whether the tolerance is met."""
     method.adaptive = True

@@ -13,7 +13,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.composed import TaggedLinearOperator
 from tensorgraft.operators.estimators import samplers
-from tensorgraft.operators.estimators.adaptive import until
+from tensorgraft.operators.estimators.adaptive import grow_until
 from tensorgraft.operators.estimators.diagonals import DiagonalHutchinson
 from tensorgraft.operators.estimators.hutchinson import (
     GrowingEstimator,
@@ -322,7 +322,7 @@ class _Run:
             method.grow(self.k)
             value, error = method.estimate()
         else:
-            (value, error), met = until(method, self.rtol, min(self.k, self.n), self.progress)
+            (value, error), met = grow_until(method, self.rtol, min(self.k, self.n), self.progress)
             if not met and self.k >= self.n and self.name in ("trace", "diagonal"):
                 return self._exact_after(problem)
             if not met:

@@ -156,17 +156,17 @@ def _more(q: Array, y: Array) -> tuple[Array, Array, Array]:
 
 @program
 def _with_basis(qg: Array, z: Array, *, m: int, hermitian: bool) -> Pair:
-    return _both(inner(qg[:, :m], z[:, :m]), dots(qg[:, m:], z[:, m:]), hermitian)
+    return _plus_mean(inner(qg[:, :m], z[:, :m]), dots(qg[:, m:], z[:, m:]), hermitian)
 
 
 @program
 def _with_basis_grown(q: Array, z: Array, g: Array, ag: Array, *, hermitian: bool) -> Pair:
     """The basis is not that of the time when A g was made."""
     c = adjoint(q) @ g
-    return _both(inner(q, z), dots(g - q @ c, ag - z @ c), hermitian)
+    return _plus_mean(inner(q, z), dots(g - q @ c, ag - z @ c), hermitian)
 
 
-def _both(known: Array, t: Array, hermitian: bool) -> Pair:
+def _plus_mean(known: Array, t: Array, hermitian: bool) -> Pair:
     mean, error = _sample_mean(real(t) if hermitian else t)
     return (real(known) if hermitian else known) + mean, error
 
@@ -217,7 +217,7 @@ def _not_adaptive(s: Array, w: Array, g: Array, ag: Array, z: Array, *, hermitia
     # the order keeps numbers of the size of A: A R (S* A R)^+ S* A
     left = xp.linalg.pinv(adjoint(s) @ z) @ adjoint(w)
     known = xp.sum(left * z.mT)
-    return _both(known, dots(g, ag) - dots(adjoint(z) @ g, left @ g), hermitian)
+    return _plus_mean(known, dots(g, ag) - dots(adjoint(z) @ g, left @ g), hermitian)
 
 
 class NystromPlusPlus(GrowingEstimator):

@@ -50,4 +50,4 @@ def gptq(
         moments.update(Product(x, 1, np.arange(host.shape[1])))
         if limits is not None:
             limits.update(x)
-    return front.placed(with_range(rounded(host, moments, resolved, damping, observer), limits), w)
+    return front.placed_like(with_range(rounded(host, moments, resolved, damping, observer), limits), w)

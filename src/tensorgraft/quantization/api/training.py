@@ -55,7 +55,7 @@ def prepare_qat_(model: Any, scheme: Schemes, *, filter: Filter = None) -> Any:
     Raises as `tg.quantize_` does; ValueError for a weight that is quantised or prepared already, and for schemes with
     static activations; TypeError for a model that is neither.
     """
-    return _of("prepare_qat_", model).prepare(model, chooser(scheme), wanted_by(filter))
+    return _trainer_of("prepare_qat_", model).prepare(model, chooser(scheme), wanted_by(filter))
 
 
 def convert_(model: Any) -> Any:
@@ -64,10 +64,10 @@ def convert_(model: Any) -> Any:
 
     Returns the model, of a pytree a new one. Raises ValueError where nothing is prepared, or a weight is not finite.
     """
-    return _of("convert_", model).convert(model)
+    return _trainer_of("convert_", model).convert(model)
 
 
-def _of(name: str, model: Any) -> Any:
+def _trainer_of(name: str, model: Any) -> Any:
     """Return the module that trains models of this kind."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):

@@ -200,8 +200,8 @@ def test_anomalies_are_looked_for_or_refused(backend):
 
 
 def test_settings_have_names():
-    assert {"default dtype", "deterministic algorithms", "default device"} <= settings.named().keys()
-    before = settings.now()
+    assert {"default dtype", "deterministic algorithms", "default device"} <= settings.by_name().keys()
+    before = settings.current()
     with put(torch.set_default_dtype, torch.float64, torch.float32):
-        assert settings.now() != before and settings.named()["default dtype"] is torch.float64
-    assert settings.now() == before
+        assert settings.current() != before and settings.by_name()["default dtype"] is torch.float64
+    assert settings.current() == before

@@ -75,7 +75,7 @@ def test_a_change_whose_module_imports_what_is_off_is_left_out(monkeypatch):
     def off(row):
         raise tg.MissingNameError("said before")
 
-    monkeypatch.setattr(patching, "_ours", off)
+    monkeypatch.setattr(patching, "_replacement", off)
     for registers in (False, True):
         row = patching.Patch("torch.nn.Module.half", "setup.there_is_none", "a test", registers=registers)
         patching.apply([row])

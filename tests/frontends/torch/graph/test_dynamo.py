@@ -496,7 +496,7 @@ REFUSED = [
     ),
     ({"options": {"device": 3}}, TypeError, "must be the name of a device, as in tensorgraft.device, got 3"),
     ({"options": {"device": "jax:7"}}, ValueError, "the backend jax has 1 device here"),
-    ({"mode": "quick"}, ValueError, "mode='quick' is none of 'default', 'reduce-overhead'"),
+    ({"mode": "quick"}, ValueError, "mode='quick' is not one of 'default', 'reduce-overhead'"),
 ]
 
 

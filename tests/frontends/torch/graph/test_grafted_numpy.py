@@ -278,7 +278,7 @@ class Asking(nn.Module):
 def test_errors(saved, tmp_path):
     directory, _, _ = saved
     loaded = tg.load(directory / "saved")
-    known = r"What was:\n  Tied\(int64\[2, 3\], scale=2.0\)\n  Tied\(int64\[1, 3\]\)"
+    known = r"Recorded signatures:\n  Tied\(int64\[2, 3\], scale=2.0\)\n  Tied\(int64\[1, 3\]\)"
     with pytest.raises(TypeError, match=rf"Tied\(int64\[1, 2\], n=3\) was not recorded. {known}"):
         loaded(TOKENS.numpy()[:1, :2], n=3)
     linear = tg.graft(nn.Linear(3, 2), onto="numpy")

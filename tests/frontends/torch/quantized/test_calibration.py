@@ -154,14 +154,17 @@ def test_batches():
 
 
 BAD = {
-    "no batches given": ({}, "q.weight: int8_static_per_channel measures .*: give calibrate="),
+    "no batches given": ({}, "q.weight: int8_static_per_channel measures .*: pass calibrate="),
     "none": ({"calibrate": []}, "calibrate has no batches"),
     "a string": ({"calibrate": "x"}, "expected calibrate to be a list"),
     "a mapping": ({"calibrate": {"i": 1}}, "expected calibrate to be a list"),
     "an observer": ({"calibrate": [0], "activation_observer": "median"}, "expected activation_observer to be 'minmax'"),
     "an observer of weights": ({"calibrate": [0], "observer": "median"}, "expected observer to be 'minmax'"),
     "a rounding": ({"calibrate": [0], "rounding": "up"}, "expected rounding 'nearest' or 'gptq', got 'up'"),
-    "damping": ({"calibrate": [0], "rounding": "gptq", "damping": 0.0}, "quantize_: damping is 0.0"),
+    "damping": (
+        {"calibrate": [0], "rounding": "gptq", "damping": 0.0},
+        "quantize_: expected damping greater than 0, got 0.0",
+    ),
     "nothing to measure": (
         {"calibrate": [0], "scheme": "int8_per_channel"},
         "calibrate is given, but nothing is measured",

@@ -48,11 +48,11 @@ def test_models_are_left_as_they_were():
     model.train()
     with pytest.raises(ValueError, match=r"the input of q, of shape \(4, 50, 64\), has NaN"):
         smooth_(model, {"norm": ["q", "k"]}, [x, x * float("nan")])
-    with pytest.raises(ValueError, match="no batch reaches q, k"):
+    with pytest.raises(ValueError, match="no batch reached q, k"):
         smooth_(model, {"norm": ["q", "k"]}, [])
     with pytest.raises(ValueError, match="no module 'v'"):
         smooth_(model, {"norm": ["q", "v"]}, [x])
-    with pytest.raises(ValueError, match=r"smooth_: q is Linear.*: a LayerNorm or RMSNorm"):
+    with pytest.raises(ValueError, match=r"smooth_: expected q to be a LayerNorm or RMSNorm .* got Linear"):
         smooth_(model, {"q": "k"}, [x])
     with pytest.raises(ValueError, match="expected strength from 0 to 1, got 2"):
         smooth_(model, {"norm": ["q", "k"]}, [x], strength=2)

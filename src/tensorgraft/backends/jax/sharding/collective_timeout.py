@@ -56,7 +56,7 @@ def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Itera
     with _lock:
         _under_way.append(call)
         if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_look, name="tensorgraft collectives", daemon=True)
+            _thread = threading.Thread(target=_watch, name="tensorgraft collectives", daemon=True)
             _thread.start()
     _some.set()
     try:
@@ -70,7 +70,7 @@ def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Itera
                 _under_way.remove(call)
 
 
-def _look() -> None:
+def _watch() -> None:
     while True:
         _some.wait()
         time.sleep(_EVERY)

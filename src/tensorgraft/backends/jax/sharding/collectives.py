@@ -46,10 +46,10 @@ def _eager(what: CollectiveCall, devices: tuple[int, ...], group: Group) -> Call
         shapes = [(x.shape, x.dtype) for x in arrays]
         return agreed(devices, (what, *shapes), lambda: in_words(what, shapes, str(list(group.ranks))), group.seconds)
 
-    return _along(devices).compiled(lambda *xs: tuple(computed(what, x, (WHOLE,), n) for x in xs), agreement)
+    return _across_devices(devices).compiled(lambda *xs: tuple(computed(what, x, (WHOLE,), n) for x in xs), agreement)
 
 
 @functools.lru_cache(maxsize=256)
-def _along(devices: tuple[int, ...]) -> Across:
+def _across_devices(devices: tuple[int, ...]) -> Across:
     by_id = {d.id: d for d in jax.devices()}
     return Across(Mesh(np.array([by_id[i] for i in devices]), (WHOLE,)))

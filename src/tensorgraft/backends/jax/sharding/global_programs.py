@@ -46,18 +46,18 @@ class _Program:
         if is_tracing():
             return self._jitted(*args, **kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
-        looks = (structure, *map(_look, leaves))
+        looks = (structure, *map(_signature, leaves))
         new = looks not in self._ran
         mesh = self._mesh or mesh_of(leaves)
         if mesh is None and new:
-            mesh = self._mesh = _inside(self._jitted.trace(*args, **kwargs).jaxpr.jaxpr)
+            mesh = self._mesh = _mesh_inside(self._jitted.trace(*args, **kwargs).jaxpr.jaxpr)
         if mesh is None:
             self._ran.add(looks)
             return self._jitted(*args, **kwargs)
-        args, kwargs = jax.tree.map(functools.partial(beside, mesh=mesh), (args, kwargs))
+        args, kwargs = jax.tree.map(functools.partial(replicated_on, mesh=mesh), (args, kwargs))
         try:
             if not new:
-                return _done(self._jitted(*args, **kwargs), mesh)
+                return _wait(self._jitted(*args, **kwargs), mesh)
             self._agree(leaves, args, kwargs)
             with without_connections():
                 out = jax.block_until_ready(self._jitted(*args, **kwargs))
@@ -78,7 +78,11 @@ class _Program:
 
     def _together(self, args: Any, kwargs: Any) -> Any:
         mesh = self._mesh or mesh_of(jax.tree.leaves((args, kwargs)))
-        return (args, kwargs) if mesh is None else jax.tree.map(functools.partial(beside, mesh=mesh), (args, kwargs))
+        return (
+            (args, kwargs)
+            if mesh is None
+            else jax.tree.map(functools.partial(replicated_on, mesh=mesh), (args, kwargs))
+        )
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = self._together(args, kwargs)
@@ -89,25 +93,25 @@ class _Program:
         return self._jitted.trace(*args, **kwargs)
 
 
-def _done(out: Any, mesh: Mesh) -> Any:
+def _wait(out: Any, mesh: Mesh) -> Any:
     """Wait for results on a CPU, so that the next program begins when this one has ended: of several on their way those
     of some devices may hold all of XLA's threads, and wait for another device of this process whose programs find none
     (jaxlib 0.10.2)."""
     return jax.block_until_ready(out) if mesh.local_devices[0].platform == "cpu" else out
 
 
-def _look(x: Any) -> Any:
+def _signature(x: Any) -> Any:
     return (x.shape, x.dtype, x.sharding, x.weak_type) if isinstance(x, jax.Array) else getattr(x, "shape", x)
 
 
-def _inside(jaxpr: extend.Jaxpr) -> Mesh | None:
+def _mesh_inside(jaxpr: extend.Jaxpr) -> Mesh | None:
     """Return the mesh of several processes on which a program places values, if any."""
     for equation in jaxpr.eqns:
         sharding = equation.params.get("sharding")
         if isinstance(sharding, NamedSharding) and not sharding.is_fully_addressable:
             return sharding.mesh  # type: ignore[return-value]
         for part in jaxprs_in_params(equation.params):
-            if (mesh := _inside(part)) is not None:
+            if (mesh := _mesh_inside(part)) is not None:
                 return mesh
     return None
 
@@ -125,7 +129,7 @@ def mesh_of(leaves: Sequence[Any]) -> Mesh | None:
     return None
 
 
-def beside(x: Any, mesh: Mesh) -> Any:
+def replicated_on(x: Any, mesh: Mesh) -> Any:
     """An array of this process alone as one that is whole on every device of a mesh; others as they are."""
     if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding:
         return x

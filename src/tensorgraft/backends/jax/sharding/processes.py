@@ -119,10 +119,10 @@ def _joined() -> None:
         before(*error)
 
     sys.excepthook = note
-    atexit.register(_leave)  # runs before JAX's own, which waits for all processes
+    atexit.register(_exit_without_waiting)  # runs before JAX's own, which waits for all processes
 
 
-def _leave() -> None:
+def _exit_without_waiting() -> None:
     """A process that ends with an error waits for nobody: the others are where it will not come, and notice its end."""
     if not processes.failing:
         return

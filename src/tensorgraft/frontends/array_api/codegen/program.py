@@ -114,17 +114,17 @@ class ArrayFunctionProgram:
         place = {id(x): p for p, x in trained.items()}
 
         def total(parameters: dict[str, Any]) -> Any:
-            some = mapped(lambda x: parameters.get(place.get(id(x), ""), _ours(x, device)), (args, kwargs))
+            some = mapped(lambda x: parameters.get(place.get(id(x), ""), _on_device(x, device)), (args, kwargs))
             out = [x for x in by_path(self.fn(*some[0], **some[1])).values() if isinstance(x, Array)]
             smooth = [x for x in out if dtypes.is_inexact(x.dtype)]
             xp = smooth[0].__array_namespace__()
             parts = []
             for x in smooth:
                 real = xp.astype(xp.real(x) if dtypes.is_complex(x.dtype) else x, xp.float32)
-                parts.append(xp.sum(real * _ours(cosines(x.shape).astype(np.float32), device)))
+                parts.append(xp.sum(real * _on_device(cosines(x.shape).astype(np.float32), device)))
             return functools.reduce(lambda a, b: a + b, parts)
 
-        found = grad(total)({p: _ours(x, device) for p, x in trained.items()})
+        found = grad(total)({p: _on_device(x, device) for p, x in trained.items()})
         return {p: host(g) for p, g in found.items()}
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace:
@@ -225,7 +225,7 @@ def is_held(name: str, tree: Any) -> bool:
     return name in PARAMETERS and isinstance(tree, dict | list | tuple) and any(map(is_array, leaves(tree)))
 
 
-def _ours(x: Any, device: Any) -> Any:
+def _on_device(x: Any, device: Any) -> Any:
     if not is_array(x):
         return x
     with device.scope():
@@ -241,22 +241,22 @@ def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
 
         return importlib.import_module("torch").from_numpy(values)
     if isinstance(x, Array):
-        return _ours(values, x._cell.backend)
+        return _on_device(values, x._cell.backend)
     return (xp or x.__array_namespace__()).asarray(values)
 
 
 def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
     """Return (path, array) of what a function has from around it, each array once."""
     seen: set[int] = set()
-    for path, x in _around(fn, depth):
+    for path, x in _variables_around(fn, depth):
         if isinstance(x, Array) and id(x._cell) not in seen and x._geometry is None:
             seen.add(id(x._cell))
             yield path, x
 
 
-def _around(fn: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def _variables_around(fn: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if isinstance(fn, functools.partial):
-        yield from _around(fn.func, depth)
+        yield from _variables_around(fn.func, depth)
         return
     fn = getattr(inspect.unwrap(fn), "__func__", inspect.unwrap(fn))
     code = getattr(fn, "__code__", None)
@@ -270,7 +270,7 @@ def _around(fn: Any, depth: int) -> Iterator[tuple[str, Any]]:
             continue
     for name, x in around.items():
         if isinstance(x, types.FunctionType) and depth and x.__module__ == fn.__module__:
-            yield from _around(x, depth - 1)
+            yield from _variables_around(x, depth - 1)
         elif isinstance(x, Array | dict | list | tuple):
             some = by_path(x) if not isinstance(x, Array) else {"result": x}
             yield from ((name if isinstance(x, Array) else f"{name}.{p}", y) for p, y in some.items())

@@ -15,7 +15,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
 from tensorgraft.frontends.array_api.core.devices import Device, device_of
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Geometry, Storage, read, whole, write
+from tensorgraft.storage import Geometry, Storage, contiguous_geometry, read, write
 
 if TYPE_CHECKING:
     from tensorgraft.frontends.array_api.declared import Operators
@@ -24,7 +24,7 @@ else:
 
 Shape = tuple[int, ...]
 _CPU = 1  # of DLPack's devices
-_whole = functools.lru_cache(maxsize=4096)(whole)
+_whole = functools.lru_cache(maxsize=4096)(contiguous_geometry)
 
 
 @ours

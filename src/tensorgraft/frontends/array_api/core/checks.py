@@ -18,18 +18,18 @@ def check(xp: Backend, flag: Any, message: str) -> None:
     """Raise CheckError where any element of `flag`, a bool array of the backend, is true; call it in its scope."""
     flag = xp.any(flag) if xp.shape(flag) else flag
     if not xp.is_traced(flag):
-        xp.when_known(flag, lambda value: unless(value, [message]))
+        xp.when_known(flag, lambda value: raise_first(value, [message]))
         return
     capture = tracing.now.capture
     while capture is not None and capture.inner is not xp:
         capture = capture.before
     if capture is None:  # a trace that is not ours
-        unless(xp.to_numpy(flag), [message])  # which raises
+        raise_first(xp.to_numpy(flag), [message])  # which raises
     else:
         capture.checks.append((flag, message))
 
 
-def unless(flags: np.ndarray, messages: Sequence[str]) -> None:
+def raise_first(flags: np.ndarray, messages: Sequence[str]) -> None:
     """Raise the first of the messages whose flag is true."""
     for flag, message in zip(flags.reshape(-1), messages, strict=True):
         if flag:

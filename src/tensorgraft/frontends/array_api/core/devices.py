@@ -39,7 +39,7 @@ class Device:
         return f"Device({self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return named, (self.name,)
+        return device_named, (self.name,)
 
 
 # weak: backends of transforms come and go, and others may get their `id`
@@ -47,12 +47,12 @@ _of_backend: weakref.WeakKeyDictionary[Backend, Device] = weakref.WeakKeyDiction
 
 
 @functools.cache
-def named(name: str) -> Device:
+def device_named(name: str) -> Device:
     """The one `Device` of a name. Raises BackendNotAvailableError for a backend unknown or not installed."""
     kind, platform, index = registry.parse(name)
     registry.lookup(kind)
     if platform is None and index == 0 and name != kind:
-        return named(kind)
+        return device_named(kind)
     return Device(name)
 
 
@@ -61,15 +61,15 @@ def known() -> tuple[Device, ...]:
     framework is imported to be counted."""
     devices = []
     for name in registry.backends():
-        devices.append(named(name))
+        devices.append(device_named(name))
         if registry.lookup(name).requires in sys.modules:
-            devices += [named(f"{name}:{i}") for i in range(1, registry.device_count(name))]
+            devices += [device_named(f"{name}:{i}") for i in range(1, registry.device_count(name))]
     return tuple(devices)
 
 
 def default() -> Device:
     """The device of arrays that are made without `device=`."""
-    return named(registry.default())
+    return device_named(registry.default())
 
 
 def device_of(backend: Backend) -> Device:
@@ -77,7 +77,7 @@ def device_of(backend: Backend) -> Device:
     device = _of_backend.get(backend)
     if device is None:
         name = backend.name if backend.platform is None else f"{backend.name}:{backend.platform}"
-        device = named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
+        device = device_named(f"{name}:{backend.index}" if backend.index or backend.platform else name)
         _of_backend[backend] = device
     return device
 
@@ -93,9 +93,9 @@ def resolve(device: Any) -> Device:
     if isinstance(device, Device):
         return device
     if isinstance(device, str):
-        return named("numpy" if device == "cpu" else device)  # what other libraries call the host
+        return device_named("numpy" if device == "cpu" else device)  # what other libraries call the host
     if (name := foreign.name_of(device)) is not None:  # a torch.device that `tg.device` made
-        return named(name)
+        return device_named(name)
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array, made
-from tensorgraft.frontends.array_api.core.devices import device_of, named, resolve
+from tensorgraft.frontends.array_api.core.devices import device_named, device_of, resolve
 from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
@@ -106,7 +106,7 @@ _CPU = 1
 movers: dict[type[Backend], Callable[[Any, Backend], Array]] = {}
 
 
-def moved(x: Array, target: Backend) -> Array:
+def moved_to(x: Array, target: Backend) -> Array:
     """A copy of `x` on another backend. Two backends whose arrays are values share it where both are on one device;
     on a GPU it stays there. Inside of a transform it is an array of the transform that is on the other device."""
     if (level := tracing.level_of(x._cell)) is not None:
@@ -137,7 +137,7 @@ def to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
     if stream is not None:
         raise ValueError("to_device: stream must be None, since backends order their work themselves")
     where = resolve(device)
-    return x if x.device == where else moved(x, where.backend)
+    return x if x.device == where else moved_to(x, where.backend)
 
 
 def _over_the_host(x: Array, target: Backend) -> Array:
@@ -150,14 +150,14 @@ def imported(x: Any, device: Any, copy: bool | None) -> Array:
     """Call `from_dlpack` for an object that is no array of a backend here, onto `device` (a backend, or None for the
     host's)."""
     kind = int(x.__dlpack_device__()[0])
-    target = device if device is not None else named("numpy").backend
+    target = device if device is not None else device_named("numpy").backend
     if copy is False and not target.mutable:
         raise ValueError(
             f"from_dlpack: copy=False, but arrays on {target.name} are immutable, and the memory of a"
             f" {type(x).__module__}.{type(x).__qualname__} may be"
         )
     if kind == _CPU:
-        host = named("numpy").backend
+        host = device_named("numpy").backend
         values = host.from_dlpack(x)
         _dtype_of(values, host)
         if target is host:
@@ -208,4 +208,4 @@ def shared_between(x: Any, source: Backend, target: Backend, copy: bool | None) 
             f"copy=False, but {source.name} and {target.name} cannot share memory: arrays of one are mutable,"
             " those of the other are not"
         )
-    return moved(wrapped(x, source, None), target)
+    return moved_to(wrapped(x, source, None), target)

@@ -121,7 +121,7 @@ def value_of(x: Array, value: Any) -> Any:
         value = from_host(xp, np.asarray(value))
     if not isinstance(value, Array):
         raise TypeError(f"expected an array or a number to write into an array, got a {type(value).__qualname__}")
-    if _apart(value, x):
+    if _on_different_backends(value, x):
         raise ValueError(f"an array on {value.device} cannot be written into one on {x.device}: move it with to_device")
     if "bifc".index(kind(value.dtype)) > "bifc".index(kind(dtype)):
         raise TypeError(f"an array of {value.dtype} cannot be written into one of {dtype}: convert it with astype")
@@ -151,7 +151,7 @@ def from_host(xp: Backend, values: np.ndarray) -> Array:
         return made(xp.asarray(values), xp)
 
 
-def _apart(a: Array, b: Array) -> bool:
+def _on_different_backends(a: Array, b: Array) -> bool:
     """Return True if the arrays (of quantised arrays, their codes) are of different backends."""
     return a._cells()[0].backend is not b._cells()[0].backend
 
@@ -179,7 +179,7 @@ def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
             if isinstance(k, np.ndarray):
                 with x._cell.backend.scope():
                     k = from_host(x._cell.backend, k)
-            if _apart(k, x) and not tracing.join(*k._cells(), *x._cells()):
+            if _on_different_backends(k, x) and not tracing.join(*k._cells(), *x._cells()):
                 raise ValueError(f"an index on {k.device} cannot index an array on {x.device}: move it with to_device")
             if kind(k.dtype) not in "bi":
                 raise IndexError(f"expected an index array of integers or booleans, got {k.dtype}")

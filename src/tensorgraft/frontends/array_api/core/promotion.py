@@ -69,7 +69,7 @@ def of_scalar(value: Any, dtype: np.dtype) -> np.dtype:
         fits = k == "b"
     elif isinstance(value, int):
         fits = k in "ifc"
-        if k == "i" and not _holds(dtype, value):
+        if k == "i" and not _can_hold(dtype, value):
             raise OverflowError(f"the Python integer {value} is out of bounds for {dtype}")
     elif isinstance(value, float):
         fits = k in "fc"
@@ -82,7 +82,7 @@ def of_scalar(value: Any, dtype: np.dtype) -> np.dtype:
     return dtype
 
 
-def _holds(dtype: np.dtype, value: Any) -> bool:
+def _can_hold(dtype: np.dtype, value: Any) -> bool:
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     return value.fits(low, high) if isinstance(value, Number) else low <= value <= high
 

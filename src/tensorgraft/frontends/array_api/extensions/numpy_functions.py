@@ -67,7 +67,7 @@ CREATION = ("arange", "array", "asarray", "empty", "eye", "full", "linspace", "o
 def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """Return the result of `__array_ufunc__`. Raises TypeError for arrays of other frameworks."""
     like = _first((tuple(inputs), options.get("out")))
-    inputs = [_here(of_python(x), like) for x in inputs]
+    inputs = [_on_device_of(of_python(x), like) for x in inputs]
     for x in inputs:
         if not isinstance(x, (Array, *SCALARS)):
             if type(x).__module__.partition(".")[0] != "numpy" and hasattr(x, "__array_ufunc__"):
@@ -76,14 +76,14 @@ def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappi
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     passed = {k: v for k, v in options.items() if not (v is None and k != "axis") and v is not True}
     if method == "__call__":
-        target = _own(name) or _of_standard(UFUNCS.get(name, name))
+        target = _own_function(name) or _of_standard(UFUNCS.get(name, name))
         arguments = inputs
     else:
         table = {"reduce": REDUCTIONS, "accumulate": ACCUMULATIONS}.get(method, {})
         target = _of_standard(table.get(ufunc.__name__, ""))
         arguments, axis = inputs[:1], inputs[1] if len(inputs) > 1 else 0
         passed.setdefault("axis", axis)
-    if target is not None and _takes(target, passed):
+    if target is not None and _has_parameters(target, passed):
         return target(*arguments, **passed)
     return _on_host(name, getattr(ufunc, method), tuple(inputs), dict(options), like)
 
@@ -92,14 +92,14 @@ def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Ma
     """Return the result of `__array_function__`. `like`: the array that NumPy asked."""
     module = function.__module__.removeprefix("numpy").lstrip(".")
     name = f"{module}.{function.__name__}".lstrip(".")
-    target = _own(name) or _of_standard(FUNCTIONS.get(name, name))
+    target = _own_function(name) or _of_standard(FUNCTIONS.get(name, name))
     if target is not None:
         call: Any = (tuple(args), dict(kwargs))
-        here: Any = optree.tree_map(lambda x: _here(x, like), call)
+        here: Any = optree.tree_map(lambda x: _on_device_of(x, like), call)
         arguments, named = _bound(function, target, *here)
         if name in CREATION:
             named.setdefault("device", like.device)
-        if _takes(target, named):
+        if _has_parameters(target, named):
             return target(*arguments, **named)
     return _on_host(name, function, tuple(args), dict(kwargs), like)
 
@@ -108,7 +108,7 @@ def _first(operands: Any) -> Any:
     return next((x for x in optree.tree_leaves(operands) if isinstance(x, Array)), None)
 
 
-def _here(x: Any, like: Array) -> Any:
+def _on_device_of(x: Any, like: Array) -> Any:
     """An array of NumPy on the device of another one."""
     return indexing.from_host(like._cell.backend, x) if type(x) is np.ndarray and x.dtype in STANDARD else x
 
@@ -137,16 +137,16 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
     out = function(*values[0], **values[1])
     if "out" in kwargs:  # which NumPy has written
         return out
-    return optree.tree_map(lambda x: _here(np.asarray(x) if isinstance(x, np.generic) else x, like), out)
+    return optree.tree_map(lambda x: _on_device_of(np.asarray(x) if isinstance(x, np.generic) else x, like), out)
 
 
-def _takes(target: Function, named: Mapping[str, Any]) -> bool:
+def _has_parameters(target: Function, named: Mapping[str, Any]) -> bool:
     """Return whether a function has parameters of these names."""
     known = _signature(target).parameters
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) or all(k in known for k in named)
 
 
-def _own(name: str) -> Function | None:
+def _own_function(name: str) -> Function | None:
     return numpy_own.FUNCTIONS.get(name)
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core.array import Array, kinds
-from tensorgraft.frontends.array_api.core.exchange import moved, movers
+from tensorgraft.frontends.array_api.core.exchange import moved_to, movers
 from tensorgraft.frontends.array_api.core.tracing import home
 from tensorgraft.frontends.array_api.transforms.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import QuantizingBackend, quantizing
 from tensorgraft.quantization.encode import encode, same_ranges
-from tensorgraft.quantization.quantized import Quantized, anew, check_numbers, dense
+from tensorgraft.quantization.quantized import Quantized, check_numbers, dense, with_own_codes
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.trained import Training
 from tensorgraft.storage import Geometry, Storage, write
@@ -102,7 +102,7 @@ class QuantizedArray(Array):
     def dequantize(self) -> Array:
         """The numbers that it stands for, dense."""
         xp = self.codes._cell.backend
-        with xp.scope(), policy.meant():
+        with xp.scope(), policy.allowed():
             value = dense(xp, self._quantized())
             return Array(Storage(xp.ensure_owned(value) if xp.mutable else value, xp))
 
@@ -123,7 +123,7 @@ class QuantizedArray(Array):
     def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedArray:
         xp = self.codes._cell.backend
         with xp.scope():
-            copied = anew(xp, self._quantized())
+            copied = with_own_codes(xp, self._quantized())
             return of_parts(xp, copied.with_parts(tuple(map(xp.copy, copied.parts))))
 
 
@@ -145,19 +145,19 @@ def made_of(array: Any, xp: Any, *sources: Array) -> Array:
 kinds[QuantizingBackend] = made_of
 
 
-def _moved(x: QuantizedArray, target: Backend) -> QuantizedArray:
+def _moved_to(x: QuantizedArray, target: Backend) -> QuantizedArray:
     """Codes and scales on another backend; itself where they are there already."""
     xp = x.codes._cell.backend
     if target is xp or home(target) is xp:
         return x
     with xp.scope():
-        q = anew(xp, x._quantized())
-    parts = iter([moved(Array(Storage(part, xp)), target) for part in q.parts])
+        q = with_own_codes(xp, x._quantized())
+    parts = iter([moved_to(Array(Storage(part, xp)), target) for part in q.parts])
     children = [None if a is None else next(parts) for a in x._children()]
     return _unflatten((q.base, q.geometry, q.scheme), children)
 
 
-movers[QuantizingBackend] = _moved
+movers[QuantizingBackend] = _moved_to
 
 
 def of_parts(xp: Backend, q: Quantized) -> QuantizedArray:
@@ -197,7 +197,7 @@ def host(x: Array) -> np.ndarray:
     return x._host()
 
 
-def placed(q: Quantized, like: Array) -> QuantizedArray:
+def placed_like(q: Quantized, like: Array) -> QuantizedArray:
     """Codes and scales of the host where another array is."""
     cell: Any = (like.codes if isinstance(like, QuantizedArray) else like)._cell
     with cell.backend.scope():

@@ -44,10 +44,10 @@ def key(seed: int | Array, device: Any = None) -> Array:
             fail("key", (seed,), "a seed that is an integer without dimensions", TypeError)
         if device is not None:
             seed = seed.to_device(device)
-        return _drawn(seed._cell.backend, samplers.seeded, (seed,))
+        return _sample(seed._cell.backend, samplers.seeded, (seed,))
     xp = tracing.home(resolve(device).backend)
     if isinstance(inside := _as_array(seed, xp), Array):
-        return _drawn(xp, samplers.seeded, (inside,))
+        return _sample(xp, samplers.seeded, (inside,))
     try:
         number = operator.index(seed)
     except TypeError:
@@ -61,7 +61,7 @@ def key(seed: int | Array, device: Any = None) -> Array:
 def split(key: Array, num: Shape = 2) -> Array:
     """Return `num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for what is no key (of
     `key`, `split`, `fold_in`) or no shape, ValueError for a negative extent."""
-    return _drawn(_backend("split", key), samplers.split, (key,), shape_of("split", num))
+    return _sample(_backend("split", key), samplers.split, (key,), shape_of("split", num))
 
 
 def fold_in(key: Array, data: int | Array) -> Array:
@@ -79,7 +79,7 @@ def fold_in(key: Array, data: int | Array) -> Array:
     elif data.ndim or data.dtype.kind not in "iu":
         fail("fold_in", (key, data), "an integer without dimensions", TypeError)
     xp = backend_of("fold_in", key, data)
-    return _drawn(xp, _fold_in, (key, data))
+    return _sample(xp, _fold_in, (key, data))
 
 
 def _fold_in(xp: Backend, key: Any, data: Any) -> Any:
@@ -95,7 +95,7 @@ def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     dtype_ = dtypes.uint32 if dtype is None else checked(dtype)
     if dtype_.kind != "u":
         raise TypeError(f"bits: expected a dtype of unsigned integers, got {dtype_}")
-    return _drawn(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * dtype_.itemsize)
+    return _sample(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * dtype_.itemsize)
 
 
 def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Array:
@@ -115,7 +115,7 @@ def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = Non
     minval, maxval = (_as_array(b, xp) for b in (minval, maxval))
     minval, maxval = (b if isinstance(b, Array) else operator.index(b) for b in (minval, maxval))
     xp = _backend("randint", key, minval, maxval)
-    return _drawn(xp, _randint, (key, *(b for b in (minval, maxval) if isinstance(b, Array))), extents, resolved,
+    return _sample(xp, _randint, (key, *(b for b in (minval, maxval) if isinstance(b, Array))), extents, resolved,
                   *(None if isinstance(b, Array) else b for b in (minval, maxval)))  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def rademacher(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     resolved = dtypes.int64 if dtype is None else checked(dtype)
     if resolved.kind == "b" or resolved.kind == "u":
         raise TypeError(f"rademacher: expected a signed dtype, got {resolved}")
-    return _drawn(_backend("rademacher", key), samplers.rademacher, (key,), shape_of("rademacher", shape), resolved)
+    return _sample(_backend("rademacher", key), samplers.rademacher, (key,), shape_of("rademacher", shape), resolved)
 
 
 def bernoulli(key: Array, p: Any = 0.5, shape: Shape | None = None) -> Array:
@@ -172,11 +172,11 @@ def permutation(key: Array, x: int | Array, axis: int = 0, independent: bool = F
     xp = _backend("permutation", key)
     if not isinstance(x, Array) or not x.ndim:
         (n,) = shape_of("permutation", x)
-        return _drawn(xp, _order, (key,), n)
+        return _sample(xp, _order, (key,), n)
     at = axis_of("permutation", x, axis)
     if independent or x.ndim == 1:
-        return _drawn(_backend("permutation", key, x), samplers.shuffled, (key, x), at)
-    return take(x, _drawn(xp, _order, (key,), x.shape[at]), axis=at)
+        return _sample(_backend("permutation", key, x), samplers.shuffled, (key, x), at)
+    return take(x, _sample(xp, _order, (key,), x.shape[at]), axis=at)
 
 
 def _order(xp: Backend, key: Any, n: int) -> Any:
@@ -192,7 +192,7 @@ def uniform(key: Array, shape: Shape = (), dtype: Any = None, minval: Any = 0.0,
     floating-point, ValueError for bounds that do not broadcast."""
     extents, resolved = shape_of("uniform", shape), _real("uniform", dtype)
     if type(minval) in (int, float) and type(maxval) in (int, float) and (minval, maxval) == (0, 1):
-        return _drawn(_backend("uniform", key), samplers.unit, (key,), extents, resolved)
+        return _sample(_backend("uniform", key), samplers.unit, (key,), extents, resolved)
     return _drawn_between("uniform", samplers.uniform, key, (minval, maxval), extents, resolved)
 
 
@@ -210,7 +210,7 @@ def normal(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     resolved = _DEFAULT if dtype is None else checked(dtype)
     if kind(resolved) not in "fc":
         raise TypeError(f"normal: expected a floating-point dtype, got {resolved}")
-    return _drawn(_backend("normal", key), samplers.normal, (key,), shape_of("normal", shape), resolved)
+    return _sample(_backend("normal", key), samplers.normal, (key,), shape_of("normal", shape), resolved)
 
 
 def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = None, dtype: Any = None) -> Array:
@@ -228,7 +228,7 @@ def truncated_normal(key: Array, lower: Any, upper: Any, shape: Shape | None = N
 def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     """Return exponential random numbers of rate 1, of `shape`; float64 unless `dtype` says otherwise. Raises TypeError
     for what is no key, and a dtype that is not real floating-point, ValueError for a negative extent."""
-    return _drawn(
+    return _sample(
         _backend("exponential", key),
         samplers.exponential,
         (key,),
@@ -240,7 +240,7 @@ def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 def gumbel(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     """Standard Gumbel, of `shape`; float64 unless `dtype` says otherwise. Raises TypeError for what is no key, and a
     dtype that is not real floating-point, ValueError for a negative extent."""
-    return _drawn(_backend("gumbel", key), samplers.gumbel, (key,), shape_of("gumbel", shape), _real("gumbel", dtype))
+    return _sample(_backend("gumbel", key), samplers.gumbel, (key,), shape_of("gumbel", shape), _real("gumbel", dtype))
 
 
 def categorical(key: Array, logits: Array, axis: int = -1, shape: Shape | None = None) -> Array:
@@ -254,7 +254,7 @@ def categorical(key: Array, logits: Array, axis: int = -1, shape: Shape | None =
     extents = rest if shape is None else shape_of("categorical", shape)
     if extents[len(extents) - len(rest) :] != rest:
         fail("categorical", (key, logits), f"a shape that ends in {rest}, got {extents}")
-    return _drawn(xp, _categorical, (key, logits), extents[: len(extents) - len(rest)], at)
+    return _sample(xp, _categorical, (key, logits), extents[: len(extents) - len(rest)], at)
 
 
 def _categorical(xp: Backend, key: Any, logits: Any, before: Any, axis: int) -> Any:
@@ -305,10 +305,10 @@ def _drawn_between(
     xp = _backend(name, key, *bounds)
     with xp.scope():
         arrays = tuple(made(xp.copy(a) if xp.mutable else a, xp) for a in (converted(xp, b, dtype) for b in bounds))
-    return _drawn(xp, sampler, (key, *arrays), shape, dtype)
+    return _sample(xp, sampler, (key, *arrays), shape, dtype)
 
 
-def _drawn(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: Any) -> Array:
+def _sample(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: Any) -> Array:
     """Return what a sampler draws, by one program where the backend compiles, unless it is traced already."""
     with xp.scope():
         values = [x._value() for x in arrays]

@@ -43,7 +43,7 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     backends: writes are seen on both sides.
     """
     dtype = None if dtype is None else checked(dtype)
-    x = _found(obj, dtype, device, copy)
+    x = _existing_array(obj, dtype, device, copy)
     if dtype is not None and x.dtype != dtype:
         if copy is False:
             raise ValueError(
@@ -53,10 +53,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     return x
 
 
-def _found(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | None) -> Array:
+def _existing_array(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | None) -> Array:
     target = None if device is None else resolve(device).backend
     if isinstance(obj, Array):
-        return _placed(obj, target, copy)
+        return _placed_on(obj, target, copy)
     if isinstance(obj, (*SCALARS, list, tuple)):
         if copy is False:
             raise ValueError("asarray: Python objects can become an array only by a copy, but copy=False was given")
@@ -80,12 +80,12 @@ def _found(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | None) -> 
     )
 
 
-def _placed(x: Array, target: Backend | None, copy: bool | None) -> Array:
+def _placed_on(x: Array, target: Backend | None, copy: bool | None) -> Array:
     """An array on a backend, itself where it may be."""
     xp = x._cell.backend
     if target is not None and device_of(target) != x.device:
         if copy is not False:
-            return exchange.moved(x, target)
+            return exchange.moved_to(x, target)
         if tracing.level_of(x._cell) is not None:
             raise ValueError(
                 f"copy=False, but inside of a transform an array on {x.device} can move to {device_of(target)}"
@@ -154,7 +154,7 @@ def _moved_leaves(obj: Any, target: Backend) -> Any:
     """Return nested sequences with their arrays on a device."""
     if isinstance(obj, list | tuple):
         return [_moved_leaves(x, target) for x in obj]
-    return _placed(obj, target, None) if isinstance(obj, Array) else obj
+    return _placed_on(obj, target, None) if isinstance(obj, Array) else obj
 
 
 def _stacked(obj: Any, dtype: np.dtype, xp: Backend) -> Array:
@@ -176,9 +176,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     target = None if device is None else resolve(device).backend
     if isinstance(x, Array):
         if target is None or device_of(target) == x.device:
-            return _placed(x, target, copy) if copy else Array(x._cell, x._geometry)
+            return _placed_on(x, target, copy) if copy else Array(x._cell, x._geometry)
         if tracing.level_of(x._cell) is not None:
-            return _placed(x, target, copy)
+            return _placed_on(x, target, copy)
         return exchange.shared_between(x.native, x._cell.backend, target, copy)
     if not hasattr(x, "__dlpack__"):
         raise TypeError(f"from_dlpack: a {type(x).__module__}.{type(x).__qualname__} has no __dlpack__")
@@ -209,7 +209,7 @@ def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
     resolved = value.dtype if dtype is None else checked(dtype)
     if kind(value.dtype) == "c" and kind(resolved) != "c":
         raise TypeError(f"full: {value!r} is not a value of {resolved}")
-    value = _placed(value, None if device is None else resolve(device).backend, None)
+    value = _placed_on(value, None if device is None else resolve(device).backend, None)
     xp = value._cell.backend
     with xp.scope():
         return made(xp.copy(xp.broadcast_to(xp.astype(value._value(), resolved), extents)), xp)

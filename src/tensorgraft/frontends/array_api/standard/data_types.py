@@ -11,7 +11,7 @@ from tensorgraft.frontends.array_api.core import promotion
 from tensorgraft.frontends.array_api.core.array import Array, made
 from tensorgraft.frontends.array_api.core.calls import SCALARS, common_dtype, of_python, operand, show
 from tensorgraft.frontends.array_api.core.devices import resolve
-from tensorgraft.frontends.array_api.core.exchange import moved
+from tensorgraft.frontends.array_api.core.exchange import moved_to
 from tensorgraft.frontends.array_api.core.promotion import COMPLEX, NARROW, REAL, SIGNED, UNSIGNED, checked, promote
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.hub import dtypes
@@ -38,7 +38,7 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
             f"astype({show((x,))}, {dtype}): complex numbers cannot be converted to a real dtype: use real, imag or abs"
         )
     if device is not None and resolve(device) != x.device:
-        return astype(moved(x, resolve(device).backend), dtype, copy=False)
+        return astype(moved_to(x, resolve(device).backend), dtype, copy=False)
     if x.dtype == dtype and not copy:
         return x
     with xp.scope():

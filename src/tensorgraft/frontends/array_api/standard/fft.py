@@ -159,7 +159,7 @@ def _grid(
     return points, over
 
 
-def _each(xp: Backend, transform: Any, value: Value, points: Any, axes: Any, norm: str) -> Value:
+def _each_axis(xp: Backend, transform: Any, value: Value, points: Any, axes: Any, norm: str) -> Value:
     for n, a in zip(points, axes, strict=True):
         value = transform(xp, value, n, a, norm)
     return value
@@ -170,7 +170,7 @@ def fftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
     xp, x = _checked("fftn", x, "fc", norm)
     points, over = _grid("fftn", x, s, axes)
     with xp.scope():
-        return made(_each(xp, _fft, _as_complex(xp, x._value()), points, over, norm), xp, x)
+        return made(_each_axis(xp, _fft, _as_complex(xp, x._value()), points, over, norm), xp, x)
 
 
 def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
@@ -178,7 +178,7 @@ def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
     xp, x = _checked("ifftn", x, "fc", norm)
     points, over = _grid("ifftn", x, s, axes)
     with xp.scope():
-        return made(_each(xp, _ifft, _as_complex(xp, x._value()), points, over, norm), xp, x)
+        return made(_each_axis(xp, _ifft, _as_complex(xp, x._value()), points, over, norm), xp, x)
 
 
 def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
@@ -189,7 +189,7 @@ def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
         fail("rfftn", (x,), "at least one axis")
     with xp.scope():
         half = _rfft(xp, x._value(), points[-1], over[-1], norm)
-        return made(_each(xp, _fft, half, points[:-1], over[:-1], norm), xp)
+        return made(_each_axis(xp, _fft, half, points[:-1], over[:-1], norm), xp)
 
 
 def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
@@ -199,7 +199,7 @@ def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backwar
     if not over:
         fail("irfftn", (x,), "at least one axis")
     with xp.scope():
-        half = _each(xp, _ifft, x._value(), points[:-1], over[:-1], norm)
+        half = _each_axis(xp, _ifft, x._value(), points[:-1], over[:-1], norm)
         return made(_irfft(xp, half, points[-1], over[-1], norm), xp)
 
 

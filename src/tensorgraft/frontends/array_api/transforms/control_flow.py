@@ -14,7 +14,7 @@ from tensorgraft.frontends.array_api.core.calls import SCALARS
 from tensorgraft.frontends.array_api.core.checks import Repeated
 from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.frontends.array_api.standard import creation, manipulation
-from tensorgraft.frontends.array_api.transforms.custom import _array, _here, _value
+from tensorgraft.frontends.array_api.transforms.custom import _array, _capturing, _value
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
@@ -23,7 +23,7 @@ _INT = np.dtype("int64")
 
 def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
     leaves, tree = _arrays("while_loop", init)
-    state = optree.tree_unflatten(tree, _own(leaves))
+    state = optree.tree_unflatten(tree, _writable_copies(leaves))
     while True:
         goes_on = _predicate("while_loop", condition(state))
         if isinstance(goes_on, Array):
@@ -32,15 +32,15 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
             goes_on = bool(goes_on)
         if not goes_on:
             return state
-        state = optree.tree_unflatten(tree, _alike("while_loop", leaves, tree, body(state)))
+        state = optree.tree_unflatten(tree, _check_state("while_loop", leaves, tree, body(state)))
 
 
 def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> Any:
     xp, n, checks = _level(leaves), len(leaves), Repeated()
 
     def test(values: list[Any]) -> Any:
-        with _here(xp) as capture:
-            state = optree.tree_unflatten(tree, _inside(values[:n], leaves, capture))
+        with _capturing(xp) as capture:
+            state = optree.tree_unflatten(tree, _to_inner_level(values[:n], leaves, capture))
             goes_on = _predicate("while_loop", condition(state))
             if capture.checks:
                 raise ValueError(
@@ -50,9 +50,9 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
             return _value(goes_on if isinstance(goes_on, Array) else creation.asarray(goes_on))
 
     def step(values: list[Any]) -> list[Any]:
-        with _here(xp) as capture:
-            state_ = _inside(values[:n], leaves, capture)
-            after = _alike("while_loop", leaves, tree, body(optree.tree_unflatten(tree, state_)))
+        with _capturing(xp) as capture:
+            state_ = _to_inner_level(values[:n], leaves, capture)
+            after = _check_state("while_loop", leaves, tree, body(optree.tree_unflatten(tree, state_)))
             return _results("while_loop", after, capture) + checks.along(xp, capture.checks, values[n:])
 
     with xp.scope():
@@ -61,7 +61,7 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
         if checks.numbers:
             *out, code = xp.while_loop(test, step, [*values, checks.begin(xp)])
             checks.judge(xp, code)
-        return optree.tree_unflatten(tree, _made(out, xp, [x.device for x in leaves]))
+        return optree.tree_unflatten(tree, _to_arrays(out, xp, [x.device for x in leaves]))
 
 
 def scan(
@@ -80,16 +80,16 @@ def scan(
     assert n is not None
     if not n:  # the structure of the results is that of a step that is not taken
         step = [creation.zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in columns]
-        _, y = _pair(body(optree.tree_unflatten(tree, _own(leaves)), optree.tree_unflatten(x_tree, step)))
+        _, y = _pair(body(optree.tree_unflatten(tree, _writable_copies(leaves)), optree.tree_unflatten(x_tree, step)))
         empty = optree.tree_map(lambda v: creation.zeros((0, *v.shape), dtype=v.dtype, device=v.device), y)
-        return optree.tree_unflatten(tree, _own(leaves)), empty
+        return optree.tree_unflatten(tree, _writable_copies(leaves)), empty
     if any(map(_is_traced, (*leaves, *columns))):
         return _traced_scan(body, leaves, tree, columns, x_tree, n, reverse)
-    carry = optree.tree_unflatten(tree, _own(leaves))
+    carry = optree.tree_unflatten(tree, _writable_copies(leaves))
     rows: list[Any] = [None] * n
     for i in reversed(range(n)) if reverse else range(n):
         after, rows[i] = _pair(body(carry, optree.tree_unflatten(x_tree, [x[i, ...] for x in columns])))
-        carry = optree.tree_unflatten(tree, _alike("scan", leaves, tree, after))
+        carry = optree.tree_unflatten(tree, _check_state("scan", leaves, tree, after))
     return carry, optree.tree_map(lambda *ys: manipulation.stack(ys), *rows)
 
 
@@ -101,14 +101,14 @@ def _traced_scan(
     y_devices: list[Device] = []
 
     def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
-        with _here(xp) as capture:
-            before = optree.tree_unflatten(tree, _inside(carry[: len(leaves)], leaves, capture))
-            seen = optree.tree_unflatten(x_tree, _inside(x, columns, capture))
+        with _capturing(xp) as capture:
+            before = optree.tree_unflatten(tree, _to_inner_level(carry[: len(leaves)], leaves, capture))
+            seen = optree.tree_unflatten(x_tree, _to_inner_level(x, columns, capture))
             after, y = _pair(body(before, seen))
             y_leaves, y_tree = optree.tree_flatten(y)
             y_trees.append(y_tree)
             y_devices[:] = [y.device for y in y_leaves]
-            out = _results("scan", [*_alike("scan", leaves, tree, after), *y_leaves], capture)
+            out = _results("scan", [*_check_state("scan", leaves, tree, after), *y_leaves], capture)
             code = checks.along(xp, capture.checks, carry[len(leaves) :])
             return [*out[: len(leaves)], *code], out[len(leaves) :]
 
@@ -118,8 +118,8 @@ def _traced_scan(
         if checks.numbers:
             (*carry, code), ys = xp.scan(step, [*init, checks.begin(xp)], rows, length=n, reverse=reverse)
             checks.judge(xp, code)
-        kept = optree.tree_unflatten(tree, _made(carry, xp, [x.device for x in leaves]))
-        return kept, optree.tree_unflatten(y_trees[0], _made(ys, xp, y_devices))
+        kept = optree.tree_unflatten(tree, _to_arrays(carry, xp, [x.device for x in leaves]))
+        return kept, optree.tree_unflatten(y_trees[0], _to_arrays(ys, xp, y_devices))
 
 
 def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
@@ -136,8 +136,8 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
 
     def branch(fn: Callable[..., Any]) -> Callable[..., list[Any]]:
         def run(*values: Any) -> list[Any]:
-            with _here(xp) as capture:
-                rest = iter(_inside(values[: len(arrays)], arrays, capture))
+            with _capturing(xp) as capture:
+                rest = iter(_to_inner_level(values[: len(arrays)], arrays, capture))
                 inside = [next(rest) if isinstance(x, Array) else x for x in leaves]
                 results, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, inside)), predicate)
                 trees.append(structure)
@@ -157,7 +157,7 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
             raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
         if devices[0] != devices[-1]:
             raise TypeError(f"cond: the branches return arrays on different devices: {devices[0]} and {devices[-1]}")
-        return optree.tree_unflatten(trees[0], _made(out, xp, devices[0]))
+        return optree.tree_unflatten(trees[0], _to_arrays(out, xp, devices[0]))
 
 
 def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
@@ -202,7 +202,7 @@ def _arrays(name: str, state: Any, like: Array | None = None) -> tuple[list[Arra
     return [x if isinstance(x, Array) else creation.asarray(x, device=device) for x in leaves], tree
 
 
-def _own(leaves: Sequence[Array]) -> list[Array]:
+def _writable_copies(leaves: Sequence[Array]) -> list[Array]:
     """The arrays a loop begins with, which its body may write."""
     owned = []
     for x in leaves:
@@ -212,7 +212,7 @@ def _own(leaves: Sequence[Array]) -> list[Array]:
     return owned
 
 
-def _alike(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Array]:
+def _check_state(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Array]:
     leaves, structure = _arrays(name, after, before[0] if before else None)
     several = len({x.device for x in (*before, *leaves)}) > 1
     shown = [
@@ -261,12 +261,12 @@ def _level(arrays: Sequence[Array]) -> Backend:
     return capture.inner
 
 
-def _inside(values: Sequence[Any], like: Sequence[Array], capture: tracing.ArrayCapture) -> list[Array]:
+def _to_inner_level(values: Sequence[Any], like: Sequence[Array], capture: tracing.ArrayCapture) -> list[Array]:
     """Return arrays of the level of a step or a branch, on the devices of those outside."""
     return [_array(v, capture.on(x.device), capture) for v, x in zip(values, like, strict=True)]
 
 
-def _made(values: Sequence[Any], xp: Backend, devices: Sequence[Device]) -> list[Array]:
+def _to_arrays(values: Sequence[Any], xp: Backend, devices: Sequence[Device]) -> list[Array]:
     """Return arrays of the level that is going on, on their devices."""
     capture = tracing.now.capture
     return [made(v, xp if capture is None else capture.on(device)) for v, device in zip(values, devices, strict=True)]

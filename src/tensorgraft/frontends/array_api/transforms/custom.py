@@ -46,7 +46,7 @@ class Closed:
     @contextlib.contextmanager
     def placed(self, inner: Backend, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
         """The arguments made of arrays of a backend; the cells hold others of them meanwhile."""
-        with _here(inner) as capture, inner.scope():
+        with _capturing(inner) as capture, inner.scope():
             leaves: Any = list(self.leaves)
             levels = [capture.on(device) for device in self.devices]
             for i, v, xp in zip(self.places, values, levels, strict=False):
@@ -107,7 +107,7 @@ class _Here(tracing.ArrayCapture):
 
 
 @contextlib.contextmanager
-def _here(inner: Backend) -> Iterator[_Here]:
+def _capturing(inner: Backend) -> Iterator[_Here]:
     capture = _Here(inner, inner, reads=False)
     capture.before, tracing.now.capture = tracing.now.capture, capture
     try:
@@ -128,7 +128,7 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
         above.append(at)
         at = unaliased(at.inner)
     above.append(at)
-    while not (shared := [k for k, t in enumerate(above) if _same(source, t)]):
+    while not (shared := [k for k, t in enumerate(above) if _is_same_backend(source, t)]):
         if not isinstance(source, TapeBackend):
             return None
         if array.tracked:
@@ -142,7 +142,7 @@ def carried(array: Any, source: Backend, target: Backend) -> Any:
     return array
 
 
-def _same(a: Backend, b: Backend) -> bool:
+def _is_same_backend(a: Backend, b: Backend) -> bool:
     """Return True for the same backend. PyTorch's backend inside a transform is another object for the same tensors."""
     if a is b:
         return True
@@ -289,13 +289,13 @@ def _cotangent(g: Any, dtype: Any, xp: Backend) -> Any:
     return g if xp.dtype_of(g) == dtype else xp.astype(g, dtype)
 
 
-def pulled(
+def cotangents_of(
     fn: Callable[..., Any], args: Sequence[Any], cotangent: Any, cells: Sequence[Storage] = ()
 ) -> list[Array | None]:
     """Inside a rule: `cotangent` pulled back through `fn(*args)` to each array of the arguments, then to the cells;
     None for arrays that have no derivative."""
     closed = Closed("a rule", fn, args, cells)
-    xp, values, smooth = _inside(closed)
+    xp, values, smooth = _at_inner_level(closed)
     run = _of_smooth(closed, values, smooth)
     results, pullback = xp.vjp(run, *[values[k] for k in smooth])
     leaves: list[Any] = optree.tree_leaves(cotangent)
@@ -307,7 +307,7 @@ def pulled(
     ]
 
 
-def moved(
+def tangent_of(
     fn: Callable[..., Any],
     args: Sequence[Any],
     tangents: Sequence[Array],
@@ -316,14 +316,14 @@ def moved(
 ) -> Any:
     """Inside a rule: the tangent of `fn(*args)`."""
     closed = Closed("a rule", fn, args, cells)
-    xp, values, smooth = _inside(closed)
+    xp, values, smooth = _at_inner_level(closed)
     directions = [_value(t) for t in (*tangents, *of_cells)]
     run = _of_smooth(closed, values, smooth)
     _, out = xp.jvp(run, [values[k] for k in smooth], [directions[k] for k in smooth])
     return closed.returned(out)
 
 
-def _inside(closed: Closed) -> tuple[Backend, list[Any], list[int]]:
+def _at_inner_level(closed: Closed) -> tuple[Backend, list[Any], list[int]]:
     xp = _level().inner
     values = [_value(x) for x in closed.arrays]
     return xp, values, [k for k, v in enumerate(values) if dtypes.is_inexact(xp.dtype_of(v))]

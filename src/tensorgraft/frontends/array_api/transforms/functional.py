@@ -15,7 +15,7 @@ from tensorgraft.frontends.array_api.core.devices import is_device
 from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.frontends.array_api.core.tracing import capturing
 from tensorgraft.hub.backend import Backend
-from tensorgraft.interrupts import together
+from tensorgraft.interrupts import all_or_none
 from tensorgraft.storage import Storage
 
 
@@ -112,20 +112,20 @@ class ArrayFunction:
             writes = [functools.partial(_put, xp, *both) for both in zip(self.written, rest, strict=False)]
             for k, value in zip(self.rewritten, rest[len(self.written) :], strict=True):
                 writes.append(functools.partial(self.inputs[k]._write, value))
-            together(lambda write: write(), writes)
+            all_or_none(lambda write: write(), writes)
             return out
 
     def returned(self, results: Sequence[Any]) -> Any:
         """Arrays in the structure of what `fn` returns."""
         remaining = iter(results)
         leaves = [
-            c if device is None else _moved(made(next(remaining), self.outer), device)
+            c if device is None else _moved_to(made(next(remaining), self.outer), device)
             for c, device in zip(self.constants, self.devices, strict=True)
         ]
         return optree.tree_unflatten(self.structure, leaves)
 
 
-def _moved(x: Array, device: Any) -> Array:
+def _moved_to(x: Array, device: Any) -> Array:
     return to_device(x, device) if device else x
 
 

@@ -26,7 +26,7 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        which = _which(argnums, args, name)
+        which = _argument_numbers(argnums, args, name)
         run = ArrayFunction(name, functools.partial(fn, **kwargs) if kwargs else fn, args, which)
         _check_inexact(name, run.inputs)
         xp = run.outer
@@ -78,7 +78,9 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
             )
         with xp.scope():
             seeds = [
-                xp.astype(_brought(c, xp), r.dtype) for c, r in zip(leaves, shapes, strict=True) if isinstance(r, Array)
+                xp.astype(_to_backend_array(c, xp), r.dtype)
+                for c, r in zip(leaves, shapes, strict=True)
+                if isinstance(r, Array)
             ]
             gradients = pullback([*seeds, *(xp.zeros_like(r) for r in results[run.count :])])
         return _like(primals, range(len(primals)), list(range(len(primals))), gradients, xp)
@@ -97,7 +99,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
         )
     xp = run.outer
     with xp.scope():
-        moved = [xp.astype(_brought(t, xp), x.dtype) for t, x in zip(directions, run.inputs, strict=True)]
+        moved = [xp.astype(_to_backend_array(t, xp), x.dtype) for t, x in zip(directions, run.inputs, strict=True)]
     results, out = xp.jvp(run, run.values(), moved)
     return run.finish(results), run.returned(out[: run.count])
 
@@ -140,7 +142,7 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
 def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     @functools.wraps(fn)
     def wrapped(*args: Any) -> Any:
-        which = _which(argnums, args, "jacobian")
+        which = _argument_numbers(argnums, args, "jacobian")
         run = ArrayFunction("jacobian", fn, args, which)
         _check_inexact("jacobian", run.inputs)
         xp = run.outer
@@ -171,7 +173,7 @@ def hessian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     return jacobian(grad(fn, argnums), argnums)
 
 
-def _which(argnums: Argnums, args: Sequence[Any], name: str) -> list[int]:
+def _argument_numbers(argnums: Argnums, args: Sequence[Any], name: str) -> list[int]:
     numbers = [argnums] if isinstance(argnums, int) else list(argnums)
     for k in numbers:
         if not -len(args) <= k < len(args):
@@ -196,7 +198,7 @@ def _like(args: Sequence[Any], which: Sequence[int], argnums: Argnums, values: S
     return slopes[0] if isinstance(argnums, int) else tuple(slopes)
 
 
-def _brought(x: Array, xp: Backend) -> Any:
+def _to_backend_array(x: Array, xp: Backend) -> Any:
     """Return the array of the backend for a cotangent or a tangent, which may be where a result of the function is."""
     x = to_device(x, device_of(xp))
     if x._cell.backend is not xp and tracing.now.capture is not None:

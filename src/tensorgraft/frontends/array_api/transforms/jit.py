@@ -54,7 +54,7 @@ class Jitted(TracedFunction):
     def _add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
         """Settings; of arrays shapes, dtypes, views and which share memory; what is neither array nor number."""
         add = keys.append
-        add(settings.now())
+        add(settings.current())
         backend: Backend | None = None
         cells: list[int] = []
         for x in leaves:

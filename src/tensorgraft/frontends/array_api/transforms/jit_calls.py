@@ -19,11 +19,11 @@ from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Find
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.array_api.core.array import Array
-from tensorgraft.frontends.array_api.core.checks import unless
+from tensorgraft.frontends.array_api.core.checks import raise_first
 from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.hub.backend import Backend
-from tensorgraft.interrupts import held_back, together
+from tensorgraft.interrupts import all_or_none, held_back
 from tensorgraft.storage import Geometry, Storage
 
 
@@ -99,7 +99,7 @@ class ArrayTrace:
             arrays = self._outputs(leaves)
             with xp.scope():
                 if self.checks:
-                    unless(xp.to_numpy(arrays[-1]), self.checks)
+                    raise_first(xp.to_numpy(arrays[-1]), self.checks)
                     arrays = arrays[:-1]
                 try:
                     cells = [Storage(xp.ensure_owned(a) if xp.mutable else a, xp) for a in arrays[len(self.written) :]]
@@ -109,7 +109,7 @@ class ArrayTrace:
                     ]
                     results = [self._leaf(result, cells, leaves) for result in self.results]
                 finally:  # the arrays before may have been given up
-                    together(self._write, list(zip(self.written(leaves), arrays, strict=False)))
+                    all_or_none(self._write, list(zip(self.written(leaves), arrays, strict=False)))
             built = None if self.template is None else self._built(self.template, results, leaves)
             self.said.repeat(first=not self._ran)
             self._ran = True

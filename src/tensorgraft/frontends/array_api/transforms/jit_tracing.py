@@ -15,7 +15,7 @@ from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.captured_objects import roots
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.function import call_of, unflatten_call
-from tensorgraft.compiled.objects import Template, noting_new
+from tensorgraft.compiled.objects import Template, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Reachable
@@ -83,7 +83,7 @@ class ArrayTracing:
         """Run the function, and return its program. `recorded`: another trace is to be compared with it."""
         xp, surroundings = self._xp, self._surroundings
         try:
-            with policy.noted() as notes:
+            with policy.counting_later() as notes:
                 program = xp.trace(self._run)
         except Exception as error:
             surroundings.undo()
@@ -95,7 +95,7 @@ class ArrayTracing:
                 self._world.undo()
         world, template = self._world, self._template
         assert world is not None
-        _settle(self._alive)
+        _settle_numbers(self._alive)
         surroundings.settle(world, self._changes, lambda value: None, world.methods)
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was
@@ -142,7 +142,7 @@ class ArrayTracing:
     def _run(self) -> list[Any]:
         """Return the arrays of the program: what is written, what is new, the flags of its checks."""
         xp = self._xp
-        with tracing.capturing(xp, xp, True, "jit", self._fn) as capture, noting_new() as is_new:
+        with tracing.capturing(xp, xp, True, "jit", self._fn) as capture, tracking_new_objects() as is_new:
             capture.arguments = set(self._argument)
             capture.inputs = {id(x._cell) for x in (*self._leaves, *self._objects) if isinstance(x, Array)}
             returned = self._call(capture, is_new)
@@ -251,7 +251,7 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, Array)
 
 
-def _settle(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:
+def _settle_numbers(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:
     """Settle the numbers after a trace: one that something still holds (an object that was returned, a global) has its
     value there, which is a look at it."""
     for use, _ in alive:

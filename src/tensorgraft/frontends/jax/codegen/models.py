@@ -33,7 +33,7 @@ def _bases() -> list[type]:
 
 
 @contextlib.contextmanager
-def watched(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iterator[None]:
+def recorded_calls(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iterator[None]:
     """Calls of modules are noted. `paths`: of an array (by `id`), or a variable that stands for it, its path."""
     with contextlib.ExitStack() as stack:
         for cls in classes:
@@ -81,7 +81,7 @@ def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[
 
 def _place(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[str, str]:
     """Return (path from the program, path from the module around it) of a module that is called."""
-    inside = _within(parent.model, model) if parent is not None and parent.model is not None else None
+    inside = _path_within(parent.model, model) if parent is not None and parent.model is not None else None
     if inside is not None and parent is not None:
         return f"{parent.path}.{inside}".strip("."), inside
     path = ""
@@ -95,7 +95,7 @@ def _place(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[st
     return path, name
 
 
-def _within(parent: Any, child: Any, depth: int = 4) -> str | None:
+def _path_within(parent: Any, child: Any, depth: int = 4) -> str | None:
     """The path of an object in what a module has: attributes, items of lists and dictionaries."""
     for name, value in _items(parent):
         if value is child:
@@ -103,7 +103,7 @@ def _within(parent: Any, child: Any, depth: int = 4) -> str | None:
     if depth:
         for name, value in _items(parent):
             if isinstance(value, list | tuple | dict) or is_module(value):
-                inner = _within(value, child, depth - 1)
+                inner = _path_within(value, child, depth - 1)
                 if inner is not None:
                     return f"{name}.{inner}"
     return None
@@ -173,17 +173,17 @@ def _linen(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) 
     if context.method_name != "__call__":
         return method(*args, **kwargs)
     path = ".".join(context.module.path)
-    return _noted(watch, type(context.module), path, method, args, kwargs)
+    return _recorded_call(watch, type(context.module), path, method, args, kwargs)
 
 
 def _haiku(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) -> Any:
     if context.method_name != "__call__":
         return method(*args, **kwargs)
     path = context.module.module_name.replace("/~/", ".").replace("/", ".")
-    return _noted(watch, type(context.module), path, method, args, kwargs)
+    return _recorded_call(watch, type(context.module), path, method, args, kwargs)
 
 
-def _noted(watch: CallWatch, cls: type, path: str, method: Any, args: Any, kwargs: Any) -> Any:
+def _recorded_call(watch: CallWatch, cls: type, path: str, method: Any, args: Any, kwargs: Any) -> Any:
     parent = watch.around()
     around = parent.path if parent is not None else ""
     name = path[len(around) :].lstrip(".") if path.startswith(around) else path

@@ -121,7 +121,7 @@ def trace_function(
             paths[models.variable_of(arrays[i])] = path
         return program.call(arrays)
 
-    with _fresh(object()), models.watched(watch, paths, classes), watch.of_variables():
+    with _fresh(object()), models.recorded_calls(watch, paths, classes), watch.of_variables():
         try:
             closed = jax.make_jaxpr(flat)(*program.inputs.values)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
@@ -151,7 +151,7 @@ def _traced(
     inputs = program.inputs
     result, written = program.results(results)
     arguments = [(name, _filled(tree, inputs.vars)) for name, tree in program.arguments]
-    watched = Watched(watch.called, _seen(recording), watch.names, _library_classes(), _filled_in)
+    watched = Watched(watch.called, _used_variables(recording), watch.names, _library_classes(), _filled_in)
     root, (result, written), used = framed(recording.xp, watched, calls, (result, written), arguments, program.name)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
@@ -176,7 +176,7 @@ def _traced(
     )
 
 
-def _seen(recording: Recording) -> Iterator[tuple[Any, Any]]:
+def _used_variables(recording: Recording) -> Iterator[tuple[Any, Any]]:
     for variable, value in recording.seen:
         if isinstance(value, KeyData):
             yield variable, value.array
@@ -235,16 +235,16 @@ def _filled(tree: Any, values: Any) -> Tree:
     return tree
 
 
-def _said(tree: Any) -> Any:
+def _as_containers(tree: Any) -> Any:
     """A pytree in tuples, lists and dictionaries; other nodes are dictionaries of what is in them."""
     if isinstance(tree, _Slot) or tree is None:
         return tree
     if isinstance(tree, tuple):
-        return tuple([_said(x) for x in tree])
+        return tuple([_as_containers(x) for x in tree])
     if isinstance(tree, list):
-        return [_said(x) for x in tree]
+        return [_as_containers(x) for x in tree]
     if isinstance(tree, dict):
-        return {str(k): _said(x) for k, x in tree.items()}
+        return {str(k): _as_containers(x) for k, x in tree.items()}
     if jax.tree_util.treedef_is_leaf(jax.tree.structure(tree)):
         return tree
     return dict(models.named_leaves(tree))
@@ -290,7 +290,7 @@ class TakenApart:
             slots = [_Slot(self.inputs.add(x)) if is_array(x) else x for x in leaves]
             tree = jax.tree.unflatten(structure, slots)
             self.args_template.append(tree)
-            self.arguments.append((name, _said(tree)))
+            self.arguments.append((name, _as_containers(tree)))
         self.count = len(args)
         self.keywords = list(kwargs)
 
@@ -355,7 +355,7 @@ class TakenApart:
         """Return (the result as the program returns it, what arrays of its model have become)."""
         remaining = iter(range(len(values)))
         slots = [_Slot(next(remaining)) if x is None else x for x in self.leaves]
-        tree = _filled(_said(jax.tree.unflatten(self.structure, slots)), values)
+        tree = _filled(_as_containers(jax.tree.unflatten(self.structure, slots)), values)
         return tree, {self.slots[n][0]: values[next(remaining)] for n in self.written}
 
 

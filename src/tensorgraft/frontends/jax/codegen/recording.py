@@ -117,7 +117,8 @@ class Recording:
             return [self.xp.asarray(np.array(v)) for v in values]
         results = resolved(equation, known)(self.xp, *operands)
         return [
-            word_lowering.whole(self.xp, x) for x in (results if equation.primitive.multiple_results else [results])
+            word_lowering.as_single_array(self.xp, x)
+            for x in (results if equation.primitive.multiple_results else [results])
         ]
 
     def _compare_derivatives(self, equation: Any, inner: core.ClosedJaxpr) -> None:

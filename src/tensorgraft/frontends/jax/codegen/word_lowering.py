@@ -178,7 +178,7 @@ class KeyData(Keys):
         return self.array
 
 
-def whole(xp: Any, x: Any) -> Any:
+def as_single_array(xp: Any, x: Any) -> Any:
     """Keys that a rule has made of words, as those of which there is one array: loops and branches have one form."""
     return KeyData(xp, x.data(xp)) if type(x) is Keys else x
 
@@ -195,7 +195,7 @@ _node: Any = KeyData  # optree's types ask for a collection
 optree.register_pytree_node(_node, _flatten, _unflatten, namespace="tensorgraft.jax")
 
 
-def _one(equation: Any, key: Any) -> bool:
+def _is_single_key(equation: Any, key: Any) -> bool:
     """Return True for a single key of the kind whose numbers there are words for."""
     aval = equation.invars[0].aval
     return isinstance(key, Keys) and not aval.shape and _is_threefry(aval)
@@ -218,19 +218,19 @@ def wrapped(xp: Any, equation: Any, data: Any) -> Any:
 @primitive("random_split")
 def split(xp: Any, equation: Any, key: Any) -> Any:
     shape = tuple(equation.params["shape"])
-    return KeyData(xp, xp.word("jax_split", key.data(xp), shape)) if _one(equation, key) else None
+    return KeyData(xp, xp.word("jax_split", key.data(xp), shape)) if _is_single_key(equation, key) else None
 
 
 @primitive("random_fold_in")
 def fold_in(xp: Any, equation: Any, key: Any, data: Any) -> Any:
-    if not _one(equation, key) or data.ndim:
+    if not _is_single_key(equation, key) or data.ndim:
         return None
     return KeyData(xp, xp.word("jax_fold_in", key.data(xp), xp.astype(data, np.dtype(np.uint32))))
 
 
 @primitive("random_bits")
 def bits(xp: Any, equation: Any, key: Any) -> Any:
-    if not _one(equation, key) or equation.params["bit_width"] != 32:
+    if not _is_single_key(equation, key) or equation.params["bit_width"] != 32:
         return None
     return xp.word("jax_bits", key.data(xp), tuple(equation.params["shape"]))
 
@@ -238,7 +238,7 @@ def bits(xp: Any, equation: Any, key: Any) -> Any:
 @function("_uniform")
 def uniform(xp: Any, equation: Any, key: Any, low: Any, high: Any) -> Any:
     out = equation.outvars[0].aval
-    if not _one(equation, key) or out.dtype != np.float32 or low.ndim or high.ndim:
+    if not _is_single_key(equation, key) or out.dtype != np.float32 or low.ndim or high.ndim:
         return None
     numbers = xp.word("jax_uniform", key.data(xp), tuple(out.shape))
     if low.value is not None and high.value is not None and (float(low.value), float(high.value)) == (0, 1):
@@ -250,7 +250,7 @@ def uniform(xp: Any, equation: Any, key: Any, low: Any, high: Any) -> Any:
 @function("_normal_real")
 def normal(xp: Any, equation: Any, key: Any) -> Any:
     out = equation.outvars[0].aval
-    if not _one(equation, key) or out.dtype != np.float32:
+    if not _is_single_key(equation, key) or out.dtype != np.float32:
         return None
     return [xp.word("jax_normal", key.data(xp), tuple(out.shape))]
 

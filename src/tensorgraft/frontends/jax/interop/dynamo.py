@@ -16,10 +16,10 @@ class _Function(Protocol):
 
 
 @torch.compiler.disable
-def apart(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def opaque_call(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return function.now(args, kwargs)
 
 
 @torch._dynamo.nonstrict_trace
 def call(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return apart(function, args, kwargs)
+    return opaque_call(function, args, kwargs)

@@ -33,9 +33,9 @@ class AmongTensors(Grafted):
 
             return call(self, args, kwargs)
         if "torch._dynamo" in sys.modules:  # which may be about to compile what is called from here
-            from tensorgraft.frontends.jax.interop.dynamo import apart
+            from tensorgraft.frontends.jax.interop.dynamo import opaque_call
 
-            return apart(self, args, kwargs)
+            return opaque_call(self, args, kwargs)
         return self.now(args, kwargs)
 
     def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

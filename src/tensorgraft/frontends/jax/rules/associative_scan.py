@@ -40,7 +40,7 @@ _OPERATIONS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minim
 _OPERATIONS.update({name: f"bitwise_{name}" for name in ("and", "or", "xor")})
 
 
-def named(name: str, dtype: np.dtype) -> Combine:
+def combine_function(name: str, dtype: np.dtype) -> Combine:
     """Return the function that combines two elements in the named reduction."""
     if name in ("max", "min") and dtypes.is_complex(dtype):
         return _lexicographic(name)

@@ -217,7 +217,7 @@ OTHERWISE |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}
 _NAMES = (*[name for name in ELEMENTWISE if name != "zeta"], "complex")  # which has a file of its own
 
 
-def _same(name: str) -> Callable[..., Array]:
+def _same_name(name: str) -> Callable[..., Array]:
     def run(xp: Backend, *operands: Array, **_: Any) -> Array:
         return getattr(xp, name)(*operands)
 
@@ -226,4 +226,4 @@ def _same(name: str) -> Callable[..., Array]:
 
 for _name in (*OTHERWISE, *_NAMES):
     if _name not in RULES and (_name in OTHERWISE or hasattr(primitives, f"{_name}_p")):
-        rule(_name)(_same(OTHERWISE.get(_name, _name)))
+        rule(_name)(_same_name(OTHERWISE.get(_name, _name)))

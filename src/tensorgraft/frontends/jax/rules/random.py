@@ -127,7 +127,7 @@ def random_fold_in(xp: Backend, keys: Keys, data: Array, *, given: Any, **_: Any
 # ---- other implementations of keys -----------------------------------------------------------------------------------
 
 
-def _over(axes: int, function: Callable[..., Any]) -> Callable[..., Any]:
+def _over_keys(axes: int, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of one key, of an array of them."""
     for _ in range(axes):
         function = jax.vmap(function)
@@ -135,15 +135,15 @@ def _over(axes: int, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _seeded(seeds: Any, impl: Any) -> Any:
-    return _over(seeds.ndim, impl.seed)(seeds)
+    return _over_keys(seeds.ndim, impl.seed)(seeds)
 
 
 def _split(data: Any, impl: Any, shape: Shape) -> Any:
-    return _over(data.ndim - 1, lambda key: impl.split(key, shape))(data)
+    return _over_keys(data.ndim - 1, lambda key: impl.split(key, shape))(data)
 
 
 def _bits(data: Any, impl: Any, bit_width: int, shape: Shape) -> Any:
-    return _over(data.ndim - 1, lambda key: impl.random_bits(key, bit_width, shape))(data)
+    return _over_keys(data.ndim - 1, lambda key: impl.random_bits(key, bit_width, shape))(data)
 
 
 def _folded(data: Any, number: Any, impl: Any) -> Any:

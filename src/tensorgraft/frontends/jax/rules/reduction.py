@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.associative_scan import folded, named, scanned
+from tensorgraft.frontends.jax.rules.associative_scan import combine_function, folded, scanned
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -53,7 +53,7 @@ def reduced(xp: Backend, x: Array, name: str, axes: Ints) -> Array:
     if math.prod(shape[a] for a in axes) == 0:
         kept = tuple(n for a, n in enumerate(shape) if a not in axes)
         return xp.full(kept, identity(name, dtype), dtype)
-    return folded(xp, [x], axes, named(name, dtype))[0]
+    return folded(xp, [x], axes, combine_function(name, dtype))[0]
 
 
 def _reduction(name: str) -> Callable[..., Any]:
@@ -106,7 +106,7 @@ def argmin(xp: Backend, x: Array, *, axes: Ints, index_dtype: Any) -> Array:
 # ---- scans ---------------------------------------------------------------------------------------------------------
 
 
-def _along(fn: Callable[[Backend, Array, int], Array]) -> Callable[..., Any]:
+def _along_axis(fn: Callable[[Backend, Array, int], Array]) -> Callable[..., Any]:
     def run(xp: Backend, x: Array, *, axis: int, reverse: bool, **_: Any) -> Array:
         if not xp.size(x):
             return x
@@ -120,10 +120,10 @@ def _along(fn: Callable[[Backend, Array, int], Array]) -> Callable[..., Any]:
 def _cumulative(name: str) -> Callable[..., Any]:
     def scan(xp: Backend, x: Array, axis: int) -> Array:
         if name in ("max", "min") and dtypes.is_complex(xp.dtype_of(x)):
-            return scanned(xp, [x], axis, named(name, xp.dtype_of(x)))[0]
+            return scanned(xp, [x], axis, combine_function(name, xp.dtype_of(x)))[0]
         return getattr(xp, f"cum{name}")(x, axis=axis)
 
-    return _along(scan)
+    return _along_axis(scan)
 
 
 for _name in ("sum", "prod", "max", "min"):
@@ -142,4 +142,4 @@ def _cumlogsumexp(xp: ValueBackend, x: Value, axis: int) -> Value:
     return xp.complex(xp.real(out), angle)
 
 
-rule("cumlogsumexp")(_along(_cumlogsumexp))
+rule("cumlogsumexp")(_along_axis(_cumlogsumexp))

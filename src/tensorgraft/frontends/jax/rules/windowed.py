@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.associative_scan import Combine, named
+from tensorgraft.frontends.jax.rules.associative_scan import Combine, combine_function
 from tensorgraft.frontends.jax.rules.reduction import identity, is_identity
 from tensorgraft.frontends.jax.rules.scalar_functions import scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted
@@ -119,7 +119,7 @@ def _reduced_windows(
     if native and not dtypes.is_bool(dtype):
         return xp.reduce_window(x, name, tuple(window), tuple(strides), tuple(padding), tuple(dilation))
     x = spread(xp, x, identity(name, dtype), padding, (1,) * len(window))
-    return folded_windows(xp, [x], named(name, dtype), window, strides, dilation)[0]
+    return folded_windows(xp, [x], combine_function(name, dtype), window, strides, dilation)[0]
 
 
 def _windows(name: str) -> Callable[..., Any]:

@@ -40,7 +40,7 @@ def held_by(program: Any) -> ProgramVariables:
     """Collect variables and modules reached from a function or a model. With several models, names begin with
     theirs."""
     held = ProgramVariables()
-    roots = [("", program)] if is_model(program) else list(_around(program))
+    roots = [("", program)] if is_model(program) else list(_variables_around(program))
     roots = [(name, x) for k, (name, x) in enumerate(roots) if all(x is not y for _, y in roots[:k])]
     alone = sum(is_model(x) for _, x in roots) == 1
     for name, x in roots:
@@ -85,7 +85,7 @@ def _add(held: ProgramVariables, prefix: str, model: Any) -> None:
 
 
 def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
-    """A layer of Keras: its own variables by their names, layers in it by the attributes that they are."""
+    """Add a layer of Keras: its own variables by name, its sublayers by their attributes."""
     if id(layer) in held.paths:
         return
     held.paths[id(layer)] = path
@@ -100,7 +100,7 @@ def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
-    """Return (name, layer or None for a list of them, class)."""
+    """Yield (name, layer or None for a list of layers, class) of sublayers."""
     seen: set[int] = {id(layer)}
     counts: Counter[str] = Counter()
 
@@ -133,10 +133,10 @@ def _is_of_keras(x: Any) -> bool:
     return is_model(x) and hasattr(x, "weights")
 
 
-def _around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """Return (name, model, variable or a container of these) that a function has from around it."""
+def _variables_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of models, variables and containers of these that a function captures."""
     if isinstance(fn, functools.partial):
-        yield from _around(fn.func, depth)
+        yield from _variables_around(fn.func, depth)
         for i, x in enumerate((*fn.args, *fn.keywords.values())):
             yield from _if_held(f"arg{i}", x, depth)
         return
@@ -170,7 +170,7 @@ def _if_held(name: str, x: Any, depth: int) -> Iterator[tuple[str, Any]]:
         if some and all(isinstance(y, tf.Variable) or is_model(y) for y in some):
             yield name, x
     elif depth and (callable(x) and (hasattr(x, "__code__") or hasattr(x, "python_function"))):
-        yield from _around(x, depth - 1)
+        yield from _variables_around(x, depth - 1)
 
 
 def _is_optimizer(x: Any) -> bool:

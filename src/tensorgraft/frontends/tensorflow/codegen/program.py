@@ -119,7 +119,7 @@ class GraphFunctionProgram:
                 if g is not None and n not in self.buffers
             }
         for name, v in held.variables.items():
-            if not _same(before[name], after[name]):
+            if not _is_equal(before[name], after[name]):
                 v.assign(before[name])
         return Evaluation(
             {n: x.numpy() for n, x in outputs.items()},
@@ -274,7 +274,7 @@ def _is_trained(v: Any) -> bool:
     return bool(v.trainable) and (v.dtype.is_floating or v.dtype.is_complex)
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
+def _is_equal(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 

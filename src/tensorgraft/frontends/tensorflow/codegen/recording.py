@@ -232,7 +232,7 @@ class _RecordedNode:
             values = host_values(self._plain(self._host, *[np.asarray(x) for x in operands]))
         several = isinstance(values, list)
         each = values if several else [values]
-        if not any(_makes(self._node, v, operands) for v in each):
+        if not any(_is_created(self._node, v, operands) for v in each):
             return values
         results = self._steps(xp, operands)
         results = list(results) if several else [results]
@@ -257,7 +257,7 @@ class _RecordedNode:
         return x if (x != x.flat[0]).any() else xp.full(x.shape, x.flat[0].item(), x.dtype)
 
 
-def _makes(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> bool:
+def _is_created(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> bool:
     """Return True if a known result is an array of the program: this node, or one before it, creates it at a given
     size."""
     if value.ndim == 0 or value.size < 2 or value.dtype.kind in "OSU":

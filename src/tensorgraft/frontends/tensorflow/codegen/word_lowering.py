@@ -19,7 +19,7 @@ SAID: dict[str, Said] = {}
 MAKERS = frozenset({"Range", "Fill", "LinSpace", "BroadcastTo", "Tile", "ZerosLike", "OnesLike", "MatrixBandPart"})
 
 
-def said(*names: str) -> Callable[[Said], Said]:
+def lowers(*names: str) -> Callable[[Said], Said]:
     def register(fn: Said) -> Said:
         SAID.update(dict.fromkeys(names, fn))
         return fn
@@ -44,26 +44,26 @@ for _op, _name in {"Relu": "relu", "Relu6": "relu6", "Elu": "elu", "Selu": "selu
 SAID["LeakyRelu"] = _word("leaky_relu", slope="alpha")
 
 
-@said("StopGradient")
+@lowers("StopGradient")
 def stop_gradient(xp: Any, node: GraphNode, x: Any) -> Any:
     return x if is_known(x) or x.value is not None else xp.word("stop_gradient", x)
 
 
-@said("Range")
+@lowers("Range")
 def arange(xp: Any, node: GraphNode, start: Any, stop: Any, step: Any) -> Any:
     if not all(map(is_known, (start, stop, step))):
         return None
     return xp.word("arange", start.item(), stop.item(), step.item(), node.dtypes[0])
 
 
-@said("Fill")
+@lowers("Fill")
 def fill(xp: Any, node: GraphNode, shape: Any, value: Any) -> Any:
     if not is_known(shape) or not is_known(value) or value.dtype.kind in "OSU":
         return None
     return xp.full(ints(shape), value.item(), value.dtype)
 
 
-@said("MatrixBandPart")
+@lowers("MatrixBandPart")
 def band(xp: Any, node: GraphNode, x: Any, lower: Any, upper: Any) -> Any:
     if not (is_known(lower) and is_known(upper)) or is_known(x):
         return None
@@ -71,7 +71,7 @@ def band(xp: Any, node: GraphNode, x: Any, lower: Any, upper: Any) -> Any:
     return None if part is None else part(x)
 
 
-@said("MatMul")
+@lowers("MatMul")
 def matmul(xp: Any, node: GraphNode, a: Any, b: Any) -> Any:
     a, b = (xp.asarray(np.asarray(x)) if is_known(x) else x for x in (a, b))
     if a.dtype != b.dtype or node.dtypes[0] != a.dtype:
@@ -81,7 +81,7 @@ def matmul(xp: Any, node: GraphNode, a: Any, b: Any) -> Any:
     return xp.matmul(a, b)
 
 
-@said("BatchMatMulV2", "BatchMatMul")
+@lowers("BatchMatMulV2", "BatchMatMul")
 def batch_matmul(xp: Any, node: GraphNode, a: Any, b: Any) -> Any:
     a, b = (xp.asarray(np.asarray(x)) if is_known(x) else x for x in (a, b))
     if a.dtype != b.dtype or dtypes.is_complex(a.dtype):
@@ -91,7 +91,7 @@ def batch_matmul(xp: Any, node: GraphNode, a: Any, b: Any) -> Any:
     return xp.matmul(a, b)
 
 
-@said("Einsum")
+@lowers("Einsum")
 def einsum(xp: Any, node: GraphNode, *operands: Any) -> Any:
     equation = str(node.attributes["equation"]).replace(" ", "")
     given, arrow, result = equation.partition("->")
@@ -122,7 +122,7 @@ def _padding(node: GraphNode, x: Any, window: Any, strides: Any, dilations: Any)
     return tuple((int(a), int(b)) for a, b in around)
 
 
-@said("Conv2D", "Conv3D")
+@lowers("Conv2D", "Conv3D")
 def convolution(xp: Any, node: GraphNode, x: Any, w: Any) -> Any:
     if not _is_channels_last(node) or is_known(x):
         return None
@@ -134,7 +134,7 @@ def convolution(xp: Any, node: GraphNode, x: Any, w: Any) -> Any:
     return xp.word("conv_channels_last", x, w, None, strides, padding, dilations, groups)
 
 
-@said("DepthwiseConv2dNative")
+@lowers("DepthwiseConv2dNative")
 def depthwise(xp: Any, node: GraphNode, x: Any, w: Any) -> Any:
     if not _is_channels_last(node) or is_known(x) or is_known(w):
         return None
@@ -146,7 +146,7 @@ def depthwise(xp: Any, node: GraphNode, x: Any, w: Any) -> Any:
     return xp.word("conv_channels_last", x, w, None, strides, padding, dilations, channels)
 
 
-@said("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D")
+@lowers("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D")
 def pool(xp: Any, node: GraphNode, x: Any) -> Any:
     window, strides = _spatial(node, "ksize"), _spatial(node, "strides")
     whole = (*node.attributes["ksize"], *node.attributes["strides"])
@@ -160,7 +160,7 @@ def pool(xp: Any, node: GraphNode, x: Any) -> Any:
     return xp.word(f"{'max' if is_max else 'avg'}_pool_channels_last", x, window, strides, padding)
 
 
-@said("GatherV2")
+@lowers("GatherV2")
 def gather(xp: Any, node: GraphNode, x: Any, indices: Any, axis: Any) -> Any:
     """Indices are in range: others are errors of TensorFlow's."""
     if node.attributes.get("batch_dims") or is_known(x):
@@ -175,7 +175,7 @@ def gather(xp: Any, node: GraphNode, x: Any, indices: Any, axis: Any) -> Any:
 # ---- random numbers: each framework has its own ----------------------------------------------------------------------
 
 
-def _drawn(name: str) -> Said:
+def _random(name: str) -> Said:
     def fn(xp: Any, node: GraphNode, shape: Any, *state: Any) -> Any:
         stateless = node.op.startswith("Stateless")
         if not is_known(shape) or (stateless and all(map(is_known, state))):
@@ -188,6 +188,6 @@ def _drawn(name: str) -> Said:
 
 
 for _op in ("RandomUniform", "StatelessRandomUniform", "StatelessRandomUniformV2"):
-    SAID[_op] = _drawn("uniform")
+    SAID[_op] = _random("uniform")
 for _op in ("RandomStandardNormal", "StatelessRandomNormal", "StatelessRandomNormalV2"):
-    SAID[_op] = _drawn("normal")
+    SAID[_op] = _random("normal")

@@ -22,8 +22,8 @@ from tensorgraft.frontends.tensorflow.function_override.stages import (
     calls_mixed,
     is_left,
     is_mixed,
+    single_stage,
     stages,
-    whole,
 )
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.missing_rules import DATASETS, STRINGS, reason_of
@@ -75,7 +75,7 @@ class MixedFunction:
         self.is_whole = not is_mixed(graph, compiled, is_compiled)
         if self.is_whole:
             plan(graph)
-            parts = whole(graph)
+            parts = single_stage(graph)
         else:
             hosted = [is_left(graph, n, compiled) or calls_mixed(n, compiled, is_compiled) for n in graph.nodes]
             for place, node in enumerate(graph.nodes):  # now: what cannot be done is said before anything is computed
@@ -97,8 +97,8 @@ class MixedFunction:
             except Exception as error:
                 # whatever it is, nothing was written yet: if it is the user's error, TensorFlow raises its own
                 if self.is_whole:
-                    raise LeftToTensorFlow(_said(error)) from error
-                self.run.left(self.name, _said(error))
+                    raise LeftToTensorFlow(_first_line(error)) from error
+                self.run.left(self.name, _first_line(error))
                 self._on_host(part.places, values)
             else:
                 values.update(zip(part.results, results, strict=True))
@@ -246,7 +246,7 @@ class BackendStage:
                 raise
             if self._asks or not self._known(operands):
                 self._asks = self._compiles = False
-                self.run.uncompiled[self.name, _said(error)] += 1
+                self.run.uncompiled[self.name, _first_line(error)] += 1
             else:
                 self._asks = True
             return self._computed(pattern, look, values, operands)
@@ -283,6 +283,6 @@ def _truth(x: Any) -> bool:
     return bool(x) if x.ndim == 0 else x.size > 0
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     where = "".join(f" ({note})" for note in getattr(error, "__notes__", ())[:1])
     return f"{type(error).__name__}{where}: {str(error).strip().partition(chr(10))[0]}"

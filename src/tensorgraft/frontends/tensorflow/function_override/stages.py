@@ -102,7 +102,7 @@ class ProgramStage:
     results: Sequence[Value] = ()
 
 
-def whole(graph: FunctionGraph) -> list[ProgramStage]:
+def single_stage(graph: FunctionGraph) -> list[ProgramStage]:
     """A graph that the backend computes at once, in one stage; in none where it hands on what it is given. Raises
     UnsupportedOperationError for results that are no arrays."""
     inputs: list[Value] = [(place, 0) for place in graph.inputs]

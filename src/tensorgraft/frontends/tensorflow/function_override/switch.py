@@ -22,7 +22,7 @@ from tensorgraft.frontends.tensorflow.function_override.partial_function import 
     LeftToTensorFlow,
     MixedFunction,
     MixedRun,
-    _said,
+    _first_line,
 )
 from tensorgraft.frontends.tensorflow.function_override.stages import note_iterators
 from tensorgraft.frontends.tensorflow.variable_cache import original_handle
@@ -79,7 +79,7 @@ class FunctionSwitch:
             try:
                 with record.stop_recording():
                     results = mixed([Crossing(x) for x in args])
-                    outputs = _apart([x.tensor(self.run.xp) for x in results], args)
+                    outputs = _with_own_identity([x.tensor(self.run.xp) for x in results], args)
             except LeftToTensorFlow as error:
                 mixed = str(error)
             else:
@@ -113,7 +113,7 @@ class FunctionSwitch:
                 self.run, read, compiled and definition.attr["_XlaMustCompile"].b, shown(function.name)
             )
         except Exception as error:  # nothing has been computed, and the report names it
-            return _said(error)
+            return _first_line(error)
 
     def _leave(self, what: str, why: str) -> None:
         if self.strict:
@@ -121,7 +121,7 @@ class FunctionSwitch:
         self.left[what, why] += 1
 
 
-def _apart(outputs: list[Any], args: Sequence[Any]) -> list[Any]:
+def _with_own_identity(outputs: list[Any], args: Sequence[Any]) -> list[Any]:
     """Return tensors of their own, as a function of TensorFlow gives: tapes know them by their identity."""
     seen = {id(x) for x in args}
     for i, tensor in enumerate(outputs):

@@ -197,7 +197,7 @@ class FrameStructure:
         sides = [self.branches(t) for t in values]
         around = frozenset().union(*sides, *(self._states[c] for c in controls))
         if kind(self.nodes[name]) == "Merge" and name not in self._loop_of:
-            p = _deciding(sides)
+            p = _deciding_predicate(sides)
             return around if p is None else frozenset(b for b in around if b[0] != p)
         return around
 
@@ -205,7 +205,7 @@ class FrameStructure:
         """Return (the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and
         true). Raises UnsupportedOperationError where there is not one."""
         sides = [self.branches(t) for t in self.inputs[merge]]
-        p = _deciding(sides)
+        p = _deciding_predicate(sides)
         if p is None:
             raise UnsupportedOperationError(
                 f"the Merge {merge!r} of a TensorFlow 1 graph joins {len(sides)} values that are not selected by a"
@@ -289,7 +289,7 @@ class FrameStructure:
         return self.predicate(self.inputs[t.node][1]) == p
 
 
-def _deciding(sides: Sequence[Branches]) -> Tensor | None:
+def _deciding_predicate(sides: Sequence[Branches]) -> Tensor | None:
     """The predicate that is false where one value is there and true where the other one is."""
     if len(sides) != 2:
         return None

@@ -15,7 +15,7 @@ from tensorgraft.codegen.words import definition
 from tensorgraft.compiled.traced_value_errors import ways_out
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.codegen.values import values_of
-from tensorgraft.frontends.torch.core.located_errors import here
+from tensorgraft.frontends.torch.core.located_errors import current_line
 from tensorgraft.frontends.torch.core.traced_values import NUMBER
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
@@ -312,7 +312,9 @@ def source_backend() -> SourceBackend:
 
 
 def _asked_for(x: Var) -> TracedValueError:
-    what = f"{here()} needs the values of a {x.dtype} array of shape {x.shape} now, which depend on the arguments."
+    what = (
+        f"{current_line()} needs the values of a {x.dtype} array of shape {x.shape} now, which depend on the arguments."
+    )
     return TracedValueError("\n".join([what, "Source has to be the same for all of them.", *ways_out(NUMBER)]))
 
 

@@ -1,6 +1,7 @@
-"""`nn.MultiheadAttention` as people would write it: PyTorch's own lays tensors out in memory as its kernels like.
+"""`nn.MultiheadAttention` in plain operations, recorded in place of PyTorch's own, which arranges memory for its
+kernels.
 
-The names of what is computed here are those of the source that is written.
+The names of variables here appear in the generated source.
 """
 
 from __future__ import annotations
@@ -84,15 +85,15 @@ def _projected(module: Layer, query: Tensor, key: Tensor, value: Tensor) -> tupl
 def _mask(padding: Tensor | None, mask: Tensor | None, heads: int, dtype: torch.dtype) -> Tensor | None:
     """Return the mask that is added to the scores (N, H, L, S): minus infinity where a boolean mask is True."""
     if mask is not None:
-        mask = _added(mask, dtype)
+        mask = _additive_mask(mask, dtype)
         mask = mask.unflatten(0, (-1, heads)) if mask.dim() == 3 else mask
     if padding is not None:
-        padding = _added(padding, dtype)[:, None, None, :]
+        padding = _additive_mask(padding, dtype)[:, None, None, :]
         mask = padding if mask is None else mask + padding
     return mask
 
 
-def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     if mask.dtype is not torch.bool:
         return mask.to(dtype)
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tensorgraft.codegen.program import Evaluation, by_path, cosines, said
+from tensorgraft.codegen.program import Evaluation, by_path, cosines, error_line
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
 from tensorgraft.frontends.torch.codegen.numbers import SameNumbers
@@ -86,7 +86,7 @@ class ModuleProgram:
                 found = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
                 pulled = {n: self.numpy(g) for n, g in zip(names, found, strict=True) if g is not None}
             except RuntimeError as error:  # of a tensor, say, that was written after autograd kept it
-                note = f"gradients are not compared, the program's own fail: {said(error)}"
+                note = f"gradients are not compared, the program's own fail: {error_line(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},
             pulled,

@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.compiled.value_guards import ValueGuards
 from tensorgraft.frontends.torch.core.attributes import Attributes
-from tensorgraft.frontends.torch.core.codes import QuantizedPart, apart, count, kind_of
+from tensorgraft.frontends.torch.core.codes import QuantizedPart, count, kind_of, split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of
@@ -176,7 +176,7 @@ class _Assembly:
     def kept(self) -> list[tuple[int, Storage]]:
         """Return the survivors that something else than results and gradients holds on to."""
         others = [(k, c) for c in self.tracing.survivors if (k := self.number[id(c)]) not in self.claimed]
-        return [(k + i, part) for k, c in others for i, part in enumerate(apart([c]))]
+        return [(k + i, part) for k, c in others for i, part in enumerate(split_quantized([c]))]
 
     def versions(self) -> tuple[list[Tensor], list[int]]:
         """Return the tensors from outside whose versions a call counts up, and the arguments."""

@@ -26,7 +26,7 @@ from tensorgraft.frontends.torch.compiled.loops import Loops
 from tensorgraft.frontends.torch.compiled.recomputation import Recomputation
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located_errors import here, refused
+from tensorgraft.frontends.torch.core.located_errors import current_line, refused
 from tensorgraft.frontends.torch.core.source_location import Place, program_place
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.hub import dtypes
@@ -158,8 +158,8 @@ class Capture:
 
     def _elsewhere(self, does: str, cell: Storage, instead: str) -> CompilationError:
         return CompilationError(
-            f"{here()} {does} a tensor on {cell.backend.name}, and tg.jit compiles for one device, {self.backend.name}:"
-            f" {instead}"
+            f"{current_line()} {does} a tensor on {cell.backend.name}, and tg.jit compiles for one device,"
+            f" {self.backend.name}: {instead}"
         )
 
     def created(self, cell: Storage, place: Place | None = None) -> None:
@@ -194,7 +194,7 @@ class Capture:
     def recomputing(self) -> Iterator[None]:
         """Inside the context, a checkpointed function runs again."""
         newest = (cell for ref in reversed(self.born) if (cell := ref()) is not None)
-        after = next((codes.apart([cell])[0].array for cell in newest), None)
+        after = next((codes.split_quantized([cell])[0].array for cell in newest), None)
         outer, self.recomputation = self.recomputation, Recomputation(self.backend, after)
         inner = self.recomputation
         try:

@@ -26,7 +26,7 @@ from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.core.located_errors import here
+from tensorgraft.frontends.torch.core.located_errors import current_line
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.core.trees import Boxed, call_of
 from tensorgraft.frontends.torch.device import scripted
@@ -66,14 +66,14 @@ def leaf_key(leaf: Any) -> Any:
         return bits_of(leaf)
     if framework_of(leaf) == "tensorgraft":
         raise OfAnother(
-            f"{here()}: an argument is an Array of tensorgraft.array_api, but the function computes with PyTorch"
-            " tensors"
+            f"{current_line()}: an argument is an Array of tensorgraft.array_api, but the function computes with"
+            " PyTorch tensors"
         )
     try:
         hash(leaf)
     except TypeError:
         raise TypeError(
-            f"{here()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so"
+            f"{current_line()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so"
             " that a compiled function cannot compare it between calls: pass tensors, numbers, strings, or"
             " containers of them"
         ) from None
@@ -91,7 +91,7 @@ def modes() -> tuple[Any, ...]:
         _inference(),
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
         policy(),
-        settings.now(),
+        settings.current(),
         sharded_tensors.moves,
     )
 

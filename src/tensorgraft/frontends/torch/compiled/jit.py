@@ -203,7 +203,7 @@ class Compiled(TracedFunction):
             trace = self._trace(backend, leaves, structure, sure)
         start = time.perf_counter()
         try:
-            with uncollected(), patience.told(self.report.name):
+            with uncollected(), patience.progress_shown(self.report.name):
                 out = trace(leaves, first=True)
             trace.ran = True
         except Exception as error:
@@ -295,7 +295,7 @@ class Compiled(TracedFunction):
         tracing = Tracing(self.fn, self._reached.fixed, capture, leaves)
         try:
             try:
-                with policy.noted() as tracing.notes:
+                with policy.counting_later() as tracing.notes:
                     program = backend.trace(values.asking(tracing.run))
             except RuntimeError as error:
                 if tracing.cut and "a leaf Variable that requires grad" in str(error):

@@ -26,7 +26,7 @@ class Recomputation:
         if cell in self.own or id(cell) in self._guarded:
             return
         before = cell.array
-        for part in codes.apart([cell]):
+        for part in codes.split_quantized([cell]):
             after = part.array if self._after is None else self._after
             part.array = self._backend.optimization_barrier(part.array, after)
         self._guarded[id(cell)] = (cell, before, cell.array)

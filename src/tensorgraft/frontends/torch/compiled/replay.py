@@ -110,7 +110,7 @@ class _BackwardTracing:
     def backward(self) -> tuple[Backward, Any]:
         capture, places = self._capture, self._places
         try:
-            with policy.noted() as notes:
+            with policy.counting_later() as notes:
                 program = self._backend.trace(self._run)
         finally:
             capture.restore()
@@ -141,7 +141,7 @@ class _BackwardTracing:
             outputs += [t.cell.array for t in self._written]
             del gradients
             replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
-            survivors = codes.apart([cell for cell in capture.survivors() if id(cell) not in replayed])
+            survivors = codes.split_quantized([cell for cell in capture.survivors() if id(cell) not in replayed])
             known = {id(a) for a in outputs}
             self._kept = [cell for cell in survivors if id(cell.array) not in known]
             outputs += [c.array for c in self._kept]

@@ -48,7 +48,7 @@ class History:
     def call(self, leaves: Sequence[Any], structure: Structure, backend: Any) -> NamedKey:
         parts: NamedKey = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
         parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
-        parts["settings"] = settings.named()
+        parts["settings"] = settings.by_name()
         for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
             parts[f"variable {name}"] = {"": value if is_plain(value) else _Other(type(value).__name__, id(value))}
         first: dict[int, str] = {}

@@ -78,7 +78,7 @@ class Saved:
                 f" {tuple(self._look[1])} and {self._look[0]}, has changed its shape, dtype or layout:"
                 f" {tuple(t.shape)}, {t.dtype}"
             )
-        for key, cell in zip(self._keys, codes.apart([cell_of(t)]), strict=True):
+        for key, cell in zip(self._keys, codes.split_quantized([cell_of(t)]), strict=True):
             residuals[key] = cell.array
 
 
@@ -128,7 +128,7 @@ class Tape:
             metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
             return Residual((self._key(fed),), metadata, False, False)
         state.touch(cell_of(t))
-        keys = tuple(self._key(cell.array) for cell in codes.apart([cell_of(t)]))
+        keys = tuple(self._key(cell.array) for cell in codes.split_quantized([cell_of(t)]))
         self.saved[id(cell_of(t))] = keys
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
@@ -152,7 +152,7 @@ class Tape:
         if not (capture.replays or self.hidden or any(ref() is not None for ref in capture.checkpoints)):
             return
         seen = {id(cell): cell for cell in cells if cell.capture is capture}
-        self.replayed = [(cell, self._key(cell.array)) for cell in codes.apart(list(seen.values()))]
+        self.replayed = [(cell, self._key(cell.array)) for cell in codes.split_quantized(list(seen.values()))]
         for token, mark in capture.marks.items():
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)

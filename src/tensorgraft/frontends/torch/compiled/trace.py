@@ -26,8 +26,8 @@ from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.trees import Structure, call_of, unflatten
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.interrupts import held_back, together
-from tensorgraft.storage import Placed, Storage, lay, put_as_it_is
+from tensorgraft.interrupts import all_or_none, held_back
+from tensorgraft.storage import Placed, Storage, move_to_placement, put_as_it_is
 
 Tensor = torch.Tensor
 
@@ -213,7 +213,7 @@ class Trace:
             self.said.repeat(first)
         placed = [cell for cell in written if cell.__class__ is Placed]
         if placed:  # a move may fail, for lack of memory: each has its array by now
-            together(lay, placed)
+            all_or_none(move_to_placement, placed)
 
     def _made(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]

@@ -37,7 +37,7 @@ class Schedule:
 
 
 @contextlib.contextmanager
-def watching(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
+def trace_contexts(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
     """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(HostWatch(capture))

@@ -12,7 +12,7 @@ import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor, roots
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.objects import Template, behind, noting_new
+from tensorgraft.compiled.objects import Template, reachable, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
@@ -27,10 +27,10 @@ from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, opt
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
 from tensorgraft.frontends.torch.compiled.tape import Tape, is_leaf, looks, record
-from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, watching
+from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
 from tensorgraft.frontends.torch.core import settings
-from tensorgraft.frontends.torch.core.attributes import Reads, noting
-from tensorgraft.frontends.torch.core.codes import apart
+from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
+from tensorgraft.frontends.torch.core.codes import split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.tensors import cell_of
@@ -118,7 +118,7 @@ class Tracing:
             for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
                 self.surroundings.add(f"an argument.{name}", value)
         self.surroundings.watch(self.world)
-        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in behind(leaf.of)}
+        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable(leaf.of)}
         self.reads = Reads(self.surroundings, self.world, keyed)
         reached = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
         self._owners = [v for v in reached if not isinstance(v, Tensor)]
@@ -128,13 +128,13 @@ class Tracing:
     def run(self) -> list[Array]:
         """Run the function on stand-ins. Returns the arrays of what it wrote and of what outlives it."""
         capture = self.capture
-        with active(capture), settings.kept(), contextlib.ExitStack() as stack:
+        with active(capture), settings.restored_on_error(), contextlib.ExitStack() as stack:
             stack.enter_context(optimizers_traced(capture, self.schedule, self.stepped))
-            self.host = capture.host = stack.enter_context(watching(capture, self.schedule))
+            self.host = capture.host = stack.enter_context(trace_contexts(capture, self.schedule))
             stack.enter_context(scalers_traced())
             stack.enter_context(traced_calls(capture))
             first_node = torch.autograd._get_sequence_nr()
-            self.world.is_new = stack.enter_context(noting_new())
+            self.world.is_new = stack.enter_context(tracking_new_objects())
             out = self._call()
             flat = self._take(out, first_node)
             del out
@@ -144,7 +144,7 @@ class Tracing:
         """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
         before, groups = modes(), Groups(self.world.seen.values())
         self.capture.undos.append(groups.restore)
-        with noting(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
+        with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.said = OutsideCalls()
             with self.said.watched(self.world.outside):
                 out = called(self._fn, self._args, self._kwargs)
@@ -218,7 +218,7 @@ class Tracing:
         capture.casts.clear()  # autocast's, which nothing after this call may use
         self.written = [t for t in capture.touched if t.cell.array is not t.stand_in]
         self.survivors = capture.survivors()
-        arrays = [t.cell.array for t in self.written] + [c.array for c in apart(self.survivors)]
+        arrays = [t.cell.array for t in self.written] + [c.array for c in split_quantized(self.survivors)]
         if self.tape is None:
             return arrays
         self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.ours)])

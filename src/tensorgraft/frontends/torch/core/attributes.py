@@ -65,7 +65,7 @@ class Reads:
         if type(value) in (int, float) and is_counted_up(at.f_code, at.f_lasti):
             self._counted.add((id(owner), name))
             return
-        own = _own(owner, name)
+        own = _own_names(owner, name)
         if name not in own and (fn := _member(owner, name)) is not None:
             self._functions[id(fn)] = fn
         if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
@@ -97,7 +97,7 @@ class Reads:
         own: Any = getattr(owner, "__dict__", ())
         of = own if name in own else self._world.slotted.get(id(owner))
         table = self._world.tables.get(id(of))
-        return value if table is None or name not in _own(owner, name) else table.before.get(name)
+        return value if table is None or name not in _own_names(owner, name) else table.before.get(name)
 
     def look_up_absent(self) -> None:
         """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
@@ -130,7 +130,7 @@ class Reads:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
 
 
-def _own(owner: Any, name: str) -> Collection[str]:
+def _own_names(owner: Any, name: str) -> Collection[str]:
     """Return the names among which an attribute is that an object has itself."""
     own: Any = getattr(owner, "__dict__", ())
     return own if name in own else slots_of(type(owner))
@@ -167,7 +167,7 @@ _watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and t
 
 
 @contextlib.contextmanager
-def noting(reads: Reads, *owners: Any) -> Iterator[None]:
+def recording_reads(reads: Reads, *owners: Any) -> Iterator[None]:
     """Context that notes this thread's reads of attributes of modules and of `owners`."""
     before, _active.reads = _active.reads, reads
     outer, _active.classes = _active.classes, set()
@@ -195,7 +195,7 @@ def _watch(cls: type) -> None:
         count, own = _watched.get(cls, (0, vars(cls).get("__getattribute__")))
         if not count:
             original: Any = cls.__getattribute__
-            cls.__getattribute__ = _noted(original)  # type: ignore[method-assign,assignment]
+            cls.__getattribute__ = _recorded(original)  # type: ignore[method-assign,assignment]
         _watched[cls] = (count + 1, own)
 
 
@@ -210,7 +210,7 @@ def _release(cls: type) -> None:
             cls.__getattribute__ = own  # type: ignore[method-assign]
 
 
-def _noted(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+def _recorded(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     def __getattribute__(self: Any, name: str) -> Any:
         reads = _active.reads
         if reads is None:

@@ -48,7 +48,7 @@ def parts(cell: Storage) -> list[QuantizedPart]:
     return [QuantizedPart(cell, k, cell.array.kind) for k in range(len(cell.array.parts))]
 
 
-def apart(cells: Sequence[Storage]) -> list[Storage]:
+def split_quantized(cells: Sequence[Storage]) -> list[Storage]:
     """Storages, with the parts of those that are quantised in their place."""
     return [part for cell in cells for part in (parts(cell) if cell.backend.compound else (cell,))]
 

@@ -8,15 +8,15 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core.source_location import Place, program_place
 
 
-def where(place: Place | None) -> str:
+def location_words(place: Place | None) -> str:
     return "The program" if place is None else quoted(*place)
 
 
-def here() -> str:
+def current_line() -> str:
     """Return the program's current line, quoted, to begin an error message with."""
-    return where(program_place())
+    return location_words(program_place())
 
 
 def refused(what: str, *ways: tuple[str, str]) -> TracedValueError:
     """Return the error for what a compiled function cannot do; `what` continues after the program's line."""
-    return TracedValueError("\n".join([f"{here()} {what}", *ways_out(ways)]))
+    return TracedValueError("\n".join([f"{current_line()} {what}", *ways_out(ways)]))

@@ -41,15 +41,15 @@ _import = torch._C._from_dlpack
 def header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header | None:
     """The header of tensors at the beginning of their storage; None where there are too many already."""
     kept = _known.get((index, dtype, size, stride))
-    return _made(index, dtype, size, stride) if kept is None and len(_known) < _MOST else kept
+    return _new_header(index, dtype, size, stride) if kept is None and len(_known) < _MOST else kept
 
 
 def empty_header(index: int, dtype: torch.dtype) -> Header:
     """The header of tensors without elements."""
-    return _known.get((index, dtype, (0,), (1,))) or _made(index, dtype, (0,), (1,))
+    return _known.get((index, dtype, (0,), (1,))) or _new_header(index, dtype, (0,), (1,))
 
 
-def _made(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header:
+def _new_header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header:
     kind, code, bits, lanes = _kinds.get(dtype) or _kind(dtype)
     ndim = len(size)
     address = _room(_FIELDS.size + 16 * max(ndim, 1))

@@ -23,7 +23,7 @@ def strided(t: Tensor, strides: Sequence[int]) -> Tensor:
     return torch.empty_strided(t.shape, tuple(strides), dtype=t.dtype, device=t.device)
 
 
-def _each(rule: Callable[..., Tensor]) -> Rule:
+def _for_each_result(rule: Callable[..., Tensor]) -> Rule:
     """A rule for every tensor of the result."""
 
     def of_all(outcome: Any, *args: Any, **kwargs: Any) -> Any:
@@ -118,7 +118,7 @@ def _solved(outcome: Tensor, a: Tensor, b: Tensor, left: bool = True, check_erro
     return outcome.conj() if lazy else outcome
 
 
-def _along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
+def _contiguous_along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
     """Lay the result out as if it were made contiguous with `dim` first."""
     moved = torch.empty_like(outcome.movedim(dim, 0), memory_format=torch.contiguous_format)
     return strided(outcome, moved.movedim(0, dim).stride())
@@ -127,10 +127,10 @@ def _along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
 def _consecutive(
     outcome: Tensor, x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor:
-    return outcome if dim is None or not x.dim() else _along(outcome, x, dim)
+    return outcome if dim is None or not x.dim() else _contiguous_along(outcome, x, dim)
 
 
-def _places(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _true_positions(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The indices without their values; for each mask those of what is true in it, as columns of a matrix."""
     places: list[Tensor | None] = []
     masks = 0
@@ -157,7 +157,7 @@ def _places(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> lis
 
 def _indexed(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Lay the result out as TensorIterator does over the indices and `x`, which has stride 0 along the indexed axes."""
-    places = _places(outcome, x, indices)
+    places = _true_positions(outcome, x, indices)
     axes = [i for i, index in enumerate(places) if index is not None]
     if not axes:
         return outcome
@@ -188,7 +188,7 @@ LAYOUTS: dict[str, Rule] = {
             ),
             *("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor"),
         ],
-        _each(contiguous),
+        _for_each_result(contiguous),
     ),
     **dict.fromkeys(
         [
@@ -197,21 +197,21 @@ LAYOUTS: dict[str, Rule] = {
             *("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit.no_stats"),
             "_batch_norm_with_update",
         ],
-        _each(lambda outcome, x, *_, **__: formatted(outcome, x)),
+        _for_each_result(lambda outcome, x, *_, **__: formatted(outcome, x)),
     ),
     **dict.fromkeys(
         [
             *(f"{kind}_pad{d}d_backward" for kind in ("reflection", "replication") for d in (2, 3)),
             *("native_batch_norm_backward", "batch_norm_backward"),
         ],
-        _each(lambda outcome, grad, x, *_, **__: formatted(outcome, x)),
+        _for_each_result(lambda outcome, grad, x, *_, **__: formatted(outcome, x)),
     ),
     "linalg_eig": _pick(None, column_major),
     "_linalg_solve_ex": _pick(_solved, None, None, None),
     "linalg_lstsq": _pick(_solution, None, None, None),
     "nonzero": lambda outcome, *_: strided(outcome, (1, len(outcome))),
-    "unique_dim": _pick(_along, None, None),
-    "unique_dim_consecutive": _pick(_along, None, None),
+    "unique_dim": _pick(_contiguous_along, None, None),
+    "unique_dim_consecutive": _pick(_contiguous_along, None, None),
     "unique_consecutive": _pick(_consecutive, None, None),
     "_linalg_svd": _pick(None, None, lambda vh, *_, **__: column_major(vh) if vh.dim() > 1 else vh),
     "native_dropout_backward": _iterated,

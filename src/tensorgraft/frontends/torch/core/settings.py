@@ -46,7 +46,7 @@ def _of_functions() -> tuple[Any, ...]:
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
+def restored_on_error() -> Iterator[None]:
     """Put settings back as they were where the context ends in an exception: what it was for is then done again."""
     before = _of_functions()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 moves = 0  # how often storages that were there have been given other placements: what is compiled knows the old ones
 
 
-def moved() -> None:
+def retrace_functions() -> None:
     """Functions of `tg.jit` are traced again."""
     global moves
     moves += 1
@@ -77,7 +77,7 @@ def pinned(t: Tensor) -> Placement | None:
     return placement.permuted([order.index(d) for d in range(len(order))])
 
 
-def follow(new: Tensor, like: Tensor) -> None:
+def inherit_placement(new: Tensor, like: Tensor) -> None:
     """Give a new tensor the placement of one of its shape."""
     cell: Storage | None = getattr(like.untyped_storage(), "cell", None) if like.device.type == TYPE else None
     if cell is None or cell.placement is None or new.size() != like.size() or new.device != like.device:
@@ -96,7 +96,7 @@ class Follow:
     def __call__(self, gradient: Tensor) -> None:
         like = self._parameter()
         if like is not None and gradient.device.type == TYPE and gradient.layout == torch.strided and fills(gradient):
-            follow(gradient, like)
+            inherit_placement(gradient, like)
 
 
 def hook(parameter: Tensor) -> None:
@@ -115,7 +115,7 @@ def copying(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(original)
     def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         new = original(self, memo)
-        follow(new, self)
+        inherit_placement(new, self)
         if self._backward_hooks and any(isinstance(h, Follow) for h in self._backward_hooks.values()):
             hook(new)
         return new
@@ -129,7 +129,7 @@ def loading(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(original)
     def process(param: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         new = original(param, value, *args, **kwargs)
-        follow(new, param)
+        inherit_placement(new, param)
         return new
 
     return process

@@ -22,7 +22,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.backend import quantizing
-from tensorgraft.quantization.quantized import Quantized, anew
+from tensorgraft.quantization.quantized import Quantized, with_own_codes
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
 
 CPU_KEY = torch.DispatchKeySet(torch.DispatchKey.CPU)
@@ -155,7 +155,7 @@ def stored(array: Array, xp: Backend) -> Storage:
     if array.__class__ is not Quantized:
         return Storage(xp.ensure_owned(array) if xp.mutable else array, xp)
     with xp.scope():
-        return Storage(anew(xp, array), quantizing(xp))
+        return Storage(with_own_codes(xp, array), quantizing(xp))
 
 
 def from_array(array: Array, slot: Slot) -> torch.Tensor:

@@ -18,7 +18,7 @@ from tensorgraft.compiled.source_location import is_ours, place_of
 from tensorgraft.compiled.traced_value_errors import Ways, in_extent, ways_out
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.located_errors import here, where
+from tensorgraft.frontends.torch.core.located_errors import current_line, location_words
 from tensorgraft.frontends.torch.core.source_location import program_frame, program_place, source_line
 from tensorgraft.frontends.torch.core.tensors import cell_of
 
@@ -146,7 +146,7 @@ def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:
 
 
 def _error(what: str, tensors: Sequence[Tensor], ways: Ways, kind: type[Any] = TracedValueError) -> Any:
-    lines = [f"{here()} {what}."]
+    lines = [f"{current_line()} {what}."]
     origin = next(filter(None, map(_origin, tensors)), None)
     if origin is not None:
         lines.append(f"  {origin}")
@@ -166,4 +166,4 @@ def _origin(x: Tensor) -> str | None:
     place = capture.origins.get(id(cell))
     if place is None:
         return "It is an argument of the function, or a tensor from outside."
-    return f"It became traced in {where(place)}"
+    return f"It became traced in {location_words(place)}"

@@ -264,7 +264,7 @@ def serve(policies: Iterable[str], only: bool) -> None:
             del _libraries[having]  # and what is registered in it
 
 
-def _follow(region: Region) -> torch.autocast:
+def _torch_autocast(region: Region) -> torch.autocast:
     return torch.autocast(
         TYPE, dtype=FROM_NUMPY[region.dtype], enabled=region.enabled, cache_enabled=region.cache_enabled
     )
@@ -290,6 +290,6 @@ def fast_path(original: Callable[[], bool]) -> Callable[[], bool]:
 
 def install() -> None:
     """Register the kernels of the default policy, and follow `tg.autocast` and `tg.autocast_policy`."""
-    precision.followers.append(_follow)
+    precision.followers.append(_torch_autocast)
     precision.on_policies.append(serve)
     serve(precision.policies_in_use(), only=True)

@@ -161,7 +161,7 @@ def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
 _thread_groups: dict[str, Any] = {}  # by the name of the program's
 
 
-def _lives(group: Any) -> bool:
+def _is_alive(group: Any) -> bool:
     """Return whether the process group exists: `destroy_process_group` has not ended it."""
     try:
         dist.get_backend(group)
@@ -173,7 +173,7 @@ def _lives(group: Any) -> bool:
 def _thread_group(group: Any) -> Any:
     """A group of the same processes; made once, by all of them."""
     made = _thread_groups.get(group.group_name)
-    if made is None or not _lives(made):
+    if made is None or not _is_alive(made):
         ranks = dist.get_process_group_ranks(group)
         made = dist.new_group(ranks, backend="gloo", use_local_synchronization=True, group_desc="async_save")
         _thread_groups[group.group_name] = made

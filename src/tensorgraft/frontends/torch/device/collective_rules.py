@@ -92,7 +92,7 @@ class GroupCall:
             raise ValueError(f"{self.name}: {what}: {', '.join(f'{t.dtype} {list(t.shape)}' for t in tensors)}")
 
 
-def _same(tensors: Sequence[Tensor]) -> bool:
+def _are_alike(tensors: Sequence[Tensor]) -> bool:
     return len({(t.dtype, t.shape) for t in tensors}) == 1
 
 
@@ -133,7 +133,7 @@ def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Seque
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
         own = outputs[e.rank]
         e.check((own.dtype, own.shape) == (t.dtype, t.shape), "the output for an input is of its shape", own, t)
-        if _same(outputs):
+        if _are_alike(outputs):
             (rows,) = e.compute("all_gather", [e.read(t)])
             for i, out in enumerate(outputs):
                 e.put(out, e.row(rows, i))
@@ -146,7 +146,9 @@ def _gather(e: GroupCall) -> None:
     (t,) = e.bound["input_tensors"]
     outputs = e.bound["output_tensors"][0] if e.rank == e.root else []
     if e.rank == e.root:
-        e.check(len(outputs) == e.n and _same([*outputs, t]), f"{e.n} outputs are of the input's shape", t, *outputs)
+        e.check(
+            len(outputs) == e.n and _are_alike([*outputs, t]), f"{e.n} outputs are of the input's shape", t, *outputs
+        )
     (rows,) = e.compute("all_gather", [e.read(t)])
     for i, out in enumerate(outputs):
         e.put(out, e.row(rows, i))
@@ -168,7 +170,7 @@ def _reduce_scatter(e: GroupCall) -> None:
     e.check(len(inputs) == e.n, f"{len(inputs)} inputs, and {e.n} processes", *inputs)
     own = inputs[e.rank]
     e.check((own.dtype, own.shape) == (out.dtype, out.shape), "the output is of the shape of its input", out, own)
-    if _same(inputs):
+    if _are_alike(inputs):
         e.put(out, e.compute("reduce_scatter", [e.stacked([e.read(t) for t in inputs])])[0])
     else:
         e.put(out, e.compute("all_reduce", [e.read(t) for t in inputs])[e.rank])
@@ -178,7 +180,9 @@ def _scatter(e: GroupCall) -> None:
     (out,) = e.bound["output_tensors"]
     if e.rank == e.root:
         (inputs,) = e.bound["input_tensors"]
-        e.check(len(inputs) == e.n and _same([*inputs, out]), f"{e.n} inputs are of the output's shape", out, *inputs)
+        e.check(
+            len(inputs) == e.n and _are_alike([*inputs, out]), f"{e.n} inputs are of the output's shape", out, *inputs
+        )
         rows = e.stacked([e.read(t) for t in inputs])
     else:
         rows = e.xp.zeros((e.n, *out.shape), numpy_dtype(out.dtype))
@@ -209,7 +213,7 @@ def _all_to_all_single(e: GroupCall) -> None:
 def _all_to_all(e: GroupCall) -> None:
     outputs, inputs = e.bound["output_tensors"], e.bound["input_tensors"]
     e.check(len(outputs) == len(inputs) == e.n, f"{e.n} outputs and inputs", *outputs, *inputs)
-    if state.now.capture is not None and _same([*outputs, *inputs]):
+    if state.now.capture is not None and _are_alike([*outputs, *inputs]):
         (rows,) = e.compute("all_to_all", [e.stacked([e.read(t) for t in inputs])])
         received = [e.row(rows, i) for i in range(e.n)]
     else:

@@ -55,7 +55,7 @@ def _kernel(op: Overload) -> Callable[..., Any]:
 
     def collective(*args: Any, **kwargs: Any) -> Any:
         bound = dict(zip(names, args, strict=False)) | kwargs
-        if name in RULES and _together(name, bound):
+        if name in RULES and _run_on_devices(name, bound):
             boxed = ComputedWork(optree.tree_leaves(bound[outputs[0]])).boxed()
             return (bound[outputs[0]], boxed) if len(op._schema.returns) > 1 else boxed
         if state.now.capture is not None:
@@ -90,7 +90,7 @@ def _kernel(op: Overload) -> Callable[..., Any]:
     return collective
 
 
-def _together(name: str, bound: dict[str, Any]) -> bool:
+def _run_on_devices(name: str, bound: dict[str, Any]) -> bool:
     """Compute a collective by a program over the devices of all processes; return False if that is not possible."""
     leaves: list[Any] = optree.tree_leaves(list(bound.values()))  # type: ignore[arg-type]
     tensors = [t for t in leaves if isinstance(t, torch.Tensor)]

@@ -36,7 +36,7 @@ def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str])
     """Return, for each public name without an answer ("name", "module.name"), the function or class in its place."""
     functions: dict[str, Any] = {}
     refusal_of: dict[int, Any] = {}  # of what modules have from one another
-    spared = {id(_at(modules, path)) for path in (*KEPT.split(), *answered)}
+    spared = {id(_member_at(modules, path)) for path in (*KEPT.split(), *answered)}
     for inside, owner in modules.items():
         if inside.partition(".")[0] in KEPT_MODULES:
             continue
@@ -49,13 +49,13 @@ def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str])
                     refusal_of[id(value)] = _refusal(value, path, home, on)
                 functions[path] = refusal_of[id(value)]
     for path in DOCUMENTED.split():
-        value = _at(modules, path)
+        value = _member_at(modules, path)
         if value is not None:
             functions[path] = _refusal(value, path, value.__module__, on)
     return functions
 
 
-def _at(modules: dict[str, ModuleType], path: str) -> Any:
+def _member_at(modules: dict[str, ModuleType], path: str) -> Any:
     inside, _, name = path.rpartition(".")
     return getattr(modules[inside], name, None)
 

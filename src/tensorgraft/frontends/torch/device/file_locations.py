@@ -30,7 +30,7 @@ class Location(str):
     """A tag out of a file's record."""
 
 
-def named(device: torch.device) -> str:
+def location_name(device: torch.device) -> str:
     """Return the name of a device of ours in files; `tensorgraft run` replaces this function."""
     return str(device)
 
@@ -80,7 +80,7 @@ class _Marking:
             storage = x._untyped_storage if isinstance(x, torch.TypedStorage) else x
             device = getattr(storage, "saved_from", None) or torch.device(tag[3])
             if device.type == devices.TYPE:
-                self.locations[tag[2]] = named(device)
+                self.locations[tag[2]] = location_name(device)
                 return (*tag[:3], "cpu", *tag[4:])
         return tag
 
@@ -91,7 +91,7 @@ class _Marking:
 def _reduce_device(device: torch.device) -> Any:
     if device.type != devices.TYPE or device.index is None:
         return device.__reduce__()
-    name = torch.device(named(device))
+    name = torch.device(location_name(device))
     return torch.device, (name.type, name.index)
 
 
@@ -161,7 +161,7 @@ class _Marked:
         class Unpickler(module.Unpickler):
             def _load(self, tag: Any) -> Any:
                 if type(tag) is tuple and len(tag) > 3 and tag[0] in ("storage", b"storage") and tag[2] in locations:
-                    tag = (*tag[:3], _placed(locations[tag[2]]), *tag[4:])
+                    tag = (*tag[:3], _as_location(locations[tag[2]]), *tag[4:])
                 return vars(self)["_persistent_load"](tag)
 
             # PyTorch assigns it
@@ -180,7 +180,7 @@ def _tensors_are_fake() -> bool:
     return any(isinstance(mode, FakeTensorMode) for mode in modes)
 
 
-def _placed(location: str) -> str:
+def _as_location(location: str) -> str:
     if location.startswith("cuda") and _tensors_are_fake() and not torch.cuda.is_available():
         return "cpu"  # a fake tensor may say that it is on CUDA anywhere
     return Location(location)

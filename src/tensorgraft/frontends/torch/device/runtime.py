@@ -102,7 +102,7 @@ _WITHOUT_INDEX = torch.device("privateuseone")  # which has its name only once t
 def _follow_current(index: int) -> None:
     """Resolve devices without an index to the current device while that is not index 0, which C++ would take."""
     for context in _following:
-        _follow(context)
+        _update_device(context)
     if not index:
         patches.undo("index")
         return
@@ -141,10 +141,10 @@ def context(original: Callable[..., None]) -> Callable[..., None]:
         original(self, device)
         if self.device == _WITHOUT_INDEX:
             _following.add(self)
-            _follow(self)
+            _update_device(self)
 
     return functools.wraps(original)(__init__)
 
 
-def _follow(context: DeviceContext) -> None:
+def _update_device(context: DeviceContext) -> None:
     context.device = devices.slot_at(None).device if devices.current_index() else _WITHOUT_INDEX

@@ -72,7 +72,7 @@ def load(original: Callable[..., Any]) -> Callable[..., Any]:
         except RuntimeError:  # no file, or no archive: PyTorch says so
             reader = None
         if reader is not None:
-            content = _placed(reader, map_location) or content
+            content = _relocated(reader, map_location) or content
         return original(f if content is None else io.BytesIO(content), map_location, *args, **kwargs)
 
     return call
@@ -96,7 +96,7 @@ def _portable(source: Any) -> bytes | None:
     return _archive(reader, {**records, _MARK: slot.name.encode()})
 
 
-def _placed(reader: Any, location: Any) -> bytes | None:
+def _relocated(reader: Any, location: Any) -> bytes | None:
     """The archive with the device in the places where it is to be: all that was on the device, and under `tensorgraft
     run` all that was on CUDA. None: as it is."""
     mark = reader.get_record(_MARK).decode() if reader.has_record(_MARK) else None

@@ -32,7 +32,7 @@ _now = _Thread()
 
 
 def install() -> None:
-    conversion.on_exchange.append(_follow)
+    conversion.on_exchange.append(_update_reference)
 
 
 def telling(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,7 +106,7 @@ def _with_tensors(module: Any) -> list[tuple[str, Any]]:
     return [(name, held) for name, held in _attributes(module).items() if tensors_in((held,), {})]
 
 
-def _follow(x: torch.Tensor, before: torch.Tensor) -> None:
+def _update_reference(x: torch.Tensor, before: torch.Tensor) -> None:
     """A tensor has moved; what it was to C++ is now `before`."""
     if _now.moved is not None:
         _now.moved.add(id(x))

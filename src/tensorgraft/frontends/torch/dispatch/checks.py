@@ -56,7 +56,7 @@ class collected:
         _local.pending = self._before
 
 
-def settle(xp: Backend, arrays: Sequence[Array], judges: Sequence[Judge]) -> None:
+def raise_failed(xp: Backend, arrays: Sequence[Array], judges: Sequence[Judge]) -> None:
     """The checks of a program that has run: its last outputs."""
     for seen, judge in zip(arrays[-len(judges) :], judges, strict=True):
         check(xp, seen, judge)

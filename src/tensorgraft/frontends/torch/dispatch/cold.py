@@ -27,7 +27,7 @@ from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, k
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
-from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, hosted, memory, own, rows, seen
+from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, cpu_view, ensure_owned, hosted, memory, rows
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
@@ -97,7 +97,7 @@ class ColdOperator:
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, ColdSignature] = {}
         instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
-        self._run = _lying(instead, meta) if instead and callable(meta) else instead or operator.op._op
+        self._run = _with_layout(instead, meta) if instead and callable(meta) else instead or operator.op._op
         self._out = schema.is_out(operator.op)
         self._writes = bool(operator.writes)
         sig = operator.signature
@@ -155,7 +155,7 @@ class ColdOperator:
                 return MISS
             for at in self.places:
                 for t in args[at] if isinstance(args[at], list) else (args[at],):
-                    own(cell_of(t))
+                    ensure_owned(cell_of(t))
             lowered = [_lower(a, backend, i in self._host) for i, a in enumerate(args)]
             named = {n: _lower(a, backend) for n, a in kwargs.items()} if kwargs else kwargs
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
@@ -185,11 +185,13 @@ class ColdOperator:
         """A call whose signature CPU PyTorch knows, or is asked about."""
         try:
             for at in known.written:
-                own(cells[at])
+                ensure_owned(cells[at])
                 if self._out and not (cells[at].shared or cells[at].cold.untyped_storage().resizable()):
                     cells[at].cold = cells[at].cold.clone()  # an array has looked at it
             lowered = [
-                _look(a) if a.__class__ is Tensor or a.__class__ is Parameter else _lower(a, None, i in self._host)
+                _cpu_operand(a)
+                if a.__class__ is Tensor or a.__class__ is Parameter
+                else _lower(a, None, i in self._host)
                 for i, a in enumerate(args)
             ]
             named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
@@ -297,7 +299,7 @@ class ColdOperator:
                 known.plan = None
                 return MISS
             for at in known.written:
-                own(cells[at])
+                ensure_owned(cells[at])
             arrays = [rows(memory(cell)) for cell in cells]
         except NotLent:
             return MISS
@@ -305,7 +307,7 @@ class ColdOperator:
         new = plan.run(*arrays, *inputs, *words)
         if plan.judges:
             assert backend.cold is not None
-            checks.settle(backend.cold, new, plan.judges)
+            checks.raise_failed(backend.cold, new, plan.judges)
         if self._returned is not None:
             return self._returned(args, kwargs)
         outputs: Any = iter(new[len(plan.written) :])
@@ -321,9 +323,9 @@ def _anywhere(name: str, key: Any) -> tuple[Any, ...]:
     return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
 
 
-def _look(t: Tensor) -> Tensor:
+def _cpu_operand(t: Tensor) -> Tensor:
     try:
-        return seen(t)
+        return cpu_view(t)
     except AttributeError:  # one of the CPU, or whose storage C++ made
         return _lower(t)
 
@@ -336,7 +338,7 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
             cell = cell_of(a)  # one of a tensor that C++ made comes with the first look
             if backend is not None and cell.backend is not backend:
                 raise NotLent
-            return seen(a)
+            return cpu_view(a)
         if a.device.type != "cpu" or (a.dim() and not host):
             raise NotLent
         return a
@@ -345,7 +347,7 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
     return _CPU if isinstance(a, torch.device) else a
 
 
-def _lying(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
+def _with_layout(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `compute` so that its results have the memory layout that `meta` says."""
 
     def run(*args: Any) -> Any:

@@ -15,7 +15,7 @@ import torch
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, seen, tier
+from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, cpu_view, tier
 
 Tensor = torch.Tensor
 Function = Callable[..., Sequence[Tensor]]
@@ -34,7 +34,7 @@ def on_the_host(whole: Function, parts: Function, tensors: Sequence[Tensor]) -> 
     if tensors[0].device.type != TYPE or not tier(cell_of(tensors[0]).backend):
         return None
     try:
-        lent = [seen(t).detach() for t in tensors]
+        lent = [cpu_view(t).detach() for t in tensors]
     except NotLent:
         return None
     slot = slot_at(tensors[0].device.index)
@@ -65,7 +65,7 @@ class _Whole(torch.autograd.Function):
             seeds = cotangents
         else:
             outs, ends = ctx.outs, ctx.lent
-            seeds = tuple(None if c is None else seen(c) for c in cotangents)
+            seeds = tuple(None if c is None else cpu_view(c) for c in cotangents)
         used = [i for i, c in enumerate(seeds) if c is not None]
         gradients = torch.autograd.grad(
             [outs[i] for i in used],

@@ -137,7 +137,7 @@ class Replayed:
             given = (*args, *[kwargs[n] for n in names]) if names else args
             outputs = computed(*(filter(xp.is_array, given) if flat else arrays_in((args, kwargs))))
             if judges:
-                checks.settle(xp, outputs, judges)
+                checks.raise_failed(xp, outputs, judges)
             if single:
                 return outputs[0]
             results = outputs[: structure.num_leaves]

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
-from tensorgraft.interrupts import together
+from tensorgraft.interrupts import all_or_none
 
 _counts: Counter[str] = Counter()
 _forbidden = os.environ.get("TENSORGRAFT_FALLBACK", "") == "error"
@@ -178,5 +178,5 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
 
     out = pytrees.mapped(up, result)
     written = [t for name in schema.signature(op).written for t in pytrees.leaves_of(bound.get(name))]
-    together(write, [pairs[id(t)] for t in written if isinstance(t, torch.Tensor) and id(t) in pairs])
+    all_or_none(write, [pairs[id(t)] for t in written if isinstance(t, torch.Tensor) and id(t) in pairs])
     return out

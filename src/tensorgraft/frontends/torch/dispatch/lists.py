@@ -18,7 +18,7 @@ from torch.autograd.graph import increment_version
 
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.operator import Operator
-from tensorgraft.frontends.torch.dispatch.overlap import meet, repeats
+from tensorgraft.frontends.torch.dispatch.overlap import repeats, shares_memory
 
 _SINGLY = "CompositeExplicitAutograd"
 
@@ -36,8 +36,8 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
 
     def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         others = [*args, *kwargs.values()] if kwargs else args
-        taken = all(map(_plain, written)) and all(_alike(written, a, elementwise) for a in others)
-        if not taken or _met_again(written, others, elementwise):
+        taken = all(map(_plain, written)) and all(_is_compatible(written, a, elementwise) for a in others)
+        if not taken or _shares_memory(written, others, elementwise):
             return singly(written, *args, **kwargs)
         try:
             result = at_once(written, *args, **kwargs)
@@ -59,7 +59,7 @@ def _plain(t: torch.Tensor) -> bool:
     return t.is_floating_point() and not repeats(t) and (not t.is_inference() or torch.is_inference_mode_enabled())
 
 
-def _alike(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
+def _is_compatible(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
     """Return True if each element of an operand has the size and dtype of its tensor, or is a real number, so that none
     is refused."""
     if not isinstance(a, list | tuple):
@@ -75,7 +75,7 @@ def _alike(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
     return True
 
 
-def _met_again(written: list[torch.Tensor], args: Sequence[Any], elementwise: bool) -> bool:
+def _shares_memory(written: list[torch.Tensor], args: Sequence[Any], elementwise: bool) -> bool:
     """Return True if a tensor that is written shares memory with another tensor of the call, other than itself in
     another list."""
     storages = {t.untyped_storage()._cdata for t in written}
@@ -88,4 +88,4 @@ def _met_again(written: list[torch.Tensor], args: Sequence[Any], elementwise: bo
             others.append(a)
     if len(storages) == len(written) and storages.isdisjoint(t.untyped_storage()._cdata for t in others):
         return False
-    return meet(written, [*written, *others], grows=False)
+    return shares_memory(written, [*written, *others], grows=False)

@@ -76,7 +76,7 @@ def memory(cell: Storage) -> Tensor:
         raise NotLent from None
 
 
-def own(cell: Storage) -> None:
+def ensure_owned(cell: Storage) -> None:
     """See to it that a storage's memory is its own, to be written. Raises NotLent."""
     try:
         array_set(cell)
@@ -85,7 +85,7 @@ def own(cell: Storage) -> None:
     cell.cool(memory(cell).clone())
 
 
-def seen(t: Tensor) -> Tensor:
+def cpu_view(t: Tensor) -> Tensor:
     """Return a tensor on the device as a CPU tensor over the same memory, only to be read. Raises NotLent."""
     cell = t.untyped_storage().cell  # type: ignore[attr-defined]
     base = memory(cell)
@@ -99,7 +99,7 @@ def seen(t: Tensor) -> Tensor:
 
 
 def computed(t: Tensor) -> Tensor | None:
-    """Return a tensor on the device as in `seen`; None where the host cannot read its memory without a copy."""
+    """Return a tensor on the device as in `cpu_view`; None where the host cannot read its memory without a copy."""
     if _now.capture is not None or t.is_conj() or t.is_neg():
         return None
     try:
@@ -108,7 +108,7 @@ def computed(t: Tensor) -> Tensor | None:
             return None
         if cell.backend.records:
             cell.backend.flush()
-        return seen(t)
+        return cpu_view(t)
     except NotLent:
         return None
 

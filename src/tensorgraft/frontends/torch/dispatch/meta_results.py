@@ -16,7 +16,7 @@ from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.core.result_strides import LAYOUTS, strided
 from tensorgraft.frontends.torch.core.tensors import from_array, numpy_dtype, set_storage
-from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM, heard, to_meta
+from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM, call_with_warnings, to_meta
 from tensorgraft.frontends.torch.dispatch.refusals import final, on_the_host
 from tensorgraft.frontends.torch.dispatch.rehearsal import Unasked, is_large, rehearse
 from tensorgraft.storage import same_strides
@@ -42,7 +42,7 @@ def abstract_call(
     if not tensors_in(args, kwargs) and "device" in sig.names:
         named["device"] = torch.device("meta")
     try:
-        outcome, _ = heard(
+        outcome, _ = call_with_warnings(
             operator.op if operator.spec.meta is True else operator.spec.meta, metas, named, random=False
         )
     except NotImplementedError:
@@ -92,7 +92,7 @@ def _resized_on_the_cpu(
         return None, {}
     zeros, named = to_meta(args, kwargs, "cpu", ROOM)
     try:
-        _, said = heard(operator.op, zeros, named)
+        _, said = call_with_warnings(operator.op, zeros, named)
     except Exception:  # zeros may be no valid input
         return None, {}
     bound = operator.signature.bind(tuple(zeros), named)
@@ -139,7 +139,7 @@ def _ask_the_cpu(
     else:
         zeros, named = to_meta(args, kwargs, "cpu", ROOM if operator.kind == "out" else 0)
     try:
-        return heard(operator.op, zeros, named)[0], zeros, named
+        return call_with_warnings(operator.op, zeros, named)[0], zeros, named
     except Exception as of_cpu:
         raise of_cpu from None
 
@@ -173,7 +173,7 @@ def resized_though_refused(
         return
     host, named = on_the_host(args, kwargs)
     try:
-        heard(op, host, named)
+        call_with_warnings(op, host, named)
     except type(error):
         sig = schema.signature(op)
         before, after = sig.bind(args, kwargs), sig.bind(tuple(host), named)

@@ -41,7 +41,7 @@ def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory"
                 " location. Please clone() the tensor before performing the operation."
             )
-    if meet(written, tensors_in(args, kwargs), grows=operator.kind == "out"):
+    if shares_memory(written, tensors_in(args, kwargs), grows=operator.kind == "out"):
         refuse(operator, args, kwargs, "unsupported operation: ")
 
 
@@ -52,7 +52,7 @@ def _span(t: Tensor) -> tuple[int, int]:
     return begin * t.itemsize, end * t.itemsize
 
 
-def meet(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
+def shares_memory(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
     """Return True if an argument that is written shares memory with another one.
 
     `grows`: what is written may be resized, within its storage too.

@@ -42,8 +42,8 @@ def write_steps(
     along = [aligned(strides, shape, shape), *(aligned(g.strides, g.shape, shape) for g in operands)]
     outermost_first = fastest_first(shape, [s for s in along if s is not None])[::-1]
     elements = np.arange(math.prod(shape)).reshape(shape).transpose(outermost_first).reshape(-1)
-    places = offset + _places(shape, strides).transpose(outermost_first).reshape(-1)
-    turn, last = _turns(places)
+    places = offset + _positions(shape, strides).transpose(outermost_first).reshape(-1)
+    turn, last = _visits(places)
     if reads_itself and _elementwise(operator):
         return [Step(elements[turn == k], places[turn == k]) for k in range(int(turn.max()) + 1)]
     return [Step(elements[last], places[last])]
@@ -72,12 +72,12 @@ def overlaps_itself(shape: Shape, strides: Shape) -> bool:
         if n == 0:
             return False
         if stride <= reach:  # axes interleave, which may or may not be without collisions
-            return len(np.unique(_places(shape, strides))) < math.prod(shape)
+            return len(np.unique(_positions(shape, strides))) < math.prod(shape)
         reach += (n - 1) * stride
     return False
 
 
-def _places(shape: Shape, strides: Shape) -> np.ndarray:
+def _positions(shape: Shape, strides: Shape) -> np.ndarray:
     return sum(
         (
             np.arange(n).reshape(-1, *[1] * (len(shape) - axis - 1)) * s
@@ -87,7 +87,7 @@ def _places(shape: Shape, strides: Shape) -> np.ndarray:
     )
 
 
-def _turns(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _visits(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (of each visit, how many there were to the same place before; which visits are the last to their
     place)."""
     by_place = np.argsort(places, kind="stable")

@@ -101,7 +101,7 @@ class PlannedOperator:
             return fallback.on_cpu(self._operator.op, args, kwargs)
         if plan.judges:
             if _now.capture is None:
-                checks.settle(plan.slot.backend, arrays, plan.judges)
+                checks.raise_failed(plan.slot.backend, arrays, plan.judges)
         elif plan.makers is None and plan.xp is None:
             plan.settle()
         _put(plan, cells, arrays)

@@ -31,7 +31,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import is_formula
-from tensorgraft.interrupts import together
+from tensorgraft.interrupts import all_or_none
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
 
 Tensor = torch.Tensor
@@ -183,12 +183,12 @@ def _writing(
                 new = laid(list(flatten(out))[len(writes) :])
             plan.writing = mutable
             if several and mutable:
-                together(partial(_put, xp, reaches, arrays), values)
+                all_or_none(partial(_put, xp, reaches, arrays), values)
             else:
                 for value in values:
                     _put(xp, reaches, arrays, value)
         if rounds > 1 and mutable:
-            together(lambda w: xp.assign(flat[w.array], arrays[w.array]), writes)
+            all_or_none(lambda w: xp.assign(flat[w.array], arrays[w.array]), writes)
             arrays[:ahead] = flat[:ahead]
         return (*[arrays[w.array] for w in writes], *new, *seen)
 
@@ -223,7 +223,7 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
     if isinstance(a, Leaf):
         at = a.index
         if not a.tensor:
-            return lambda xp, reaches, arrays, inputs: _given(xp, inputs[at], to)
+            return lambda xp, reaches, arrays, inputs: _operand(xp, inputs[at], to)
         if to is None:
             return lambda xp, reaches, arrays, inputs: reaches[at].read(xp, arrays[at], arrays)
         other = to
@@ -240,7 +240,7 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
     return lambda xp, reaches, arrays, inputs: a
 
 
-def _given(xp: Backend, v: Any, dtype: np.dtype | None) -> Any:
+def _operand(xp: Backend, v: Any, dtype: np.dtype | None) -> Any:
     if dtype is not None:
         return as_dtype(xp, v, dtype)
     return xp.asarray(v) if isinstance(v, np.ndarray) else v

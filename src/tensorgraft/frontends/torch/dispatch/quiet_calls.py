@@ -16,7 +16,9 @@ from tensorgraft.frontends.torch.core.nested import map_nested
 Tensor = torch.Tensor
 
 
-def heard(ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True) -> tuple[Any, list[str]]:
+def call_with_warnings(
+    ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True
+) -> tuple[Any, list[str]]:
     """Return (what the operator returns, the warnings that it gives). Random states stay as they are (`random`: whether
     it may draw).
 

@@ -15,7 +15,7 @@ from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors
 from tensorgraft.frontends.torch.core.operator import INDICES, OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch import rehearsal
 from tensorgraft.frontends.torch.dispatch.memory import to_cpu
-from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM, heard, to_meta
+from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM, call_with_warnings, to_meta
 
 Tensor = torch.Tensor
 
@@ -51,7 +51,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
     host, named = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
     said: list[Exception] = []  # as in `rehearsal.Unasked`
     try:
-        heard(ask, host, named)
+        call_with_warnings(ask, host, named)
     except Exception as refusal:
         said.append(refusal.with_traceback(None))
     if not said:
@@ -129,7 +129,9 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
             return True
         zeros, named = to_meta(args, kwargs, "cpu")
         try:
-            heard(operator.op, map_nested(_widened, zeros), {n: map_nested(_widened, a) for n, a in named.items()})
+            call_with_warnings(
+                operator.op, map_nested(_widened, zeros), {n: map_nested(_widened, a) for n, a in named.items()}
+            )
         except Exception as refusal:
             return str(refusal) == said  # which is not about the dtype's width
         return False
@@ -146,7 +148,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
     except TracedValueError:
         return of_any
     try:
-        heard(operator.op, host, named)
+        call_with_warnings(operator.op, host, named)
     except Exception as refusal:
         refusals[0] = refusal.with_traceback(None)
         return not lacking() or nowhere()
@@ -242,7 +244,9 @@ def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
     bound = operator.signature.bind(args, kwargs)
     written = tensors_in([bound.pop(name) for name in operator.writes], {})
     try:
-        plain, _ = heard(operator.base, (), {n: map_nested(_meta, a) for n, a in bound.items()}, random=False)
+        plain, _ = call_with_warnings(
+            operator.base, (), {n: map_nested(_meta, a) for n, a in bound.items()}, random=False
+        )
     except Exception:  # no meta function, or none for these
         plain = tensors_in(list(bound.values()), {})[:1]
     dtypes = [t.dtype for t in flatten(plain) if isinstance(t, Tensor)]

@@ -43,7 +43,7 @@ class Unasked(Exception):
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what the CPU's kernel returns for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
-        operator.rehearsed, operator.told = asks(operator), _tells(operator)
+        operator.rehearsed, operator.told = asks(operator), _zeros_suffice(operator)
     if not operator.rehearsed:
         raise Unasked
     fresh: dict[int, Tensor] | None = {} if operator.writes else None
@@ -65,7 +65,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             return 0.0
 
         with without_autocast(), warning_filters.heard():
-            _ONE.apply_(call)  # the binding whose end warnings wait for (`asking.heard`)
+            _ONE.apply_(call)  # the binding whose end warnings wait for (`call_with_warnings`)
     except Exception:
         raise Unasked from None
     if not results or not operator.told:
@@ -83,7 +83,7 @@ def asks(operator: Operator) -> bool:
     return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU"))
 
 
-def _tells(operator: Operator) -> bool:
+def _zeros_suffice(operator: Operator) -> bool:
     """Return whether results for zeros hold, too: they may depend on values, or include some that were not asked
     for."""
     if operator.spec.meta is False or operator.kind == "out" or "output_mask" in operator.signature.names:

@@ -48,10 +48,10 @@ def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
 
 
 def _result(meta: Tensor) -> Result:
-    return Conjugate(_looks(meta)) if meta.is_conj() else _looks(meta)
+    return Conjugate(_layout_of(meta)) if meta.is_conj() else _layout_of(meta)
 
 
-def _looks(meta: Tensor) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
+def _layout_of(meta: Tensor) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
     size, stride = tuple(meta.size()), meta.stride()
     if meta.is_contiguous():
         return meta.dtype, size, stride, meta.numel() * meta.dtype.itemsize

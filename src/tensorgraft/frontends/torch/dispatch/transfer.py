@@ -45,7 +45,7 @@ def _touch(*tensors: Tensor) -> None:
     state.touch(*map(cell_of, tensors))
 
 
-def _done(x: Tensor) -> Tensor:
+def _resolved(x: Tensor) -> Tensor:
     """A lazy conjugate or negative as its values. PyTorch itself would see to it, but not inside of a dispatch mode."""
     return x.resolve_conj().resolve_neg() if x.is_conj() or x.is_neg() else x
 
@@ -64,7 +64,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         copy_(torch.ops.aten._neg_view(target), torch.ops.aten._neg_view(source))
         return target
     if source.device == target.device:
-        return kernels["assign"](target, _done(source))
+        return kernels["assign"](target, _resolved(source))
     torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
     if source.device.type == TYPE:
         _touch(source)
@@ -157,7 +157,7 @@ def _to_copy(
     if device.type == TYPE and device.index is None:
         device = slot_of(device).device
     if device == x.device:
-        return kernels["convert"](_done(x), dtype, memory_format or torch.preserve_format)
+        return kernels["convert"](_resolved(x), dtype, memory_format or torch.preserve_format)
     if x.device.type == TYPE:
         cell = cell_of(x)
         move = movers.get(type(cell.backend))
@@ -384,7 +384,7 @@ def zeros_like(
     if new.device.type != TYPE:
         return new.zero_()
     new = _zeroed(new)
-    sharded_tensors.follow(new, x)
+    sharded_tensors.inherit_placement(new, x)
     return new
 
 

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import SEED, CallSignature, Function, Recorded, specs_of
-from tensorgraft.hub.recorded.structure import apart, together
+from tensorgraft.hub.recorded.structure import flatten, unflatten
 from tensorgraft.hub.recorded.tracing import program_backend, record
 
 
@@ -55,14 +55,14 @@ class GraftedFunction(Function):
             remaining = iter(arrays)
             params = {name: next(remaining) for name in self._params}
             buffers = {name: next(remaining) for name in self._buffers}
-            args, kwargs = together(signature.arguments, remaining)
+            args, kwargs = unflatten(signature.arguments, remaining)
             out, written = self._pure.call(params, buffers, args, kwargs, next(remaining, None))
             if written:
                 raise ValueError(
                     f"{self.__name__} writes its buffers ({', '.join(written)}), but a plain function has no"
                     " state: call .eval() of the module before, or graft it onto 'tensorflow' or 'jax'"
                 )
-            results, flat = apart(_known(out), xp.operand, f"what {self.__name__} returns")
+            results, flat = flatten(_known(out), xp.operand, f"what {self.__name__} returns")
             return flat
 
         specs = [*specs_of(self.weights.values()), *signature.specs, *[SEED] * signature.seeded]

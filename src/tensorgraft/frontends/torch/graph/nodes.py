@@ -90,7 +90,7 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
 
     args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)
     target: Any = node.target
-    if _makes(target) and not any(isinstance(a, Tensor) for a in pytrees.leaves_of(args)):
+    if _takes_device(target) and not any(isinstance(a, Tensor) for a in pytrees.leaves_of(args)):
         kwargs = {**kwargs, "device": slot.device}
     for op in (target, *args):
         if isinstance(op, schema.Overload) and not _known(op):
@@ -110,7 +110,7 @@ def _known(op: schema.Overload) -> bool:
     return op.namespace in ("aten", "prim", "prims") or schema.has_kernel(op, "PrivateUse1")
 
 
-def _makes(target: Any) -> bool:
+def _takes_device(target: Any) -> bool:
     return isinstance(target, schema.Overload) and "device" in schema.signature(target).names
 
 
@@ -170,12 +170,12 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], 
     capture = state.now.capture
     if not isinstance(pred, Tensor) or capture is None or not capture.backend.traces:
         return (true_fn if pred else false_fn)(*operands)
-    return control_flow.cond(_none, pred, true_fn, false_fn, operands)
+    return control_flow.cond(_no_operand, pred, true_fn, false_fn, operands)
 
 
 def _while_loop(cond_fn: Any, body_fn: Any, carried: Any, additional: Any, mutated_arg_indices: str = "") -> Any:
     return control_flow.while_loop(
-        _none, lambda *c: cond_fn(*c, *additional), lambda *c: body_fn(*c, *additional), tuple(carried)
+        _no_operand, lambda *c: cond_fn(*c, *additional), lambda *c: body_fn(*c, *additional), tuple(carried)
     )
 
 
@@ -191,7 +191,7 @@ def _associative_scan(combine_fn: Callable[..., Any], xs: Any, additional: Any) 
     return generic_associative_scan(combine_fn, list(xs), 0, additional)
 
 
-def _none(*args: Any, **kwargs: Any) -> Any:
+def _no_operand(*args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError("no operand is on the device")
 
 

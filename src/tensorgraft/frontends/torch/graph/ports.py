@@ -60,7 +60,7 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     metadata = Metadata(example.dtype, size, stride, 0, extent * example.element_size())
     if example.device.type != "cpu":
         return Entrance(_foreign(lambda t: arranged(lazily(t.detach())), example, slot), metadata, lazily)
-    if arranged is _same and lazily is _same:
+    if arranged is _identity and lazily is _identity:
         take = _as_numpy if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
     else:
         take = lambda t: cpu_to_numpy(arranged(lazily(t.detach())))  # noqa: E731
@@ -77,7 +77,7 @@ class KeptParameter:
 
     def __init__(self, take: Callable[[Tensor], np.ndarray], slot: Slot) -> None:
         self._take, self._over_memory = take, slot.backend.over_memory
-        self._owner: Callable[[], Tensor | None] = _nobody
+        self._owner: Callable[[], Tensor | None] = _no_reference
         self._address = 0
         self._array: Any = None
 
@@ -87,21 +87,21 @@ class KeptParameter:
         host = self._take(t)
         self._array = self._over_memory(host)
         if self._array is None:
-            self._owner = _nobody
+            self._owner = _no_reference
             return host
         self._owner, self._address = weakref.ref(t, self._forget), t.data_ptr()
         return self._array
 
     def _forget(self, owner: Any) -> None:
         if self._owner is owner:
-            self._owner, self._array = _nobody, None
+            self._owner, self._array = _no_reference, None
 
 
-def _nobody() -> None:
+def _no_reference() -> None:
     return None
 
 
-def _same(t: Tensor) -> Tensor:
+def _identity(t: Tensor) -> Tensor:
     return t
 
 
@@ -114,13 +114,13 @@ def _lazily(t: Tensor) -> Callable[[Tensor], Tensor]:
     which is also its inverse."""
     if t.is_conj():
         return (lambda t: torch.ops.aten._neg_view.default(torch.conj(t))) if t.is_neg() else torch.conj
-    return torch.ops.aten._neg_view.default if t.is_neg() else _same
+    return torch.ops.aten._neg_view.default if t.is_neg() else _identity
 
 
 def _row_major(size: tuple[int, ...], stride: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
     """Return a function that puts the axes of a dense tensor in the order of its memory."""
     if same_strides(size, stride, contiguous_strides(size)):
-        return _same
+        return _identity
     order = sorted(range(len(size)), key=lambda d: (-stride[d], d))
     return lambda t: t.permute(order)
 
@@ -184,7 +184,7 @@ def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
         and size == base.size
         and (same_strides(size, stride, base.stride) if result.numel() else stride == base.stride)
     ):
-        look = _same
+        look = _identity
     else:
         look = lambda t: t.as_strided(size, stride, t.storage_offset() + ahead)  # noqa: E731
-    return look if lazily is _same else lambda t: lazily(look(t))
+    return look if lazily is _identity else lambda t: lazily(look(t))

@@ -60,7 +60,7 @@ class Piece:
 
     def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
         """The outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
-        key = (policy(), *[_look(values[i]) for i in self._varying])
+        key = (policy(), *[_signature(values[i]) for i in self._varying])
         program = self._programs.get(key)
         if program is None and self._plain and self._cold.waits(self.slot.backend, key, len(self._programs)):
             return self._by_pytorch(values)
@@ -99,7 +99,7 @@ def _varies(node: Node) -> bool:
     return node.op != "get_attr"
 
 
-def _look(value: Any) -> Any:
+def _signature(value: Any) -> Any:
     return (value.shape, value.stride()) if isinstance(value, Tensor) else (type(value), value)
 
 
@@ -170,7 +170,7 @@ class FxProgram:
             if k == len(cells):
                 cells.append(cell)
                 self._gives.append(departure(self.piece.slot, node.meta["val"].device))
-            self._exits.append(_of_result(k, view_of(result, _whole(self.backend, cell))))
+            self._exits.append(_of_result(k, view_of(result, _whole_metadata(self.backend, cell))))
         return tuple(cell.array for cell in cells)
 
 
@@ -186,7 +186,7 @@ def _of_result(k: int, view: Callable[[Tensor], Tensor]) -> Exit:
     return lambda results, values: view(results[k])
 
 
-def _whole(xp: Any, cell: Storage) -> Metadata:
+def _whole_metadata(xp: Any, cell: Storage) -> Metadata:
     """Return the metadata of a tensor that is all of a storage, in the shape of its array."""
     shape, dtype = xp.shape(cell.array), FROM_NUMPY[xp.dtype_of(cell.array)]
     return Metadata(dtype, shape, contiguous_strides(shape), 0, 0)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
-from tensorgraft.compiled.objects import CopiedObjects, noting_new
+from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.guards import surroundings
 from tensorgraft.frontends.torch.compiled.host_tensors import on_host
@@ -211,7 +211,7 @@ def _run(
     first_node = torch.autograd._get_sequence_nr()
     state, args, kwargs, argument = _tensors(call, arrays, taped)
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
-    with noting_new() as is_new:
+    with tracking_new_objects() as is_new:
         flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
         objects, flat = CopiedObjects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU

@@ -225,7 +225,7 @@ def _pieces(weights: Tensor, grad: Tensor, kept: list[Tensor], phases: list[int]
         part, first = slice(start, start + _PIECE), start // moments.BLOCK
         rows = part if len(kept) == 2 else slice(first, first + _PIECE // moments.BLOCK)
         state = [x.view(-1)[rows] if len(kept) == 2 else x[rows] for x in kept]
-        yield weights[part], grad[part], state, [moments.later(phase, start) for phase in phases]
+        yield weights[part], grad[part], state, [moments.phase_from(phase, start) for phase in phases]
 
 
 def _wide(p: Tensor) -> torch.dtype:

@@ -20,8 +20,8 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import QuantizingBackend, quantizing
-from tensorgraft.quantization.quantized import Quantized, anew
-from tensorgraft.storage import Geometry, Storage, contiguous_strides, whole
+from tensorgraft.quantization.quantized import Quantized, with_own_codes
+from tensorgraft.storage import Geometry, Storage, contiguous_geometry, contiguous_strides
 
 Tensor = torch.Tensor
 CPU = torch.device("cpu")
@@ -126,10 +126,10 @@ class QuantizedTensor(Tensor):
     def __tensor_unflatten__(parts: dict[str, Tensor], context: Any, size: Any, stride: Any) -> QuantizedTensor:
         base, scheme, (offset, logical, dtype, requires_grad) = context
         logical_dtype = numpy_dtype(getattr(torch, logical.removeprefix("torch.")))
-        q = Quantized.of([parts[name] for name in scheme.parts], base, whole(base, logical_dtype), scheme)
+        q = Quantized.of([parts[name] for name in scheme.parts], base, contiguous_geometry(base, logical_dtype), scheme)
         seen = getattr(torch, dtype.removeprefix("torch."))
         size, stride = tuple(map(int, size)), tuple(map(int, stride))
-        return made(q, seen, size, stride, offset).requires_grad_(requires_grad)
+        return new_tensor(q, seen, size, stride, offset).requires_grad_(requires_grad)
 
 
 def _part(name: str) -> property:
@@ -152,11 +152,11 @@ def array_of(t: Tensor) -> Quantized:
 
 def numbers(t: Tensor) -> Tensor:
     """Return the dense values of a quantised CPU tensor; they are asked for, so this is not counted."""
-    with policy.meant(), torch.no_grad():
+    with policy.allowed(), torch.no_grad():
         return backend().dense(array_of(t))
 
 
-def made(
+def new_tensor(
     q: Quantized,
     dtype: torch.dtype | None = None,
     size: tuple[int, ...] | None = None,
@@ -164,7 +164,7 @@ def made(
     offset: int = 0,
 ) -> Any:
     """A tensor on a storage of its own."""
-    q = anew(backend().inner, q)
+    q = with_own_codes(backend().inner, q)
     dtype = dtype or FROM_NUMPY[q.dtype]
     storage: Any = _new_storage(0, CPU, math.prod(q.base) * dtype.itemsize)
     storage.cell = Storage(q, backend())
@@ -205,7 +205,7 @@ ELSEWHERE = "there are quantised tensors on the CPU and on tg.device(...): move 
 
 
 def from_array(array: Any) -> Tensor:
-    return made(array) if isinstance(array, Quantized) else array
+    return new_tensor(array) if isinstance(array, Quantized) else array
 
 
 def dense_of(t: Tensor, name: str) -> Tensor:
@@ -230,7 +230,7 @@ __all__ = [
     "backend",
     "dense_of",
     "from_array",
-    "made",
+    "new_tensor",
     "numbers",
     "view_of",
 ]

@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
 from tensorgraft.frontends.torch.quantized.tensors import attached, is_quantized, place_of
 from tensorgraft.quantization.quantized import Quantized, check_fit, check_numbers
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import Geometry, whole
+from tensorgraft.storage import Geometry, contiguous_geometry
 
 
 def register_safe() -> None:
@@ -126,7 +126,7 @@ def rebuild(
     xp = place.backend
     with xp.scope():
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
-    q = Quantized.of(arrays, base, whole(base, numpy_dtype(logical)), kept)
+    q = Quantized.of(arrays, base, contiguous_geometry(base, numpy_dtype(logical)), kept)
     return attached(place, q, dtype, size, stride, offset).requires_grad_(bool(requires_grad))
 
 

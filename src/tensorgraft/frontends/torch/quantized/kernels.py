@@ -23,9 +23,9 @@ from tensorgraft.frontends.torch.dispatch.program import lay_out
 from tensorgraft.frontends.torch.dispatch.quiet_calls import to_meta
 from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.frontends.torch.quantized import cpu
-from tensorgraft.frontends.torch.quantized.numbers import copied, on_numbers, outside, same_device
+from tensorgraft.frontends.torch.quantized.numbers import copied, on_numbers, same_device, scope_unless_traced
 from tensorgraft.quantization import policy
-from tensorgraft.quantization.quantized import Quantized, anew
+from tensorgraft.quantization.quantized import Quantized, with_own_codes
 from tensorgraft.quantization.scheme import Scheme
 
 Tensor = torch.Tensor
@@ -148,16 +148,16 @@ def _computed(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any])
     if not plan.computes:
         return on_numbers(func, args, kwargs)
     xp = cpu.backend()
-    with torch.no_grad(), outside(xp, (args, tuple(kwargs.values()))):
+    with torch.no_grad(), scope_unless_traced(xp, (args, tuple(kwargs.values()))):
         given, named = map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
         arrays = _kernel(plan, xp, func, given, named)
         if func is _aten.clone.default:
-            arrays = [anew(xp.inner, arrays[0])]
+            arrays = [with_own_codes(xp.inner, arrays[0])]
         # a program that writes into its argument writes into codes and scales: no result of it may have them
         taken = {_memory(part) for q in flatten((given, tuple(named.values()))) for part in _parts(q)}
         arrays = [copied(a) if any(_memory(part) in taken for part in _parts(a)) else a for a in arrays]
     pairs = zip(arrays, plan.results or (), strict=True)
-    tensors = [cpu.made(a, *r[:3]) if isinstance(a, Quantized) else a for a, r in pairs]  # type: ignore[index]
+    tensors = [cpu.new_tensor(a, *r[:3]) if isinstance(a, Quantized) else a for a, r in pairs]  # type: ignore[index]
     return tensors[0] if plan.structure is None else plan.structure(tensors)
 
 
@@ -214,7 +214,7 @@ def _record(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any]) -
         return array
 
     operands, options = map_nested(stand_in, args), {n: map_nested(stand_in, a) for n, a in kwargs.items()}
-    with _disable_current_modes(), policy.noted() as notes:
+    with _disable_current_modes(), policy.counting_later() as notes:
         program: Any = xp.inner.trace(lambda: _kernel(plan, xp, func, operands, options))
     number = {id(a): n for n, a in enumerate(tensors)}
     at = [number.get(id(a), a) for a in program.captured]  # else a table of the scheme's

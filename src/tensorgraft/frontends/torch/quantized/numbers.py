@@ -65,7 +65,7 @@ def _dense(quantized: list[Any], writes: bool) -> dict[int, Tensor]:
         storage = t.untyped_storage()
         base = storages.get(storage._cdata)
         if base is None:
-            with policy.meant():
+            with policy.allowed():
                 base = cpu.backend().dense(storage.cell.array)
             base = storages[storage._cdata] = base.to(t.dtype, memory_format=torch.contiguous_format)
         dense[id(t)] = base.as_strided(t.size(), t.stride(), t.storage_offset())
@@ -109,7 +109,7 @@ def _assign(target: Quantized, new: Quantized) -> None:
         old.copy_(part)
 
 
-def outside(xp: Any, args: Any) -> contextlib.AbstractContextManager[Any]:
+def scope_unless_traced(xp: Any, args: Any) -> contextlib.AbstractContextManager[Any]:
     """The scope of the backend's own operations, unless they are to be seen: traced."""
     return contextlib.nullcontext() if traced(args) else xp.scope()
 

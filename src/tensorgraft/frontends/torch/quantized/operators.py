@@ -20,8 +20,8 @@ from tensorgraft.frontends.torch.core.nested import flatten
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype, set_storage
 from tensorgraft.frontends.torch.quantized import cpu
 from tensorgraft.frontends.torch.quantized.kernels import ON_CODES, on_codes
-from tensorgraft.frontends.torch.quantized.numbers import COPIES, on_numbers, outside
-from tensorgraft.frontends.torch.quantized.tensors import moved
+from tensorgraft.frontends.torch.quantized.numbers import COPIES, on_numbers, scope_unless_traced
+from tensorgraft.frontends.torch.quantized.tensors import moved_to
 from tensorgraft.quantization.quantized import Quantized
 
 Tensor = torch.Tensor
@@ -77,7 +77,7 @@ def _key(a: Any) -> Any:
     return tuple(map(_key, a)) if isinstance(a, list | tuple) else (a.__class__, a)
 
 
-def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], bool, int]:
+def _result_geometry(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], bool, int]:
     """Return (where the results look, whether they are a list, the bytes of the first argument's storage afterwards),
     as PyTorch says: once for arguments that look the same. Raises PyTorch's own errors."""
     t = args[0]
@@ -107,7 +107,7 @@ def _looked(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], b
 
 def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     base = args[0]
-    looks, several, _ = _looked(func, args, kwargs)
+    looks, several, _ = _result_geometry(func, args, kwargs)
     if several:
         return [cpu.view_of(base, *look) for look in looks]
     return cpu.view_of(base, *looks[0]) if looks else on_numbers(func, args, kwargs)  # of other numbers: another dtype
@@ -118,7 +118,7 @@ def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     target = args[0]
     if any(isinstance(a, Tensor | torch.UntypedStorage) for a in flatten((args[1:], tuple(kwargs.values())))):
         raise RuntimeError(f"{func}: a quantised tensor cannot take the memory of another one: use tensor.data = other")
-    looks, _, nbytes = _looked(func, args, kwargs)
+    looks, _, nbytes = _result_geometry(func, args, kwargs)
     _, size, stride, offset = looks[0]
     if nbytes > target.untyped_storage().nbytes():
         raise RuntimeError(
@@ -170,16 +170,16 @@ def _to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if device.type == "meta":
         return torch.empty_strided(t.size(), t.stride(), dtype=dtype, device="meta")
     if device.type == "graft":
-        there = moved(t, device)
+        there = moved_to(t, device)
         return there if dtype == t.dtype else there.to(dtype)
     if device.type != "cpu":
         return on_numbers(func, args, kwargs)
     xp = cpu.backend()
-    with outside(xp, args):
+    with scope_unless_traced(xp, args):
         q = xp.astype(cpu.array_of(t), numpy_dtype(dtype))
     if not isinstance(q, Quantized):
         return q.clone(memory_format=options.get("memory_format") or torch.contiguous_format)
-    return torch.ops.aten.clone(cpu.made(q), memory_format=options.get("memory_format"))
+    return torch.ops.aten.clone(cpu.new_tensor(q), memory_format=options.get("memory_format"))
 
 
 def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

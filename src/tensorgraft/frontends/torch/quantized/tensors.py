@@ -20,7 +20,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import QuantizingBackend, quantizing
 from tensorgraft.quantization.encode import encode
-from tensorgraft.quantization.quantized import Quantized, anew, dense
+from tensorgraft.quantization.quantized import Quantized, dense, with_own_codes
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
 
@@ -38,7 +38,7 @@ def quantize(
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:
     if _inside_of(t) is not t:  # of a transform that is under way, which is to see it
-        with policy.meant():
+        with policy.allowed():
             return t * 1
     place, array = read(t)
     return tensor_at(place, place.backend.ensure_owned(array) if place.backend.mutable else array)
@@ -49,7 +49,7 @@ def host(t: torch.Tensor) -> np.ndarray:
     return cpu_to_numpy((dequantize(t) if is_quantized(t) else t).detach().cpu())
 
 
-def placed(q: Quantized, like: torch.Tensor) -> torch.Tensor:
+def placed_like(q: Quantized, like: torch.Tensor) -> torch.Tensor:
     """Codes and scales of the host where another tensor is."""
     place = place_of(like.device)
     with place.backend.scope():
@@ -71,11 +71,11 @@ def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
         with below_transforms():
             return quantized_cpu.HOST, quantized_cpu.dense_of(t, name)
     state.touch(cell_of(t))
-    with policy.meant(), below_transforms():
+    with policy.allowed(), below_transforms():
         return slot_at(t.device.index), to_array(t.detach())
 
 
-def moved(t: torch.Tensor, device: torch.device) -> torch.Tensor:
+def moved_to(t: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A quantised tensor, its codes and scales, on another device, with its strides where these are dense."""
     size, stride = tuple(t.size()), t.stride()
     if not is_dense(size, stride):
@@ -88,7 +88,7 @@ def moved(t: torch.Tensor, device: torch.device) -> torch.Tensor:
     else:
         here, q = quantized_cpu.backend(), quantized_cpu.array_of(t)
     with here.scope():
-        q = anew(here.inner, here.permute_dims(q, order))
+        q = with_own_codes(here.inner, here.permute_dims(q, order))
         parts = [here.inner.to_numpy(a) for a in q.parts]
     place = place_of(device)
     with place.backend.scope():
@@ -101,7 +101,7 @@ def attached(
 ) -> torch.Tensor:
     """A tensor that looks at a new quantised array, of a base that has codes of its own."""
     if isinstance(place, quantized_cpu.Host):
-        return quantized_cpu.made(q, dtype, size, stride, offset)
+        return quantized_cpu.new_tensor(q, dtype, size, stride, offset)
     cell = state.created(Storage(q, quantizing(place.backend)))
     return attach(cell, place, dtype, size, stride, math.prod(q.base) * dtype.itemsize, offset)
 
@@ -167,7 +167,7 @@ def _inside_of(t: torch.Tensor) -> torch.Tensor:
 
 
 def install() -> None:
-    transfer.movers[QuantizingBackend] = moved
+    transfer.movers[QuantizingBackend] = moved_to
 
 
 # ---- what a tensor has of it (`torch_entry.patches`) -----------------------------------------------------------------
@@ -178,7 +178,7 @@ def quantized_property(original: object) -> property:
 
 
 def nbytes_property(original: Any) -> property:
-    return property(lambda t: kept(t) if is_quantized(t) else original.__get__(t))
+    return property(lambda t: bytes_kept(t) if is_quantized(t) else original.__get__(t))
 
 
 def of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,7 +188,7 @@ def of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(original)(method)
 
 
-def kept(t: torch.Tensor) -> int:
+def bytes_kept(t: torch.Tensor) -> int:
     """The bytes of the codes, scales and zero points behind a quantised tensor, or behind what it is a view of."""
     cell = cell_of(t)
     xp = cell.backend

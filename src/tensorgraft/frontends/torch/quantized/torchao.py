@@ -19,7 +19,7 @@ from tensorgraft.frontends.torch.quantized.tensors import Place, attached, place
 from tensorgraft.frontends.torch.quantized.torchao_formats import TorchaoFormat, is_dense, is_torchao, read
 from tensorgraft.quantization.quantized import Quantized, check_numbers
 from tensorgraft.quantization.scheme import Scheme
-from tensorgraft.storage import contiguous_strides, whole
+from tensorgraft.storage import contiguous_geometry, contiguous_strides
 
 
 def from_torchao(x: Any, device: Any = None) -> Any:
@@ -28,8 +28,8 @@ def from_torchao(x: Any, device: Any = None) -> Any:
     if isinstance(x, nn.Module):
         return _module(x, place)
     if isinstance(x, Mapping):
-        return {name: _named(name, t, place) for name, t in x.items()}
-    return _alone(x, place)
+        return {name: _with_name(name, t, place) for name, t in x.items()}
+    return _without_module(x, place)
 
 
 def _module(model: nn.Module, place: Place) -> nn.Module:
@@ -81,16 +81,16 @@ def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
     return torchao_inputs.Inputs(p)
 
 
-def _named(name: str, t: Any, place: Place) -> Any:
+def _with_name(name: str, t: Any, place: Place) -> Any:
     try:
         if is_torchao(t) and not is_dense(t):
-            return _alone(t, place)
+            return _without_module(t, place)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: {error}") from None
     return t.to(place.device) if isinstance(t, torch.Tensor) else t
 
 
-def _alone(t: Any, place: Place) -> torch.Tensor:
+def _without_module(t: Any, place: Place) -> torch.Tensor:
     """A tensor that no module takes care of."""
     if is_torchao(t) and torchao_inputs.has_inputs(t):
         raise TypeError(
@@ -119,7 +119,7 @@ def _tensor(t: Any, place: Place) -> torch.Tensor:
             if name in scheme.parts:
                 stored = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])
                 parts[name] = xp.asarray(_host(stored.reshape(()).float()))
-        q = Quantized(**parts, base=base, geometry=whole(base, numpy_dtype(t.dtype)), scheme=scheme)
+        q = Quantized(**parts, base=base, geometry=contiguous_geometry(base, numpy_dtype(t.dtype)), scheme=scheme)
     return attached(place, q, t.dtype, shape, contiguous_strides(shape))
 
 

@@ -74,7 +74,7 @@ def _reads(*names: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def _other(t: Any, what: str) -> TypeError:
+def _unsupported(t: Any, what: str) -> TypeError:
     return TypeError(
         f"from_torchao: a {type(t).__qualname__} of shape {tuple(t.shape)} {what}, or move the dense numbers,"
         " t.dequantize()"
@@ -91,7 +91,7 @@ def _plain(t: Any) -> TorchaoFormat:
     encoding = _FLOATS.get(codes.dtype) or str(getattr(t, "target_dtype", codes.dtype)).removeprefix("torch.")
     grid = tuple(n // max(b, 1) for n, b in zip(t.shape, block, strict=True))
     if tuple(codes.shape) != tuple(t.shape) or math.prod(grid) != t.scale.numel():
-        raise _other(t, f"keeps codes of {tuple(codes.shape)} and {t.scale.numel()} scales for blocks of {block}")
+        raise _unsupported(t, f"keeps codes of {tuple(codes.shape)} and {t.scale.numel()} scales for blocks of {block}")
     zero = getattr(t, "zero_point", None)
     if zero is not None and (zero.numel() == 0 or not bool(zero.any())):
         zero = None
@@ -107,7 +107,7 @@ def _training(t: Any) -> TorchaoFormat:
 def _microscaled(t: Any) -> TorchaoFormat:
     """Runs of 16 or 32 along the last axis, whose scales are floats of 8 bits, and may lie in tiles."""
     if t.qdata.stride(-2) < t.qdata.stride(-1) and t.qdata.dim() > 1:
-        raise _other(t, "is transposed: use the tensor of which it is a view")
+        raise _unsupported(t, "is transposed: use the tensor of which it is a view")
     shape, grid = tuple(t.shape), (*t.shape[:-1], t.shape[-1] // t.block_size)
     kind = getattr(t, "elem_dtype", torch.float4_e2m1fn_x2)
     if kind in _FLOATS:
@@ -142,9 +142,9 @@ def _normal_float(t: Any) -> TorchaoFormat:
 def _codebook(t: Any) -> TorchaoFormat:
     """Codes that are places in a table, which k-means has found."""
     if not hasattr(t, "scales"):
-        raise _other(t, "has a table for each group")
+        raise _unsupported(t, "has a table for each group")
     if math.prod(t.codebook.shape[1:]) != 1 or len(t.codebook) > 256:
-        raise _other(t, f"has a table of {len(t.codebook)} blocks of {tuple(t.codebook.shape[1:])} numbers")
+        raise _unsupported(t, f"has a table of {len(t.codebook)} blocks of {tuple(t.codebook.shape[1:])} numbers")
     codes = t.codes.get_plain() if hasattr(t.codes, "get_plain") else t.codes
     scale = t.scales.squeeze(-1).broadcast_to(*codes.shape[:-1], t.scales.shape[-2])
     return TorchaoFormat(codes.to(torch.uint8), scale, "table", table=tuple(t.codebook.float().flatten().tolist()))
@@ -155,7 +155,7 @@ def _opaque(t: Any) -> TorchaoFormat:
     """Codes that only a product of PyTorch's knows the order of: the product with 1, of scales 1 and offsets 0, gives
     them."""
     if t.act_mapping_type is not None:
-        raise _other(t, "is packed for products with int8 activations")
+        raise _unsupported(t, "is packed for products with int8 activations")
     (n, k), packed, numbers = t.shape, t.qdata.cpu(), t.scale_and_zero.cpu()
     ones = torch.zeros_like(numbers)
     ones[..., 0] = 1

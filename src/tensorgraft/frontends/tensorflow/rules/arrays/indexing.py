@@ -26,7 +26,7 @@ def _inside(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
     return good, xp.where(good, indices, xp.zeros_like(indices))
 
 
-def with_trailing_axes(xp: Backend, x: Array, like: Array) -> Array:
+def expand_to_rank(xp: Backend, x: Array, like: Array) -> Array:
     """Append axes of extent 1, up to as many axes as `like` has."""
     return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
 
@@ -98,7 +98,7 @@ def gather_nd(xp: Backend, x: Array, indices: Array) -> Array:
     if not places:
         return xp.broadcast_to(x, (*xp.shape(indices)[:-1], *xp.shape(x)))
     out = xp.gather(x, places)
-    return xp.where(with_trailing_axes(xp, good, out), out, xp.zeros_like(out))
+    return xp.where(expand_to_rank(xp, good, out), out, xp.zeros_like(out))
 
 
 @rule("ResourceGatherNd")
@@ -116,7 +116,7 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
     rest = x.shape[len(places) :]
     updates = xp.broadcast_to(updates, (*good.shape, *rest))
     if not places:
-        return _whole(xp, x, updates, mode)
+        return _update_whole(xp, x, updates, mode)
     if mode == "subtract" and x.dtype.kind == "b":  # which differ or not
         flips = scattered(xp, xp.zeros(x.shape, dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
         return x != (xp.fmod(flips, xp.full_like(flips, 2)) == 1)
@@ -133,10 +133,10 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
 
 
 def _kept(xp: Any, good: AnyArray, updates: AnyArray, otherwise: int) -> AnyArray:
-    return xp.where(with_trailing_axes(xp, good, updates), updates, xp.full_like(updates, otherwise))
+    return xp.where(expand_to_rank(xp, good, updates), updates, xp.full_like(updates, otherwise))
 
 
-def _whole(xp: Any, x: AnyArray, updates: AnyArray, mode: str) -> AnyArray:
+def _update_whole(xp: Any, x: AnyArray, updates: AnyArray, mode: str) -> AnyArray:
     """Combine updates without positions, each of which is of the whole array."""
     count = xp.size(updates) // max(xp.size(x), 1)
     for part in xp.unstack(xp.reshape(updates, (count, *xp.shape(x))), 0):

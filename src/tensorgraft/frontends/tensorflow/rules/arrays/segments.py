@@ -1,4 +1,4 @@
-"""Sums, means, extremes and counts over segments: rows that ids of segments put together."""
+"""Sums, means, extremes and counts over segments, groups of rows with the same segment id."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather, scattered, with_trailing_axes
+from tensorgraft.frontends.tensorflow.rules.arrays.indexing import expand_to_rank, gather, scattered
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 
-def total_of(xp: Backend, x: Array, segments: Array, count: int, mode: str = "add", first: Any = 0) -> Array:
+def segment_total(xp: Backend, x: Array, segments: Array, count: int, mode: str = "add", first: Any = 0) -> Array:
     """Combine the rows of each segment; `first` is the value of segments without rows."""
     start = xp.full((count, *xp.shape(x)[1:]), first, xp.dtype_of(x))
     return scattered(xp, start, xp.expand_dims(segments, -1), x, mode)
 
 
 def counts_of(xp: Backend, segments: Array, count: int, dtype: np.dtype) -> Array:
-    return total_of(xp, xp.ones(xp.shape(segments), dtype), segments, count)
+    return segment_total(xp, xp.ones(xp.shape(segments), dtype), segments, count)
 
 
 def number_of(xp: Backend, segments: Array) -> int:
@@ -42,25 +42,25 @@ def _divided(xp: Backend, total: Array, counts: Array) -> Array:
     counts = xp.maximum(counts, xp.ones_like(counts))
     counts = xp.astype(counts, xp.dtype_of(total))
     if dtypes.is_integer(xp.dtype_of(total)):
-        return div(xp, total, with_trailing_axes(xp, counts, total))  # toward zero
-    return xp.divide(total, with_trailing_axes(xp, counts, total))
+        return div(xp, total, expand_to_rank(xp, counts, total))  # toward zero
+    return xp.divide(total, expand_to_rank(xp, counts, total))
 
 
 @rule("SegmentSum", folds=False)
 def segment_sum(xp: Backend, x: Array, segments: Array) -> Array:
-    return total_of(xp, x, segments, number_of(xp, segments))
+    return segment_total(xp, x, segments, number_of(xp, segments))
 
 
 @rule("SegmentProd", folds=False)
 def segment_prod(xp: Backend, x: Array, segments: Array) -> Array:
-    return total_of(xp, x, segments, number_of(xp, segments), "multiply", 1)
+    return segment_total(xp, x, segments, number_of(xp, segments), "multiply", 1)
 
 
 @rule("SegmentMean", folds=False)
 def segment_mean(xp: Backend, x: Array, segments: Array) -> Array:
     n = number_of(xp, segments)
     real = xp.dtype_of(xp.real(x)) if dtypes.is_complex(xp.dtype_of(x)) else xp.dtype_of(x)
-    return _divided(xp, total_of(xp, x, segments, n), counts_of(xp, segments, n, real))
+    return _divided(xp, segment_total(xp, x, segments, n), counts_of(xp, segments, n, real))
 
 
 def _extremes(mode: str) -> Callable[..., Array]:
@@ -70,9 +70,9 @@ def _extremes(mode: str) -> Callable[..., Array]:
         first: Any = dtypes.lowest(dtype)
         if mode == "min":
             first = float("inf") if dtypes.is_floating(dtype) else int(dtypes.iinfo(dtype).max)
-        found = total_of(xp, x, segments, n, mode, first)
+        found = segment_total(xp, x, segments, n, mode, first)
         there = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
-        return xp.where(with_trailing_axes(xp, there, found), found, xp.zeros_like(found))
+        return xp.where(expand_to_rank(xp, there, found), found, xp.zeros_like(found))
 
     return segment
 
@@ -95,14 +95,14 @@ def looked_up(xp: Backend, x: Array, indices: Array, segments: Array, n: int, ki
     dtype = xp.dtype_of(x)
     rows = gather(xp, x, indices)
     if kind == "Sum":
-        return total_of(xp, rows, segments, n)
+        return segment_total(xp, rows, segments, n)
     wide = dtypes.accumulator(dtype)
-    total = total_of(xp, xp.astype(rows, wide), segments, n)
+    total = segment_total(xp, xp.astype(rows, wide), segments, n)
     weights = _weights(xp, counts_of(xp, segments, n, wide), kind)
-    return xp.astype(xp.divide(total, with_trailing_axes(xp, weights, total)), dtype)
+    return xp.astype(xp.divide(total, expand_to_rank(xp, weights, total)), dtype)
 
 
-def _looks_up(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _lookup_rules(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def combined(xp: Backend, x: Array, indices: Array, segments: Array) -> Array:
         return looked_up(xp, x, indices, segments, number_of(xp, segments), kind)
 
@@ -113,31 +113,31 @@ def _looks_up(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
-    """Return the part of its segment's derivative that each row which was looked up gets."""
+    """Return the share of its segment's gradient that each looked-up row gets."""
     if kind != "Sum":
         dtype = xp.dtype_of(d)
         weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)
-        d = xp.divide(d, with_trailing_axes(xp, weights, d))
+        d = xp.divide(d, expand_to_rank(xp, weights, d))
     return gather(xp, d, segments)
 
 
 def _gradients(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def dense(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> Array:
-        return total_of(xp, _share(xp, d, segments, kind), indices, int(rows))
+        return segment_total(xp, _share(xp, d, segments, kind), indices, int(rows))
 
     def unique(xp: Backend, d: Array, indices: Array, segments: Array, rows: np.ndarray) -> list[Array]:
-        """Return (rows, which of the table they are): ascending, each once."""
+        """Return (gradients, their row numbers in the table), ascending and unique."""
         if xp.is_traced(indices):
             raise TracedValueError("the number of rows that are looked up depends on values that are being traced")
         places, inverse = np.unique(xp.to_numpy(indices), return_inverse=True)
-        out = total_of(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), places.size)
+        out = segment_total(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), places.size)
         return [out, xp.asarray(places)]
 
     return dense, unique
 
 
 for _kind in ("Sum", "Mean", "SqrtN"):
-    _plain, _counted = _looks_up(_kind)
+    _plain, _counted = _lookup_rules(_kind)
     rule(f"SparseSegment{_kind}", folds=False)(_plain)
     rule(f"SparseSegment{_kind}WithNumSegments", known=("count",))(_counted)
     _dense, _unique = _gradients(_kind)

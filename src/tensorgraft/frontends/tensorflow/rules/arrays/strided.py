@@ -88,7 +88,7 @@ class Window:
                     first, last, by = (slice(None) if whole else entry).indices(n)
                     length = len(range(first, last, by))
                     shape.append(length)
-                    if not length:  # of no elements backwards the first may lie beyond the end
+                    if not length:  # the start of an empty reversed slice may be out of range
                         first, last, by = 0, 0, 1
                     elif by < 0:
                         flipped.append(axis)
@@ -101,7 +101,7 @@ class Window:
 
     @property
     def inner(self) -> Ints:
-        """The shape before axes come and go."""
+        """The shape of the slice before axes are removed and inserted."""
         return tuple(len(range(b, e, s)) for b, e, s in zip(self.start, self.stop, self.step, strict=True))
 
     def read(self, xp: Backend, x: Array) -> Array:
@@ -149,14 +149,14 @@ def strided_slice(
     node: GraphNode,
 ) -> Array:
     masks = SliceMasks.of(node)
-    begin, end = _told(xp, begin), _told(xp, end)
+    begin, end = _to_host(xp, begin), _to_host(xp, end)
     if is_known(begin) and is_known(end):
         return Window.of(masks.index(begin, end, strides), xp.shape(x)).read(xp, x)
     at, index, sizes = _cut(xp, masks, begin, strides, xp.shape(x))
     return Window.of(index, sizes).read(xp, xp.dynamic_slice(x, at, sizes))
 
 
-def _told(xp: Backend, x: Any) -> Any:
+def _to_host(xp: Backend, x: Any) -> Any:
     return x if is_known(x) or xp.is_traced(x) else xp.to_numpy(x)
 
 
@@ -193,7 +193,7 @@ def _cut(
 
 def _put(xp: Backend, x: Array, masks: SliceMasks, begin: Any, end: Any, strides: np.ndarray, value: Array) -> Array:
     """Return `x` with `value` written to the elements that the slice selects."""
-    begin, end, extents = _told(xp, begin), _told(xp, end), xp.shape(x)
+    begin, end, extents = _to_host(xp, begin), _to_host(xp, end), xp.shape(x)
     if is_known(begin) and is_known(end):
         return Window.of(masks.index(begin, end, strides), extents).write(xp, x, value)
     at, index, sizes = _cut(xp, masks, begin, strides, extents)

@@ -89,9 +89,9 @@ def _arrays(x: Any) -> list[Array]:
     return [] if is_known(x) else [x]
 
 
-def _of(x: Any, values: Iterator[np.ndarray]) -> np.ndarray:
+def _restored(x: Any, values: Iterator[np.ndarray]) -> np.ndarray:
     if isinstance(x, TracedText):
-        return computed(x.node, [_of(operand, values) for operand in x.operands])[0]
+        return computed(x.node, [_restored(operand, values) for operand in x.operands])[0]
     return np.asarray(x) if is_known(x) else next(values)
 
 
@@ -137,7 +137,7 @@ def show(xp: Backend, *operands: Any, node: GraphNode) -> list[Any]:
 
         def told(*values: np.ndarray) -> list[np.ndarray]:
             remaining = iter(values)
-            computed(node, [_of(x, remaining) for x in operands])
+            computed(node, [_restored(x, remaining) for x in operands])
             return []
 
         called(xp, node, told, arrays, [])
@@ -168,4 +168,4 @@ def _shown(xp: Backend, x: Any) -> np.ndarray:
     """Return the value that a message shows; nothing is known of what is being traced."""
     if _are_traced(xp, [x]):
         return np.asarray("(being traced)", object)
-    return _of(x, iter(on_the_host(xp, a) for a in _arrays(x)))
+    return _restored(x, iter(on_the_host(xp, a) for a in _arrays(x)))

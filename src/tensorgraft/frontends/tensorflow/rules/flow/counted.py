@@ -19,7 +19,7 @@ from tensorgraft.hub.backend import Backend
 Plain = Callable[..., Any]
 
 
-def _of(*names: str) -> Callable[[CountedRule], CountedRule]:
+def _register(*names: str) -> Callable[[CountedRule], CountedRule]:
     def register(fn: CountedRule) -> CountedRule:
         COUNTED.update(dict.fromkeys(names, fn))
         return fn
@@ -36,7 +36,7 @@ _NAMES = [name for row in _elementwise.OTHERWISE.values() for name in row.split(
 _NAMES += ["".join(part.capitalize() for part in name.split("_")) for name in _elementwise.SAME]
 
 
-@_of(*_NAMES, "Abs", "Cast", "ZerosLike", "OnesLike", "Relu", "SelectV2", "DivNoNan", "SquaredDifference", "Pow")
+@_register(*_NAMES, "Abs", "Cast", "ZerosLike", "OnesLike", "Relu", "SelectV2", "DivNoNan", "SquaredDifference", "Pow")
 def elementwise(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     """Compute row by row: rows behind the count give rows behind the count."""
     if not any(isinstance(x, CountedRows) for x in operands):
@@ -55,14 +55,14 @@ def elementwise(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode)
     return CountedRows(plain(*whole), count)
 
 
-@_of("Squeeze")
+@_register("Squeeze")
 def squeeze(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     (x,) = operands
     axes = [a % _rank(xp, x) for a in node.attributes.get("squeeze_dims", ())]
     return CountedRows(plain(x.array), x.count) if axes and 0 not in axes else None
 
 
-@_of("ExpandDims")
+@_register("ExpandDims")
 def expand_dims(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     x, axis = operands
     good = is_known(axis) and int(axis) % (_rank(xp, x) + 1)
@@ -83,7 +83,7 @@ def _of_sizes(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -
     return replace(x, array=plain(x.array, others[0]), at_most=x.at_most + more)
 
 
-@_of("Shape")
+@_register("Shape")
 def shape(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     (x,) = operands
     if not isinstance(x, CountedRows):
@@ -94,7 +94,7 @@ def shape(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> An
     return CountedSizes(array, extents, np.arange(extents.size) == 0)
 
 
-@_of("StridedSlice")
+@_register("StridedSlice")
 def strided_slice(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     x, *where = operands
     if not all(map(is_known, where)):
@@ -108,7 +108,7 @@ def strided_slice(xp: Backend, plain: Plain, operands: list[Any], node: GraphNod
     return CountedSizes(plain(x.array, *where), *parts) if parts[1].any() else parts[0].astype(node.dtypes[0])
 
 
-@_of("Pack")
+@_register("Pack")
 def pack(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     if not all(isinstance(x, CountedSizes) or is_known(x) for x in operands):
         return None
@@ -117,7 +117,7 @@ def pack(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any
     return CountedSizes(plain(*(lifted(xp, x) for x in operands)), at_most, is_open)
 
 
-@_of("Fill")
+@_register("Fill")
 def fill(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     sizes, value = operands
     if not isinstance(sizes, CountedSizes) or isinstance(value, CountedRows) or sizes.open[1:].any():
@@ -125,7 +125,7 @@ def fill(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any
     return CountedRows(plain(sizes.at_most, lifted(xp, value)), _first(xp, sizes))
 
 
-@_of("Range")
+@_register("Range")
 def range_(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     start, limit, step = operands
     good = is_known(start) and is_known(step) and isinstance(limit, CountedSizes) and int(step) == 1
@@ -140,7 +140,7 @@ def _first(xp: Backend, sizes: CountedSizes) -> Array:
     return xp.astype(xp.squeeze(xp.take_slice(sizes.array, 0, 0, 1), 0), dtypes.int64)
 
 
-@_of("GatherV2")
+@_register("GatherV2")
 def gather(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     """Rows at counted places."""
     x, indices, axis = operands
@@ -150,7 +150,7 @@ def gather(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> A
     return CountedRows(plain(x, indices.array, axis), indices.count)
 
 
-@_of("GatherNd")
+@_register("GatherNd")
 def gather_nd(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     x, indices = operands
     return None if isinstance(x, CountedRows) else CountedRows(plain(x, indices.array), indices.count)
@@ -188,14 +188,14 @@ def _is_segments(op: str) -> bool:
 
 
 for _name in ("Update", "Add", "Sub", "Mul", "Div", "Min", "Max"):
-    _of(f"ResourceScatter{_name}", f"ResourceScatterNd{_name}", f"TensorScatter{_name}")(_scatters(1))
-_of("ScatterNd", *(f"UnsortedSegment{name}" for name in ("Sum", "Prod", "Max", "Min")))(_scatters(0))
+    _register(f"ResourceScatter{_name}", f"ResourceScatterNd{_name}", f"TensorScatter{_name}")(_scatters(1))
+_register("ScatterNd", *(f"UnsortedSegment{name}" for name in ("Sum", "Prod", "Max", "Min")))(_scatters(0))
 
 
 _NEUTRAL = {"Sum": 0, "Prod": 1, "Any": False, "All": True}
 
 
-@_of(*_NEUTRAL, "Mean")
+@_register(*_NEUTRAL, "Mean")
 def reduce(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     x, axes = operands
     if isinstance(axes, CountedRows) or not isinstance(x, CountedRows) or not is_known(axes):

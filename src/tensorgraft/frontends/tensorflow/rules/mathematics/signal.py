@@ -15,7 +15,7 @@ from tensorgraft.hub.backend import Backend
 
 
 def _fit(xp: Backend, x: Array, sizes: Sequence[int], axes: Sequence[int]) -> Array:
-    """Cut, or with zeros behind."""
+    """Cut `x` to the sizes along axes, or append zeros."""
     for n, axis in zip(sizes, axes, strict=True):
         have = xp.shape(x)[axis]
         if have > n:
@@ -31,7 +31,7 @@ def _complex(xp: Backend, x: Array, rank: int, backwards: bool) -> Array:
     return x
 
 
-def _declare(rank: int, suffix: str) -> None:
+def _register_rank(rank: int, suffix: str) -> None:
     @rule(f"FFT{suffix}")
     def fft(xp: Backend, x: Array) -> Array:
         return _complex(xp, x, rank, False)
@@ -59,16 +59,16 @@ def _declare(rank: int, suffix: str) -> None:
 
 
 for _rank, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
-    _declare(_rank, _suffix)
+    _register_rank(_rank, _suffix)
 
 
-def _along(axes: np.ndarray, n: int) -> list[int]:
+def _positive_axes(axes: np.ndarray, n: int) -> list[int]:
     return [a % n for a in ints(axes)]
 
 
 @rule("FFTND", known=("length", "axes"))
 def fft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
-    over = _along(axes, xp.ndim(x))
+    over = _positive_axes(axes, xp.ndim(x))
     x = _fit(xp, x, ints(length), over)
     for axis in over:
         x = xp.fft(x, axis)
@@ -77,7 +77,7 @@ def fft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array
 
 @rule("IFFTND", known=("length", "axes"))
 def ifft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
-    over = _along(axes, xp.ndim(x))
+    over = _positive_axes(axes, xp.ndim(x))
     x = _fit(xp, x, ints(length), over)
     for axis in over:
         x = xp.ifft(x, axis)
@@ -86,7 +86,7 @@ def ifft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Arra
 
 @rule("RFFTND", known=("length", "axes"))
 def rfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
-    over = _along(axes, xp.ndim(x))
+    over = _positive_axes(axes, xp.ndim(x))
     x = xp.rfft(_fit(xp, x, ints(length), over), over[-1])
     for axis in over[:-1]:
         x = xp.fft(x, axis)
@@ -95,7 +95,7 @@ def rfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Arra
 
 @rule("IRFFTND", known=("length", "axes"))
 def irfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
-    over, sizes = _along(axes, xp.ndim(x)), ints(length)
+    over, sizes = _positive_axes(axes, xp.ndim(x)), ints(length)
     x = _fit(xp, x, (*sizes[:-1], sizes[-1] // 2 + 1), over)
     for axis in over[:-1]:
         x = xp.ifft(x, axis)
@@ -106,8 +106,8 @@ def irfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Arr
 def audio_spectrogram(
     xp: Backend, x: Array, *, window_size: int, stride: int, magnitude_squared: bool = False
 ) -> Array:
-    """(samples, channels) -> (channels, frames, bins): a periodic Hann window, as long a transform as the next power of
-    two."""
+    """Compute spectra (channels, frames, bins) of (samples, channels), with a periodic Hann window and transforms as
+    long as the next power of two."""
     n = 1 << (window_size - 1).bit_length()
     frames = max(1 + (xp.shape(x)[0] - window_size) // stride, 0)
     starts = np.arange(frames)[:, None] * stride + np.arange(window_size)
@@ -123,8 +123,8 @@ def mfcc(
     xp: Backend, x: Array, rate: np.ndarray, *, upper_frequency_limit: float = 4000, lower_frequency_limit: float = 20,
     filterbank_channel_count: int = 40, dct_coefficient_count: int = 13,
 ) -> Array:  # fmt: skip
-    """Cepstral coefficients of squared magnitudes (channels, frames, bins): magnitudes in triangles of the mel scale,
-    their logarithms, the cosine transform of these."""
+    """Return cepstral coefficients of squared magnitudes (channels, frames, bins): magnitudes in triangles of the mel
+    scale, their logarithms, the cosine transform of these."""
     channels, bins = filterbank_channel_count, xp.shape(x)[-1]
     filters = _mel_filters(bins, float(rate), channels, lower_frequency_limit, upper_frequency_limit)
     bands = xp.matmul(xp.sqrt(xp.astype(x, dtypes.float64)), xp.asarray(filters))
@@ -134,7 +134,7 @@ def mfcc(
 
 
 def _mel_filters(bins: int, rate: float, channels: int, low: float, high: float) -> np.ndarray:
-    """Return (bins, channels): each bin between two centres is divided between them."""
+    """Return filters (bins, channels), which divide each bin between the two nearest centres of the mel scale."""
 
     def mel(frequency: Any) -> Any:
         return 1127 * np.log1p(np.asarray(frequency) / 700)

@@ -13,7 +13,7 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import by_host
-from tensorgraft.frontends.tensorflow.rules.random.seeded import taken
+from tensorgraft.frontends.tensorflow.rules.random.seeded import reserve_numbers
 from tensorgraft.frontends.tensorflow.rules.random.stream import WordStream
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
@@ -95,7 +95,7 @@ def _drawn(
         shares = [_expected(probable(x), count, tries).astype(np.float32) for x in (truth, chosen)]
         return [chosen, *shares]
 
-    key, counter = taken(xp, cell, (2048 * count + 3) // 4)
+    key, counter = reserve_numbers(xp, cell, (2048 * count + 3) // 4)
     shape = tuple(classes.shape)
     specs = [
         ShapeDtype((count,), dtypes.int64),
@@ -145,6 +145,6 @@ def fixed_unigram(
 
 @rule("AllCandidateSampler", either=(0,), writes=True)
 def all_of_them(xp: Backend, classes: Any, cell: VariableCell, *, num_sampled: int) -> list[Array]:
-    taken(xp, cell, (2048 * num_sampled + 3) // 4)
+    reserve_numbers(xp, cell, (2048 * num_sampled + 3) // 4)
     shapes = tuple(classes.shape), (num_sampled,)
     return [xp.iota(num_sampled, dtypes.int64), *(xp.ones(shape, dtypes.float32) for shape in shapes)]

@@ -17,7 +17,7 @@ from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import by_host
 from tensorgraft.frontends.tensorflow.rules.random import philox
-from tensorgraft.frontends.tensorflow.rules.random.seeded import taken
+from tensorgraft.frontends.tensorflow.rules.random.seeded import reserve_numbers
 from tensorgraft.frontends.tensorflow.rules.random.stream import WordStream
 from tensorgraft.frontends.tensorflow.values import VariableCell, lifted
 from tensorgraft.hub import dtypes
@@ -120,7 +120,7 @@ def _distorted(
 def distorted_box(
     xp: Backend, size: Any, boxes: Any, share: Any, cell: VariableCell, *, max_attempts: int = 100, node: GraphNode
 ) -> list[Array]:
-    return _distorted(xp, node, size, boxes, share, *taken(xp, cell, max_attempts))
+    return _distorted(xp, node, size, boxes, share, *reserve_numbers(xp, cell, max_attempts))
 
 
 @rule("SampleDistortedBoundingBox", either=(0, 1), writes=True)
@@ -128,7 +128,7 @@ def distorted_box_v1(
     xp: Backend, size: Any, boxes: Any, cell: VariableCell, *, min_object_covered: float = 0.1,
     max_attempts: int = 100, node: GraphNode,
 ) -> list[Array]:  # fmt: skip
-    return _distorted(xp, node, size, boxes, F32(min_object_covered), *taken(xp, cell, max_attempts))
+    return _distorted(xp, node, size, boxes, F32(min_object_covered), *reserve_numbers(xp, cell, max_attempts))
 
 
 @rule("StatelessSampleDistortedBoundingBox", either=(0, 1, 2), folds=False)
@@ -166,7 +166,7 @@ def _pooled(name: str, reduce: Callable[[np.ndarray], np.ndarray]) -> None:
         n, height, width, depth = x.shape
         counts = [math.floor(m / F32(r)) for m, r in zip((height, width), pooling_ratio[1:3], strict=True)]
         state = cell.value
-        starts = [taken(xp, cell, 1 if pseudo_random else -(-count // 4)) for count in counts]
+        starts = [reserve_numbers(xp, cell, 1 if pseudo_random else -(-count // 4)) for count in counts]
         if deterministic:
             cell.value = state  # the first regions are those of every call
 
@@ -259,7 +259,7 @@ def truncated(
             whole.append(_bounded(stream, min(each, total - b * each), dtype, *row))
         return [np.concatenate(whole).reshape(extents)]
 
-    key, counter = taken(xp, cell, rows * 2 * _TRIES * (each + 3) // 4)
+    key, counter = reserve_numbers(xp, cell, rows * 2 * _TRIES * (each + 3) // 4)
     operands = (mean, deviation, low, high, key, counter)
     return by_host(xp, node, on_arrays, operands, [ShapeDtype(extents, dtype)])[0]
 

@@ -17,7 +17,7 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.random import philox
-from tensorgraft.frontends.tensorflow.rules.random.seeded import RESERVED, check_algorithm, taken
+from tensorgraft.frontends.tensorflow.rules.random.seeded import RESERVED, check_algorithm, reserve_numbers
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -81,7 +81,7 @@ def _spread(xp: Any, x: AnyArray, each: int) -> AnyArray:
     return xp.reshape(xp.broadcast_to(xp.reshape(x, (n, 1)), (n, each)), (n * each,))
 
 
-def _arranged(xp: Any, drawn: AnyArray, count: int, shape: Shape) -> AnyArray:
+def _parameters_last(xp: Any, drawn: AnyArray, count: int, shape: Shape) -> AnyArray:
     """Numbers, drawn parameter by parameter, with parameters last."""
     rows = xp.reshape(drawn, (count, xp.size(drawn) // count))
     return xp.reshape(xp.permute_dims(rows, (1, 0)), shape)
@@ -132,13 +132,13 @@ def gamma(xp: ValueBackend, key: Value, counter: Value, shape: Shape, alpha: Val
 
     init = (one | xp.isnan(a), xp.where(one, simple, xp.full_like(a, math.nan)), s.start())
     result = _until_done(xp, step, (*init, tuple(s.empty()), tuple(s.empty())))[1]
-    return _arranged(xp, xp.astype(result, dtype), count, shape)
+    return _parameters_last(xp, xp.astype(result, dtype), count, shape)
 
 
 @rule("RandomGamma", known=("shape",), writes=True)
 def random_gamma(xp: Backend, shape: np.ndarray, alpha: Array, cell: VariableCell) -> Array:
     extents = (*ints(shape), *xp.shape(alpha))
-    return gamma(xp, *taken(xp, cell, math.prod(extents) * RESERVED), extents, alpha)
+    return gamma(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, alpha)
 
 
 @rule("StatelessRandomGammaV2", known=("shape",), folds=False)
@@ -203,7 +203,7 @@ def poisson(xp: ValueBackend, key: Value, counter: Value, shape: Shape, rate: Va
 
     done, nan = ~good, xp.full_like(r, math.nan)
     init = (done, nan, xp.ones_like(r), xp.zeros_like(r), s.start(), tuple(s.empty()))
-    return _arranged(xp, xp.astype(_until_done(xp, step, init)[1], dtype), count, shape)
+    return _parameters_last(xp, xp.astype(_until_done(xp, step, init)[1], dtype), count, shape)
 
 
 @rule("RandomPoissonV2", "RandomPoisson", known=("shape",), writes=True)
@@ -211,7 +211,7 @@ def random_poisson(
     xp: Backend, shape: np.ndarray, rate: Array, cell: VariableCell, *, dtype: np.dtype = dtypes.int64
 ) -> Array:
     extents = (*ints(shape), *xp.shape(rate))
-    return poisson(xp, *taken(xp, cell, math.prod(extents) * RESERVED), extents, rate, dtype)
+    return poisson(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, rate, dtype)
 
 
 @rule("StatelessRandomPoisson", known=("shape",), folds=False)
@@ -317,7 +317,7 @@ def binomial(
     drawn = xp.where(flipped, m - drawn, drawn)
     drawn = xp.where(never, zeros, xp.where(always, m, drawn))
     drawn = xp.where(xp.isnan(wide), xp.full_like(m, math.nan), drawn)
-    return _arranged(xp, xp.astype(drawn, dtype), count, shape)
+    return _parameters_last(xp, xp.astype(drawn, dtype), count, shape)
 
 
 @rule("StatelessRandomBinomial", known=("shape",), folds=False)
@@ -342,7 +342,7 @@ def stateful_binomial(
     extents = ints(shape)
     batches = math.prod(np.broadcast_shapes(xp.shape(counts), xp.shape(odds)))
     each = math.prod(extents) // max(batches, 1)
-    key, counter = taken(xp, cell, batches * 2 * 100 * (each + 3) // 4 * RESERVED)
+    key, counter = reserve_numbers(xp, cell, batches * 2 * 100 * (each + 3) // 4 * RESERVED)
     return binomial(xp, key, counter, extents, counts, odds, dtype)
 
 
@@ -370,7 +370,7 @@ def multinomial(
     xp: Backend, logits: Array, samples: np.ndarray, cell: VariableCell, *, output_dtype: np.dtype = dtypes.int64
 ) -> Array:
     n, batch = int(samples), xp.shape(logits)[0]
-    key, counter = taken(xp, cell, batch * (-(-n // 4) * 8) * RESERVED)
+    key, counter = reserve_numbers(xp, cell, batch * (-(-n // 4) * 8) * RESERVED)
     return _categories(xp, key, counter, logits, n, output_dtype)
 
 

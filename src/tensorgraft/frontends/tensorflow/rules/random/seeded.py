@@ -40,7 +40,7 @@ def get_algorithm(xp: Backend) -> np.ndarray:
     return np.asarray(1, np.int32)
 
 
-def _drawn(draw: Draw) -> tuple[Callable[..., Array], Callable[..., Array]]:
+def _random_rule(draw: Draw) -> tuple[Callable[..., Array], Callable[..., Array]]:
     def from_key(
         xp: Backend, shape: np.ndarray, key: Array, counter: Array, algorithm: np.ndarray, *, dtype: np.dtype
     ) -> Array:
@@ -60,7 +60,7 @@ _DRAWS: dict[str, Draw] = {
     "StatelessRandomUniformFullInt": philox.integers,
 }
 for _name, _draw in _DRAWS.items():
-    _from_key, _from_seed = _drawn(_draw)
+    _from_key, _from_seed = _random_rule(_draw)
     rule(f"{_name}V2", known=("shape", "algorithm"), folds=False)(_from_key)
     rule(_name, known=("shape",), folds=False)(_from_seed)
 
@@ -114,7 +114,7 @@ def skip(xp: Backend, cell: VariableCell, algorithm: np.ndarray, delta: Array) -
     return []
 
 
-def taken(xp: Backend, cell: VariableCell, count: int) -> tuple[Array, Array]:
+def reserve_numbers(xp: Backend, cell: VariableCell, count: int) -> tuple[Array, Array]:
     """Return (key, counter) of a state, from which so many numbers of the counter are taken."""
     bits = xp.astype(_skip(xp, cell, xp.full((), count, dtypes.uint64)), dtypes.uint64)
     return xp.take_slice(bits, 0, 2, 3), xp.take_slice(bits, 0, 0, 2)
@@ -126,7 +126,7 @@ RESERVED = 256  # numbers of the counter for each number that is drawn
 def _drawn_of_state(draw: Draw) -> tuple[Callable[..., Array], Callable[..., Array]]:
     def own(xp: Backend, shape: np.ndarray, cell: VariableCell, *, dtype: np.dtype) -> Array:
         extents = ints(shape)
-        return draw(xp, *taken(xp, cell, math.prod(extents) * RESERVED), extents, dtype)
+        return draw(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, dtype)
 
     def shared(
         xp: Backend, cell: VariableCell, algorithm: np.ndarray, shape: np.ndarray, *, dtype: np.dtype = dtypes.float32
@@ -151,7 +151,7 @@ for _names, _draw in [
 @rule("RandomUniformInt", known=("shape",), writes=True)
 def random_uniform_int(xp: Backend, shape: np.ndarray, low: Array, high: Array, cell: VariableCell) -> Array:
     extents = ints(shape)
-    return _between(xp, *taken(xp, cell, math.prod(extents) * RESERVED), extents, low, high)
+    return _between(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, low, high)
 
 
 @rule("StatefulUniformInt", known=("shape", "algorithm"), writes=True)
@@ -193,7 +193,7 @@ def random_shuffle(xp: Backend, x: Array, cell: VariableCell) -> Array:
     n = xp.shape(x)[0] if xp.ndim(x) else 0
     if n <= 1 or xp.size(x) <= 1:
         return x
-    return _permuted(xp, x, *taken(xp, cell, (n + 2) // 4))
+    return _permuted(xp, x, *reserve_numbers(xp, cell, (n + 2) // 4))
 
 
 @rule("StatelessShuffle", known=("algorithm",), folds=False)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather_nd
-from tensorgraft.frontends.tensorflow.rules.arrays.segments import total_of
+from tensorgraft.frontends.tensorflow.rules.arrays.segments import segment_total
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_the_host
 from tensorgraft.frontends.tensorflow.values import lifted
@@ -81,7 +81,7 @@ def product(
     flat = xp.reshape(b, (batch * m, xp.shape(b)[-1]))
     taken = xp.take(flat, xp.add(xp.multiply(part, m), columns), 0)
     parts = xp.multiply(xp.expand_dims(lifted(xp, a.values), 1), taken)
-    out = total_of(xp, parts, xp.add(xp.multiply(part, n), rows), batch * n)
+    out = segment_total(xp, parts, xp.add(xp.multiply(part, n), rows), batch * n)
     out = xp.reshape(out, (*a.shape[:-1], xp.shape(b)[-1]))
     if conjugate_output and dtypes.is_complex(xp.dtype_of(out)):
         out = xp.conj(out)
@@ -109,7 +109,7 @@ def sparse_product(
     where = np.stack([left[0][first], left[1][first], right[2][second]], axis=1)
     places, at = np.unique(where, axis=0, return_inverse=True)
     factors = [xp.take(lifted(xp, x.values), xp.asarray(i), 0) for x, i in ((a, first), (b, second))]
-    values = total_of(xp, xp.multiply(*factors), xp.asarray(np.ravel(at)), len(places))
+    values = segment_total(xp, xp.multiply(*factors), xp.asarray(np.ravel(at)), len(places))
     return CompressedMatrix((*a.shape[:-1], width), xp.asarray(places[:, 3 - len(a.shape) :]), values)
 
 

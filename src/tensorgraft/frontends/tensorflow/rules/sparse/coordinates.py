@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather_nd, scattered
-from tensorgraft.frontends.tensorflow.rules.arrays.segments import total_of
+from tensorgraft.frontends.tensorflow.rules.arrays.segments import segment_total
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
 from tensorgraft.hub import dtypes
@@ -42,7 +42,7 @@ def sparse_dense_matmul(
         b = xp.matrix_transpose(b)
         b = xp.conj(b) if dtypes.is_complex(xp.dtype_of(b)) else b
     parts = xp.multiply(xp.expand_dims(values, -1), xp.take(b, columns, 0))
-    return total_of(xp, parts, rows, n)
+    return segment_total(xp, parts, rows, n)
 
 
 @rule("SparseTensorDenseAdd", known=("shape",))

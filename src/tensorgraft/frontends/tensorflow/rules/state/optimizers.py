@@ -269,7 +269,7 @@ def _are_unique(x: np.ndarray) -> bool:
     return np.unique(x).size == x.size
 
 
-def _named(fn: Callable[..., Any], update: Update) -> Callable[..., Any]:
+def _with_signature(fn: Callable[..., Any], update: Update) -> Callable[..., Any]:
     """Give `fn` a signature with the attributes of the update."""
     import inspect
 
@@ -281,6 +281,6 @@ def _named(fn: Callable[..., Any], update: Update) -> Callable[..., Any]:
 
 
 for _name, (_count, _at, _update, _rows) in UPDATES.items():
-    rule(f"ResourceApply{_name}", writes=True)(_named(_on_whole(_update, _count), _update))
+    rule(f"ResourceApply{_name}", writes=True)(_with_signature(_on_whole(_update, _count), _update))
     if _rows:
-        rule(f"ResourceSparseApply{_name}", writes=True)(_named(_on_rows(_update, _count, _at), _update))
+        rule(f"ResourceSparseApply{_name}", writes=True)(_with_signature(_on_rows(_update, _count, _at), _update))

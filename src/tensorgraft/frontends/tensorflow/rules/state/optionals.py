@@ -17,7 +17,7 @@ def from_value(xp: Backend, *components: Any) -> OptionalValue:
 
 
 @rule("OptionalNone", either=EVERY, folds=False)
-def nothing(xp: Backend) -> OptionalValue:
+def optional_none(xp: Backend) -> OptionalValue:
     return OptionalValue(None)
 
 

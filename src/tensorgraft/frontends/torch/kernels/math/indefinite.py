@@ -41,12 +41,10 @@ def _entry(xp: Any, v: AnyArray, k: AnyArray) -> AnyArray:
     return xp.gather(v, (k,))
 
 
-def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
-    """Return (L below D, pivots from 1, info) of a matrix (n, n) that equals its transpose (conjugate transpose)."""
-    n, dtype = a.shape[-1], a.dtype
-    at = xp.iota(n, dtypes.int64)
-    rows, columns = xp.expand_dims(at, 1), xp.expand_dims(at, 0)
-    conj = xp.conj if hermitian else lambda v: v
+def _pivot(xp: Any, a: Value, k: Value, at: Value) -> tuple[Value, Value, Value]:
+    """Return (column k has nothing to divide by, the pivot is one of two rows, which row comes to its place), as Bunch
+    and Kaufman choose it."""
+    dtype = a.dtype
 
     def size(v: Value) -> Value:  # LAPACK compares complex numbers by the sum of their parts' moduli
         return abs(xp.real(v)) + abs(xp.imag(v)) if dtypes.is_complex(dtype) else abs(v)
@@ -55,20 +53,29 @@ def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
         sizes = xp.where(where, size(v), xp.full((), -1.0, dtypes.real_dtype(dtype)))
         return xp.argmax(sizes, axis=0), xp.maximum(xp.max(sizes), 0)
 
+    column = _column(xp, a, k)
+    here = size(_entry(xp, column, k))
+    best, column_max = greatest(column, at > k)
+    other = _column(xp, a, best)
+    _, row_max = greatest(other, (at >= k) & (at != best))
+    zero = (xp.maximum(here, column_max) == 0) | xp.isnan(here)
+    ratio = column_max / xp.where(row_max == 0, xp.ones_like(row_max), row_max)
+    large = here >= column_max * _ALPHA * xp.minimum(ratio, 1)
+    stays = zero | large
+    single = size(_entry(xp, other, best)) >= row_max * _ALPHA
+    return zero, ~(stays | single), xp.where(stays, k, best)
+
+
+def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
+    """Return (L below D, pivots from 1, info) of a matrix (n, n) that equals its transpose (conjugate transpose)."""
+    n, dtype = a.shape[-1], a.dtype
+    at = xp.iota(n, dtypes.int64)
+    rows, columns = xp.expand_dims(at, 1), xp.expand_dims(at, 0)
+    conj = xp.conj if hermitian else lambda v: v
+
     def step(state: tuple[Value, ...]) -> tuple[Value, ...]:
         k, a, pivots, info = state
-        column = _column(xp, a, k)
-        here = size(_entry(xp, column, k))
-        best, column_max = greatest(column, at > k)
-        other = _column(xp, a, best)
-        _, row_max = greatest(other, (at >= k) & (at != best))
-        zero = (xp.maximum(here, column_max) == 0) | xp.isnan(here)
-        ratio = column_max / xp.where(row_max == 0, xp.ones_like(row_max), row_max)
-        large = here >= column_max * _ALPHA * xp.minimum(ratio, 1)
-        stays = zero | large
-        single = size(_entry(xp, other, best)) >= row_max * _ALPHA
-        pair = ~(stays | single)
-        pivot = xp.where(stays, k, best)
+        zero, pair, pivot = _pivot(xp, a, k, at)
         next_ = xp.minimum(k + 1, n - 1)
         last = xp.where(pair, next_, k)
 

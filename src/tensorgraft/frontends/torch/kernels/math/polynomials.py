@@ -18,43 +18,27 @@ from tensorgraft.hub.value import Value, with_operators
 
 @dataclass(frozen=True)
 class Recurrence:
-    first: Callable[..., Array]  # (xp, x) -> P_1
-    alpha: Callable[..., Array]  # (xp, x, k) -> alpha_k(x)
-    beta: Callable[..., Any]  # (xp, k)
-    gamma: Callable[..., Any] | None = None  # (xp, k); 1 where None
-
-
-def _one(xp: Any, k: Array) -> Array:
-    return xp.ones_like(k)
-
-
-def _twice(xp: Any, x: Array, k: Array | None = None) -> Array:
-    return xp.multiply(x, 2.0)
+    first: Callable[[Value], Value]  # x -> P_1
+    alpha: Callable[[Value, Value], Value]  # (x, k) -> alpha_k(x)
+    beta: Callable[[Value], Any]  # k -> beta_k
+    gamma: Callable[[Value], Value] | None = None  # k -> gamma_k; 1 where None
 
 
 def _chebyshev(shift: float) -> Recurrence:
-    return Recurrence(lambda xp, x: xp.add(xp.multiply(x, 2.0), shift), _twice, _one)
+    return Recurrence(lambda x: x * 2.0 + shift, lambda x, k: x * 2.0, lambda k: 1)
 
 
 TABLE = {
-    "chebyshev_polynomial_t": Recurrence(lambda xp, x: x, _twice, _one),
+    "chebyshev_polynomial_t": Recurrence(lambda x: x, lambda x, k: x * 2.0, lambda k: 1),
     "chebyshev_polynomial_u": _chebyshev(0.0),
     "chebyshev_polynomial_v": _chebyshev(-1.0),
     "chebyshev_polynomial_w": _chebyshev(1.0),
-    "hermite_polynomial_h": Recurrence(_twice, _twice, lambda xp, k: xp.multiply(k, 2.0)),
-    "hermite_polynomial_he": Recurrence(lambda xp, x: x, lambda xp, x, k: x, lambda xp, k: k),
+    "hermite_polynomial_h": Recurrence(lambda x: x * 2.0, lambda x, k: x * 2.0, lambda k: k * 2.0),
+    "hermite_polynomial_he": Recurrence(lambda x: x, lambda x, k: x, lambda k: k),
     "laguerre_polynomial_l": Recurrence(
-        lambda xp, x: xp.subtract(1.0, x),
-        lambda xp, x, k: xp.subtract(xp.add(xp.multiply(k, 2.0), 1.0), x),
-        lambda xp, k: k,
-        lambda xp, k: xp.add(k, 1.0),
+        lambda x: 1.0 - x, lambda x, k: k * 2.0 + 1.0 - x, lambda k: k, lambda k: k + 1.0
     ),
-    "legendre_polynomial_p": Recurrence(
-        lambda xp, x: x,
-        lambda xp, x, k: xp.multiply(xp.add(xp.multiply(k, 2.0), 1.0), x),
-        lambda xp, k: k,
-        lambda xp, k: xp.add(k, 1.0),
-    ),
+    "legendre_polynomial_p": Recurrence(lambda x: x, lambda x, k: (k * 2.0 + 1.0) * x, lambda k: k, lambda k: k + 1.0),
 }
 
 
@@ -68,13 +52,13 @@ def _recur(xp: Any, x: Value, n: Value, rule: Recurrence) -> Value:
     def step(carry: tuple[Value, Value, Value]) -> tuple[Value, Value, Value]:
         at, before, last = carry
         k = xp.astype(at, dtype)
-        value = rule.alpha(xp, x, k) * last - rule.beta(xp, k) * before
+        value = rule.alpha(x, k) * last - rule.beta(k) * before
         if rule.gamma is not None:
-            value = value / rule.gamma(xp, k)
+            value = value / rule.gamma(k)
         goes = at < n
         return at + 1, xp.where(goes, last, before), xp.where(goes, value, last)
 
-    start = (xp.full((), 1, dtypes.int64), xp.ones_like(x), rule.first(xp, x))
+    start = (xp.full((), 1, dtypes.int64), xp.ones_like(x), rule.first(x))
     last = xp.while_loop(more, step, start)[2]
     return xp.where(n < 0, xp.zeros_like(x), xp.where(n == 0, xp.ones_like(x), last))
 

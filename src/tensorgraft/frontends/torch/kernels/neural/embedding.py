@@ -96,6 +96,29 @@ def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
         check(xp, xp.gather(offsets, (xp.asarray(np.array([0, rows - 1])),)), judge)
 
 
+def _largest(xp: Any, chosen: Value, real: Value, bag_of: Value, bags: int) -> tuple[Value, Value]:
+    """Return (the greatest numbers of each bag (bags, width), the first row that has them, or the number of rows for
+    none)."""
+    n, column = chosen.shape[0], xp.expand_dims(real, 1)
+    # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
+    at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
+    begins = at == xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0)
+    lost = xp.isnan(chosen)
+    begun = lost & xp.expand_dims(begins, 1) & column
+    infinite = xp.full((), np.inf, chosen.dtype)
+    least = -infinite
+    chosen = xp.where(column & ~lost, chosen, least)
+    high = xp.scatter(xp.broadcast_to(least, (bags, chosen.shape[1])), (bag_of,), chosen, mode="max")
+    zero = xp.zeros((bags, chosen.shape[1]), dtypes.int64)
+    spoilt = xp.scatter(zero, (bag_of,), xp.astype(begun, dtypes.int64), mode="add") > 0
+    high = xp.where(spoilt, xp.full((), np.nan, chosen.dtype), high)
+    largest = (chosen == xp.take(high, bag_of, 0)) & ~lost
+    here = begun | (largest & column)
+    position = xp.where(here, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
+    first = xp.scatter(xp.full((bags, chosen.shape[1]), n, dtypes.int64), (bag_of,), position, mode="min")
+    return high, first
+
+
 @with_operators
 def _bag(
     xp: Any,
@@ -141,22 +164,7 @@ def _bag(
         if mode == MEAN:
             out = out / xp.expand_dims(xp.astype(xp.maximum(size, 1), out.dtype), 1)
         return out, bag_of, size, size
-    # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
-    at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
-    begins = at == xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0)
-    lost = xp.isnan(chosen)
-    begun = lost & xp.expand_dims(begins, 1) & column
-    infinite = xp.full((), np.inf, chosen.dtype)
-    least = -infinite
-    chosen = xp.where(column & ~lost, chosen, least)
-    high = xp.scatter(xp.broadcast_to(least, (bags, width)), (bag_of,), chosen, mode="max")
-    zero = xp.zeros((bags, width), dtypes.int64)
-    spoilt = xp.scatter(zero, (bag_of,), xp.astype(begun, dtypes.int64), mode="add") > 0
-    high = xp.where(spoilt, xp.full((), np.nan, chosen.dtype), high)
-    largest = (chosen == xp.take(high, bag_of, 0)) & ~lost
-    here = begun | (largest & column)
-    position = xp.where(here, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
-    first = xp.scatter(xp.full((bags, width), n, dtypes.int64), (bag_of,), position, mode="min")
+    high, first = _largest(xp, chosen, real, bag_of, bags)
     present = first < n
     source = xp.take(indices, xp.where(present, first, xp.zeros_like(first)), 0)
     return (
