@@ -9,7 +9,7 @@ import gc
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _freezes = False
@@ -43,15 +43,25 @@ def _program_freezes() -> bool:
 def random_numbers_kept() -> Iterator[None]:
     """Python's and NumPy's global random numbers go on as if nothing inside had drawn any. JAX does when it is
     imported, and that may be in the middle of a program that has seeded them."""
-    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-    states = python and python.getstate(), numpy and numpy.get_state()
+    states = random_states()
     try:
         yield
     finally:
-        if python is not None:
-            python.setstate(states[0])
-        if numpy is not None:
-            numpy.set_state(states[1])
+        set_random_states(states)
+
+
+def random_states() -> list[Any]:
+    """Return the states of Python's and NumPy's global random numbers, None of one that is not imported."""
+    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
+    return [python and python.getstate(), numpy and numpy.get_state()]
+
+
+def set_random_states(states: Sequence[Any]) -> None:
+    python, numpy = states
+    if python is not None:
+        sys.modules["random"].setstate(python)
+    if numpy is not None:
+        sys.modules["numpy.random"].set_state(numpy)
 
 
 @functools.cache
@@ -62,6 +72,10 @@ def _every_entry_point() -> Any:
 def entry_points(group: str) -> importlib.metadata.EntryPoints:
     """Return the entry points of a group, of all that is installed, which is looked through once."""
     return _every_entry_point().select(group=group)
+
+
+def is_ours(point: importlib.metadata.EntryPoint) -> bool:
+    return point.value.startswith("tensorgraft.")
 
 
 def required(package: str, by: str, extra: str | None = None) -> None:

@@ -107,8 +107,8 @@ def test_a_rate_that_is_wrong_is_found():
     assert right.report.ok
     wrong = right.text.replace("rate=0.5", "rate=0.4").replace(", 0.5)", ", 0.4)")
     assert wrong != right.text
-    from tensorgraft.codegen import checking
     from tensorgraft.codegen.targets import target
+    from tensorgraft.codegen.verification import checking
     from tensorgraft.frontends.torch.codegen.program import ModuleProgram
 
     example = [[("as the example", (torch.randn(2, 3),), {})]]

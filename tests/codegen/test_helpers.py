@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tensorgraft.codegen import helpers
-from tensorgraft.codegen.functions import snake
+from tensorgraft.codegen.output import helpers
+from tensorgraft.codegen.structure.functions import snake
 
 SOURCES = {
     "shifted": "def shifted(x):\n    return x - x.mean()",

@@ -12,7 +12,7 @@ import pytest
 from tests.codegen.replay import replay, said, shown
 
 import tensorgraft as tg
-from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
 from tensorgraft.codegen.trace import SourceTrace, steps
 from tensorgraft.frontends.jax.codegen import trace_function
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensorgraft import source
-from tensorgraft.codegen.size_merging import Extent, PartingError, joined, merge
-from tensorgraft.codegen.sizes import Sizes
-from tensorgraft.codegen.writing import CannotBeSaidError
+from tensorgraft.codegen.output.writing import CannotBeSaidError
+from tensorgraft.codegen.structure.size_merging import Extent, PartingError, joined, merge
+from tensorgraft.codegen.structure.sizes import Sizes
 
 
 class Block(nn.Module):

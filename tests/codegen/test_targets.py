@@ -21,7 +21,7 @@ from tests.hub.checks import ABSTRACT, assert_close, backend, one_of_each_kind, 
 from tests.hub.composite_cases import COMPOSITES
 from tests.hub.draw import Draw
 
-from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
 from tensorgraft.codegen.targets import Target, target
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import dtypes

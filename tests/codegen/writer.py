@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen import expressions
+from tensorgraft.codegen.output import expressions
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import Operations, operations

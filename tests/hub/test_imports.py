@@ -63,7 +63,7 @@ LAYERS = {
     "dynamic_offset": "hub strided_slice storage",
     "precision": "hub",
     "arrays": "hub",
-    "compiled": "errors hub arrays",
+    "compiled": "errors importing hub arrays",
     "quantization": "warning_filters hub storage views",
     "codegen": "errors files importing hub",
     "frontends()": "private",

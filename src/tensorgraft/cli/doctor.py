@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from tensorgraft.hub import compile_cache, registry
+from tensorgraft.importing import is_ours
 
 _LIMIT = 120  # seconds that a backend has to start
 
@@ -101,9 +102,9 @@ def _not_loaded() -> str:
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
         return "TORCH_DEVICE_BACKEND_AUTOLOAD=0 (`tensorgraft.device` does)"
     points = importlib.metadata.entry_points(group="torch.backends")
-    if not any(point.value.startswith("tensorgraft.") for point in points):
+    if not any(map(is_ours, points)):
         return "its entry point is not installed (`tensorgraft.device` does)"
-    others = [point.name for point in points if not point.value.startswith("tensorgraft.")]
+    others = [point.name for point in points if not is_ours(point)]
     if others and os.environ.get("TENSORGRAFT_AUTOLOAD") != "1":
         return f"PyTorch's one device of an extension is left to {', '.join(others)} (`tensorgraft run` takes it)"
     return ""

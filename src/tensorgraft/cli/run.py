@@ -16,7 +16,7 @@ from tensorgraft.cli import functions
 from tensorgraft.cli.script import execute
 from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.hub import processes, registry, tiers
-from tensorgraft.importing import uncollected
+from tensorgraft.importing import is_ours, uncollected
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,7 +92,7 @@ def run_program(
 def _import_torch() -> None:
     """Import PyTorch so that its device of an extension is ours, whatever else is installed."""
     points = importlib.metadata.entry_points(group="torch.backends")
-    others = [point for point in points if not point.value.startswith("tensorgraft.")]
+    others = [point for point in points if not is_ours(point)]
     before = os.environ.get(_SWITCH)
     if not others or before == "0":
         import torch

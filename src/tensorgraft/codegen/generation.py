@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import os
 import textwrap
@@ -12,21 +11,22 @@ from typing import Any
 import numpy as np
 
 from tensorgraft import files
-from tensorgraft.codegen import checking, text
-from tensorgraft.codegen.checking import Checked, Row
-from tensorgraft.codegen.expanding import expand
-from tensorgraft.codegen.extracted_functions import functions_of
-from tensorgraft.codegen.frame_simplifying import simplify
-from tensorgraft.codegen.functions import SourceFunction
+from tensorgraft.codegen.output import text
+from tensorgraft.codegen.output.weights import write_weights
+from tensorgraft.codegen.output.writing import SizeError, UnsettledError
 from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
-from tensorgraft.codegen.size_merging import merge
+from tensorgraft.codegen.simplification.expanding import expand
+from tensorgraft.codegen.simplification.frame_simplifying import simplify
+from tensorgraft.codegen.simplification.tidying import tidy
+from tensorgraft.codegen.structure.extracted_functions import functions_of
+from tensorgraft.codegen.structure.functions import SourceFunction
+from tensorgraft.codegen.structure.size_merging import merge
 from tensorgraft.codegen.styles import Style
 from tensorgraft.codegen.styles.classes import TwoWaysError
 from tensorgraft.codegen.targets import Target
-from tensorgraft.codegen.tidying import tidy
 from tensorgraft.codegen.trace import SourceTrace, frames
-from tensorgraft.codegen.weights import write_weights
-from tensorgraft.codegen.writing import SizeError, UnsettledError
+from tensorgraft.codegen.verification import checking
+from tensorgraft.codegen.verification.checking import Checked, Row
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Generation:
             result.text,
             result.weights,
             result.function,
-            dataclasses.replace(target, runner=formed.style.runner or target.runner),
+            target,
             self._program,
             self._examples(),
             formed.stateful,

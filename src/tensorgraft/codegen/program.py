@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tensorgraft.codegen.size_merging import PartingError, merge
+from tensorgraft.codegen.structure.size_merging import PartingError, merge
 from tensorgraft.codegen.trace import SourceTrace
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tensorgraft.importing import random_states, set_random_states
+
 
 def states_of(generators: Sequence[Any]) -> list[Any]:
-    states: list[Any] = [random.getstate()]
-    numpy = sys.modules.get("numpy.random")
-    states.append(None if numpy is None else numpy.get_state())
-    return states + [_state(one) for one in generators]
+    return [*random_states(), *map(_state, generators)]
 
 
 def _state(generator: Any) -> Any:
@@ -36,9 +34,7 @@ def same_state(a: Any, b: Any) -> bool:
 def set_states(states: list[Any], generators: Sequence[Any]) -> None:
     if all(a is None or same_state(a, b) for a, b in zip(states, states_of(generators), strict=True)):
         return
-    random.setstate(states[0])
-    if states[1] is not None:
-        sys.modules["numpy.random"].set_state(states[1])
+    set_random_states(states[:2])
     for one, state in zip(generators, states[2:], strict=True):
         if isinstance(one, random.Random):
             if state is not None:

@@ -7,10 +7,7 @@ Equinox takes one example, leading axes are batches here, too. Weights are on th
 Built on `array_api`, `transforms` and `random`; nothing of the core imports it.
 """
 
-from tensorgraft.nn.attention import MultiheadAttention, dot_product_attention
-from tensorgraft.nn.containers import Lambda, Sequential
-from tensorgraft.nn.convolution import Conv, Conv1d, Conv2d, Conv3d
-from tensorgraft.nn.functions import (
+from tensorgraft.frontends.array_api.extensions.neural import (
     elu,
     gelu,
     leaky_relu,
@@ -22,6 +19,9 @@ from tensorgraft.nn.functions import (
     softmax,
     softplus,
 )
+from tensorgraft.nn.attention import MultiheadAttention, dot_product_attention
+from tensorgraft.nn.containers import Lambda, Sequential
+from tensorgraft.nn.convolution import Conv, Conv1d, Conv2d, Conv3d
 from tensorgraft.nn.linear import MLP, Embedding, Identity, Linear
 from tensorgraft.nn.normalisation import LayerNorm, RMSNorm
 from tensorgraft.nn.recurrent import GRUCell, LSTMCell

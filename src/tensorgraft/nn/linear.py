@@ -13,8 +13,8 @@ import tensorgraft.array_api as xp
 from tensorgraft import random
 from tensorgraft.array_api import Array
 from tensorgraft.arrays import is_array
+from tensorgraft.frontends.array_api.extensions.neural import relu
 from tensorgraft.nn import initial
-from tensorgraft.nn.functions import relu
 from tensorgraft.transforms.filtered_vmap import filter_vmap
 from tensorgraft.transforms.module import Module, field
 

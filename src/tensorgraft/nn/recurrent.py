@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorgraft.array_api as xp
 from tensorgraft.array_api import Array
+from tensorgraft.frontends.array_api.extensions.neural import sigmoid
 from tensorgraft.nn import initial
-from tensorgraft.nn.functions import sigmoid
 from tensorgraft.transforms.module import Module, field
 
 

@@ -71,16 +71,6 @@ NAMES = Names(
             """,
         ),
         Feature(
-            "tg.source",
-            "source of JAX functions",
-            """
-            frontends.jax.codegen
-            """,
-            """
-            jax.interpreters.partial_eval: dce_jaxpr
-            """,
-        ),
-        Feature(
             "drift",
             "`tensorgraft doctor --drift`",
             """

@@ -12,7 +12,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -37,14 +37,14 @@ class Weight:
     scheme: Scheme
 
 
-class Stage(Protocol):
+@dataclass(frozen=True)
+class Stage:
     """A model that is being measured."""
 
-    def show(self, arrays: Mapping[str, Quantized]) -> Any:
-        """The model with these in the places of weights, by their names, and the others as they were."""
-
-    def running(self) -> contextlib.AbstractContextManager[None]:
-        """Context in which the model runs as for inference, not for training; its mode is restored afterwards."""
+    # the model with quantised arrays in the places of weights, by their names, and the others as they were
+    show: Callable[[Mapping[str, Quantized]], Any]
+    # context in which the model runs as for inference, not for training; its mode is restored afterwards
+    running: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from tests.frontends.tensorflow import samples
 from tests.frontends.tensorflow.samples import FLOATS, INTEGERS, Sample, dtypes_of, numbers
 
 from tensorgraft.frontends.tensorflow.rule import EVERY, RULES
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import ON_HOST
+from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import KERNELS
 
 # whose results have shapes that depend on values: where a backend traces all that it is given, these are an error
-BY_VALUES = {*ON_HOST, "DynamicStitch", "ParallelDynamicStitch"}
+BY_VALUES = {*KERNELS, "Unique", "UniqueWithCounts", "DynamicStitch", "ParallelDynamicStitch"}
 BY_VALUES |= {name for name, row in RULES.items() if "Segment" in name and not row.folds}
 
 

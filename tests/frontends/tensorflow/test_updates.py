@@ -14,7 +14,6 @@ import tensorgraft as tg
 from tensorgraft.frontends.tensorflow.rules.state.optimizers import UPDATES
 
 NAMES = [f"Resource{kind}{name}" for name, row in UPDATES.items() for kind in ("Apply", "SparseApply")[: 1 + row[3]]]
-NAMES += ["ResourceApplyAdam", "ResourceApplyGradientDescent"]
 SLOTS = [
     "var",
     "accum",

@@ -14,7 +14,7 @@ from tests.fuzz.kinds.jax import INPUT, Jax, flat, kind, native, wide
 from tests.fuzz.program import REFERENCE, Outcome, Program, other_values
 
 import tensorgraft as tg
-from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
 
 # docs/differences.md: derivatives by rule, random numbers, indices out of range, floats beyond the integers they become
 EXCLUDED = re.compile(

@@ -12,17 +12,13 @@ from tensorgraft.backends.numpy.precision import widen
 from tensorgraft.backends.numpy.products import matmul
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.operations.windowed import window_count
 
 Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
 
 _BLOCK = 1 << 25  # bytes of windows that are copied out at a time
 _SMALL = 64  # below so many outputs an image, the batch is multiplied as one matrix
-
-
-def _extent(n: int, window: int, stride: int, dilation: int) -> int:
-    """Return the number of windows that fit on an axis of `n`."""
-    return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
 
 
 def _correlate(windows: Array, w: Array, channels_last: bool) -> Array:
@@ -66,7 +62,7 @@ class NumpyWindowed:
         x = x.reshape(batch_groups, n, groups, c, *x.shape[2:]).swapaxes(1, 2).reshape(many, n, c, *x.shape[2:])
         w = w.reshape(many, w.shape[0] // many, *w.shape[1:])
         taps = w.shape[3:]
-        out = tuple(map(_extent, x.shape[3:], taps, strides, rhs_dilation))
+        out = tuple(map(window_count, x.shape[3:], taps, strides, rhs_dilation))
         out_rows = np.zeros((n, many, w.shape[1], math.prod(out)), x.dtype)
         if out_rows.size and w.size:
             s = x.strides
@@ -101,7 +97,7 @@ class NumpyWindowed:
         for axis, (k, stride, gap) in enumerate(zip(window, strides, window_dilation, strict=True)):
             if k == 1 and stride == 1:
                 continue
-            n = _extent(x.shape[axis], k, stride, gap)
+            n = window_count(x.shape[axis], k, stride, gap)
             lead = (slice(None),) * axis
             reduced = None
             for at in range(0, k * gap, gap):

@@ -19,17 +19,12 @@ from tensorgraft.backends.tensorflow.products import dot_general
 from tensorgraft.backends.tensorflow.shape import pad, take_box
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.operations.windowed import window_count
 
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
 
 _MANY = 32  # pieces of an image that are worth a slice each; more are gathered
-
-
-def _extents(shape: Ints, window: Ints, strides: Ints, dilation: Ints) -> Ints:
-    return tuple(
-        max((n - d * (k - 1) - 1) // s + 1, 0) for n, k, s, d in zip(shape, window, strides, dilation, strict=True)
-    )
 
 
 def _convolution(
@@ -49,7 +44,7 @@ def _convolution(
     if any(map(any, config)):
         x = pad(x, constant(0, wide), config)
     window = shape_of(w)[2:]
-    out = _extents(shape_of(x)[2:], window, strides, rhs_dilation)
+    out = tuple(map(window_count, shape_of(x)[2:], window, strides, rhs_dilation))
     shape = (shape_of(x)[0] // batch_groups, shape_of(w)[0], *out)
     if 0 in (*shape_of(x), *shape_of(w), *shape):
         return tf.zeros(shape, cast(constant(0, wide), dtype).dtype)
@@ -186,7 +181,7 @@ def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pa
     wide = cast(x, carrier)
     if any(map(any, padding)):
         wide = pad(wide, constant(initial, carrier), [(*p, 0) for p in padding])
-    out = _extents(shape_of(wide), window, strides, dilation)
+    out = tuple(map(window_count, shape_of(wide), window, strides, dilation))
     if 0 in out:
         return tf.fill(out, cast(constant(initial, carrier), dtype))
     for axis, (k, s, d) in enumerate(zip(window, strides, dilation, strict=True)):

@@ -13,6 +13,7 @@ from tensorgraft.backends.torch.linalg import dot_general
 from tensorgraft.backends.torch.precision import INTEGERS, NUMPY, as_bits, from_bits, from_ordered, full, ordered, widen
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.operations.windowed import window_count
 
 Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
@@ -25,11 +26,6 @@ _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
     3: functional.conv_transpose3d,
 }
 _GREAT = 64  # elements of a window from which a convolution is computed as the weight gradient of another one
-
-
-def _extent(n: int, window: int, stride: int, dilation: int) -> int:
-    """Return the number of windows that fit on an axis of `n`."""
-    return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
 
 
 def _windows(x: Tensor, axis: int, window: int, stride: int, dilation: int) -> Tensor:
@@ -102,7 +98,7 @@ class TorchWindowed:
         x, w = as_bits(x), as_bits(w)
         native = x.dtype.is_floating_point and 1 <= w.ndim - 2 <= 3 and x.numel() > 0 < w.numel()
         extents = tuple((n - 1) * d + 1 + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True))
-        out = tuple(map(_extent, extents, w.shape[2:], strides, rhs_dilation))
+        out = tuple(map(window_count, extents, w.shape[2:], strides, rhs_dilation))
         native = native and all(out)
         if native and batch_groups == 1 and max(lhs_dilation) > 1 == max(strides):
             return _transposed(x, w, padding, tuple(lhs_dilation), tuple(rhs_dilation), groups).to(dtype)
@@ -114,7 +110,7 @@ class TorchWindowed:
         if batch_groups > 1:  # groups of the batch are groups of channels
             x = x.unflatten(0, (batch_groups, x.shape[0] // batch_groups)).movedim(0, 1).flatten(1, 2)
             groups = batch_groups
-        out = tuple(map(_extent, x.shape[2:], w.shape[2:], strides, rhs_dilation))
+        out = tuple(map(window_count, x.shape[2:], w.shape[2:], strides, rhs_dilation))
         shape = (x.shape[0], w.shape[0], *out)
         if not math.prod(shape) or not w.numel():
             y = torch.zeros(shape, dtype=x.dtype, device=x.device)
@@ -155,7 +151,7 @@ class TorchWindowed:
         """Rectangular windows are separable: one reduction an axis."""
         if any(map(any, padding)):
             x = self.pad(x, identity, [(*p, 0) for p in padding])  # type: ignore[attr-defined]
-        out = tuple(map(_extent, x.shape, window, strides, window_dilation))
+        out = tuple(map(window_count, x.shape, window, strides, window_dilation))
         if 0 in out:
             return x.new_zeros(out)
         for axis, (k, stride, gap) in enumerate(zip(window, strides, window_dilation, strict=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import ChainMap
 from typing import Any
 
 import jax  # noqa: F401
@@ -12,9 +13,8 @@ from tensorgraft.cli.drift import Kinds, hashed
 
 
 def kinds() -> Kinds:
-    rules: dict[Any, Any] = dict(mlir._lowerings)
-    for name in [*mlir._platform_specific_lowerings]:
-        rules = {**mlir._platform_specific_lowerings[name], **rules}
+    of_platforms: Any = mlir._platform_specific_lowerings
+    rules: Any = ChainMap(mlir._lowerings, *of_platforms.values())
     return {"primitives": {str(primitive): hashed(_parameters(rule)) for primitive, rule in rules.items()}}
 
 

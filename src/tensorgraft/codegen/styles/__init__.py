@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tensorgraft.codegen.functions import Invoke, ModuleRules, Repeat, SourceFunction, Static
-from tensorgraft.codegen.size_merging import Extent, same
+from tensorgraft.codegen.structure.functions import Invoke, ModuleRules, Repeat, SourceFunction, Static
+from tensorgraft.codegen.structure.size_merging import Extent, same
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 
@@ -42,7 +42,7 @@ class Definition:
 
 
 class Writer(Protocol):
-    """The writer of one function, which asks a style (`codegen.writing.FunctionWriter`)."""
+    """The writer of one function, which asks a style (`codegen.output.writing.FunctionWriter`)."""
 
     function: SourceFunction
     is_root: bool
@@ -53,8 +53,6 @@ class Writer(Protocol):
 
 class Style:
     """The base class of styles, which override at least the methods that raise NotImplementedError."""
-
-    runner: str | None = None  # of the file, where it is not that of the target
 
     def __init__(self, target: Target, trace: SourceTrace, functions: list[SourceFunction]) -> None:
         self.target, self.trace = target, trace

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.codegen.calls import CannotBeSaidError
-from tensorgraft.codegen.expressions import fill, literal, name, text
-from tensorgraft.codegen.functions import Invoke, Path, Repeat, SourceFunction, Static
+from tensorgraft.codegen.output.expressions import fill, literal, name, text
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.structure.functions import Invoke, Path, Repeat, SourceFunction, Static
 from tensorgraft.codegen.styles import Definition, Style, Writer
 from tensorgraft.codegen.styles.modules import Multiple
 from tensorgraft.codegen.targets import Target

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tensorgraft.codegen.expressions import fill, name
-from tensorgraft.codegen.functions import SourceFunction
+from tensorgraft.codegen.output.expressions import fill, name
+from tensorgraft.codegen.structure.functions import SourceFunction
 from tensorgraft.codegen.styles import Definition, Writer
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope
 from tensorgraft.codegen.styles.modules import ModuleForms
@@ -19,7 +19,6 @@ from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var
 class _JaxClasses(Classes):
     method = "__call__"
     first_line = ""
-    runner = "jax_modules"
 
     def array(self, node: Member, scope: Scope | None, key: ast.expr) -> ast.expr:
         v = node.parameter

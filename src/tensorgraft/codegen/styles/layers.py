@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.codegen.functions import Layer
+from tensorgraft.codegen.structure.functions import Layer
 from tensorgraft.codegen.trace import Var
 from tensorgraft.hub import dtypes
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.codegen.calls import bound
-from tensorgraft.codegen.functions import Invoke, Layer, Path, Repeat, SourceFunction, Static, attribute_of
-from tensorgraft.codegen.size_merging import Extent, Quantity
+from tensorgraft.codegen.recorders.calls import bound
+from tensorgraft.codegen.structure.functions import Invoke, Layer, Path, Repeat, SourceFunction, Static, attribute_of
+from tensorgraft.codegen.structure.size_merging import Extent, Quantity
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, frames, inputs_of, variables
 
 LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "list"})

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.codegen import weights
-from tensorgraft.codegen.expressions import literal
-from tensorgraft.codegen.functions import Invoke, Repeat, SourceFunction
+from tensorgraft.codegen.output import weights
+from tensorgraft.codegen.output.expressions import literal
+from tensorgraft.codegen.structure.functions import Invoke, Repeat, SourceFunction
 from tensorgraft.codegen.styles import Definition, Style, Writer
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceTrace, Var

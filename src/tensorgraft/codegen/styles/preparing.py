@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
 from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Var, outputs_of, steps, variables
 
 RANDOM = frozenset(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from tensorgraft.codegen.expressions import fill, name
-from tensorgraft.codegen.functions import SourceFunction
+from tensorgraft.codegen.output.expressions import fill, name
+from tensorgraft.codegen.structure.functions import SourceFunction
 from tensorgraft.codegen.styles import Definition, Writer
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope
 from tensorgraft.codegen.styles.modules import ModuleForms
@@ -21,7 +21,6 @@ class TensorFlowModules(Classes):
     base = "tf.Module"
     method = "__call__"
     holder = "tf.Module()"
-    runner = "tensorflow_modules"
     variable, module = "tf.Variable", "tf.Module"
     clashing = frozenset({"name", "variables", "trainable_variables", "submodules", "name_scope"})
 

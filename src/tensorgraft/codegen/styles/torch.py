@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from tensorgraft.codegen.expressions import fill, literal, name, text
-from tensorgraft.codegen.functions import Invoke, SourceFunction
+from tensorgraft.codegen.output.expressions import fill, literal, name, text
+from tensorgraft.codegen.structure.functions import Invoke, SourceFunction
 from tensorgraft.codegen.styles import Definition, Writer
 from tensorgraft.codegen.styles.classes import Classes, Member, Scope, filled
 from tensorgraft.codegen.styles.layers import TORCH

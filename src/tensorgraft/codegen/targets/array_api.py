@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.calls import CannotBeSaidError
-from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, rules, worded
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.targets import Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import array_api as helpers
 from tensorgraft.hub import dtypes
 
@@ -142,11 +142,6 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
                   descending=descending or None)  # fmt: skip
 
 
-def _sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
-    return w.fill("sort_with_indices(x, axis=axis, descending=descending)", x=x, axis=None if axis == -1 else axis,
-                  descending=descending or None)  # fmt: skip
-
-
 def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.int32 if out == np.bool_ else out  # the standard multiplies numbers
@@ -177,49 +172,6 @@ def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast
 
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     return w.fill("pad(x, value, config)", x=x, value=value, config=tuple(map(tuple, config)))
-
-
-def _convolution(
-    to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
-    batch_groups: int = 1,
-) -> ast.expr:  # fmt: skip
-    return to.fill(
-        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
-        " batch_groups=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
-    )  # fmt: skip
-
-
-def _reduce_window(
-    w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
-) -> ast.expr:
-    name = {"sum": "xp.add", "max": "xp.maximum", "min": "xp.minimum"}[kind]
-    return w.fill(
-        f"reduce_window({name}, x, initial, window, strides, padding, dilation=dilation)",
-        x=x, initial=rules.identity(kind, x.dtype), window=tuple(window), strides=tuple(strides),
-        padding=tuple(map(tuple, padding)), dilation=rules.gaps(window_dilation),
-    )  # fmt: skip
-
-
-def _cond(w: Writing, predicate: Any, true_fn: Block, false_fn: Block, operands: Any = ()) -> ast.expr:
-    arguments = [w(x) for x in operands]
-    true, false = (
-        ast.Call(w.body(fn, name), list(arguments), [])
-        for fn, name in ((true_fn, "true_branch"), (false_fn, "false_branch"))
-    )
-    return ast.IfExp(w(predicate), true, false)
-
-
-def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.expr:
-    return w.fill("while_loop(condition, body, init)", condition=w.body(condition, "condition"),
-                  body=w.body(body, "body"), init=tuple(init))  # fmt: skip
-
-
-def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
-    return w.fill("scan(step, init, xs, length, reverse=reverse)", step=w.body(body, "step"), init=tuple(init),
-                  xs=tuple(xs), length=length, reverse=reverse or None)  # fmt: skip
 
 
 _SAME = ("abs", "sign", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh",
@@ -306,7 +258,7 @@ WORDS: dict[str, Rule] = {
     "take_along_axis": _take_along_axis,
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": _sort_with_indices,
+    "sort_with_indices": worded.sort_with_indices,
     "searchsorted": lambda w, boundaries, values, right=False: w.fill(
         "xp.searchsorted(b, v, side=side)" if boundaries.ndim == 1 else "searchsorted(b, v, side=side)", b=boundaries,
         v=values, side="right" if right else None),
@@ -323,14 +275,14 @@ WORDS: dict[str, Rule] = {
     "solve": "xp.linalg.solve(a, b)",
     "inv": "xp.linalg.inv(x)",
     # windows and transforms
-    "convolution": _convolution,
-    "reduce_window": _reduce_window,
+    "convolution": worded.convolution,
+    "reduce_window": worded.reduce_window({"sum": "xp.add", "max": "xp.maximum", "min": "xp.minimum"}),
     **{name: f"xp.fft.{name}(x, axis=axis)" for name in _TRANSFORMS},
     "irfft": "xp.fft.irfft(x, n=n, axis=axis)",
     # control flow
-    "cond": _cond,
-    "while_loop": _while_loop,
-    "scan": _scan,
+    "cond": worded.cond,
+    "while_loop": worded.while_loop,
+    "scan": worded.scan(),
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words

@@ -181,11 +181,6 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
                   descending=descending or None)  # fmt: skip
 
 
-def _sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
-    return w.fill("sort_with_indices(x, axis=axis, descending=descending)", x=x, axis=None if axis == -1 else axis,
-                  descending=descending or None)  # fmt: skip
-
-
 def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False) -> ast.expr:
     side = '"right"' if right else '"left"'
     if boundaries.ndim > 1:
@@ -357,7 +352,7 @@ WORDS: dict[str, Rule] = {
     "one_hot": "jax.nn.one_hot(indices, n, dtype=dtype)",
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": _sort_with_indices,
+    "sort_with_indices": worded.sort_with_indices,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, numpylike, rules, worded
+from tensorgraft.codegen.targets import Rule, Target, Var, Writing, numpylike, rules, worded
 from tensorgraft.codegen.targets.helpers import numpy as helpers
 from tensorgraft.hub import dtypes
 
@@ -187,14 +187,6 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
                   updates=updates, axis=axis)  # fmt: skip
 
 
-def _dynamic_slice(w: Writing, x: Var, start: Any, sizes: Any) -> ast.expr:
-    return w.fill("dynamic_slice(x, start, sizes)", x=x, start=tuple(start), sizes=tuple(sizes))
-
-
-def _dynamic_update_slice(w: Writing, x: Var, update: Var, start: Any) -> ast.expr:
-    return w.fill("dynamic_update_slice(x, update, start)", x=x, update=update, start=tuple(start))
-
-
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
@@ -229,11 +221,6 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
     return w.fill("np.argsort(x, axis=axis, stable=True)", x=x, axis=None if axis == -1 else axis)
 
 
-def _sort_with_indices(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> ast.expr:
-    return w.fill("sort_with_indices(x, axis=axis, descending=descending)", x=x, axis=None if axis == -1 else axis,
-                  descending=descending or None)  # fmt: skip
-
-
 def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False) -> ast.expr:
     side = ', side="right"' if right else ""
     name = "np.searchsorted" if boundaries.ndim == 1 else "searchsorted"
@@ -265,65 +252,10 @@ def _dot_general(w: Writing, a: Var, b: Var, contract: Any, batch: Any = ((), ()
     return _product(w, "np.einsum(letters, a, b)", a, b, dtype, letters=letters)
 
 
-def _triangular_solve(
-    w: Writing, a: Var, b: Var, lower: bool, left: bool = True, transpose: bool = False, adjoint: bool = False,
-    unit_diagonal: bool = False,
-) -> ast.expr:  # fmt: skip
-    return w.fill(
-        "triangular_solve(a, b, lower=lower, left=left, transpose=transpose, adjoint=adjoint, unit_diagonal=unit)",
-        a=a, b=b, lower=lower, left=None if left else False, transpose=transpose or None, adjoint=adjoint or None,
-        unit=unit_diagonal or None,
-    )  # fmt: skip
-
-
 # ---- windows ---------------------------------------------------------------------------------------------------------
 
 
-def _convolution(
-    to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
-    batch_groups: int = 1,
-) -> ast.expr:  # fmt: skip
-    out = to.fill(
-        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
-        " batch_groups=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
-    )  # fmt: skip
-    return out
-
-
-def _reduce_window(
-    w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
-) -> ast.expr:
-    name = {"sum": "np.sum", "max": "np.max", "min": "np.min"}[kind]
-    return w.fill(
-        f"reduce_window({name}, x, initial, window, strides, padding, dilation=dilation)",
-        x=x, initial=rules.identity(kind, x.dtype), window=tuple(window), strides=tuple(strides),
-        padding=tuple(map(tuple, padding)), dilation=rules.gaps(window_dilation),
-    )  # fmt: skip
-
-
 # ---- control flow ----------------------------------------------------------------------------------------------------
-
-
-def _cond(w: Writing, predicate: Any, true_fn: Block, false_fn: Block, operands: Any = ()) -> ast.expr:
-    arguments = [w(x) for x in operands]
-    true, false = (
-        ast.Call(w.body(fn, name), list(arguments), [])
-        for fn, name in ((true_fn, "true_branch"), (false_fn, "false_branch"))
-    )
-    return ast.IfExp(w(predicate), true, false)
-
-
-def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.expr:
-    return w.fill("while_loop(condition, body, init)", condition=w.body(condition, "condition"),
-                  body=w.body(body, "body"), init=tuple(init))  # fmt: skip
-
-
-def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
-    return w.fill("scan(step, init, xs, length, reverse=reverse)", step=w.body(body, "step"), init=tuple(init),
-                  xs=tuple(xs), length=length, reverse=reverse or None)  # fmt: skip
 
 
 _BASE = numpylike.words("np")
@@ -371,8 +303,8 @@ WORDS: dict[str, Rule] = {
     "full": _full,
     "pad": _of_one_dtype(_pad),
     "slice_update": _slice_update,
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice,
+    "dynamic_slice": worded.dynamic_slice,
+    "dynamic_update_slice": worded.dynamic_update_slice,
     "copy": "x.copy()",
     # indexing and sorting
     "scatter": _scatter,
@@ -380,7 +312,7 @@ WORDS: dict[str, Rule] = {
     "one_hot": "(indices[..., None] == np.arange(n)).astype(dtype)",
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": _sort_with_indices,
+    "sort_with_indices": worded.sort_with_indices,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,
@@ -392,11 +324,11 @@ WORDS: dict[str, Rule] = {
     "eig": lambda w, x: w.fill("np.linalg.eig(x)" if dtypes.is_complex(x.dtype) else "np.linalg.eig(x.astype(dtype))",
                                x=x, dtype=dtypes.complex_dtype(x.dtype)),
     "lu": "lu(x)",
-    "triangular_solve": _triangular_solve,
+    "triangular_solve": worded.triangular_solve,
     "householder_product": "householder_product(a, tau)",
     # windows
-    "convolution": _convolution,
-    "reduce_window": _reduce_window,
+    "convolution": worded.convolution,
+    "reduce_window": worded.reduce_window({"sum": "np.sum", "max": "np.max", "min": "np.min"}),
     # random numbers: a key is a numpy.random.Generator
     "fold_in": "key",
     "random_bits": "tuple(key.integers(2**32, size=(2, *shape), dtype=np.uint32))",
@@ -408,9 +340,9 @@ WORDS: dict[str, Rule] = {
     "randint": "key.integers(low, high, size=shape, dtype=dtype)",
     "permutation": "key.permutation(n)",
     # control flow
-    "cond": _cond,
-    "while_loop": _while_loop,
-    "scan": _scan,
+    "cond": worded.cond,
+    "while_loop": worded.while_loop,
+    "scan": worded.scan(),
     "optimization_barrier": lambda w, x, after: w(x),
     # words
     "relu": _of_one_dtype(lambda w, x: w.fill("np.maximum(x, zero)", x=x, zero=_zero(w, x))),

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen import expressions
-from tensorgraft.codegen.size_merging import joined, same, values_of
+from tensorgraft.codegen.output import expressions
+from tensorgraft.codegen.structure.size_merging import joined, same, values_of
 from tensorgraft.codegen.targets import Rule, Var, Writing
 from tensorgraft.hub import dtypes
 

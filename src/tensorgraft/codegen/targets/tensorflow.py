@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen import expressions
-from tensorgraft.codegen.calls import CannotBeSaidError
+from tensorgraft.codegen.output import expressions
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
 from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import tensorflow as helpers
 from tensorgraft.hub import dtypes
@@ -455,31 +455,7 @@ def _linear(w: Writing, x: Var, weight: Var, bias: Any = None) -> ast.expr:
     return w.fill(product if bias is None else f"{product} + bias", x=x, weight=weight, bias=bias)
 
 
-def _triangular_solve(
-    w: Writing, a: Var, b: Var, lower: bool, left: bool = True, transpose: bool = False, adjoint: bool = False,
-    unit_diagonal: bool = False,
-) -> ast.expr:  # fmt: skip
-    return w.fill(
-        "triangular_solve(a, b, lower=lower, left=left, transpose=transpose, adjoint=adjoint, unit_diagonal=unit)",
-        a=a, b=b, lower=lower, left=None if left else False, transpose=transpose or None, adjoint=adjoint or None,
-        unit=unit_diagonal or None,
-    )  # fmt: skip
-
-
 # ---- windows ---------------------------------------------------------------------------------------------------------
-
-
-def _convolution(
-    to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
-    batch_groups: int = 1,
-) -> ast.expr:  # fmt: skip
-    return to.fill(
-        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
-        " batch_groups=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
-    )  # fmt: skip
 
 
 def _conv_channels_last(
@@ -533,25 +509,14 @@ def _transform(name: str) -> Callable[..., ast.expr]:
 
 
 def _cond(w: Writing, predicate: Any, true_fn: Block, false_fn: Block, operands: Any = ()) -> ast.expr:
-    arguments = [w(x) for x in operands]
-    true, false = (
-        ast.Lambda(expressions.arguments(), ast.Call(w.body(fn, name), list(arguments), []))
-        for fn, name in ((true_fn, "true_branch"), (false_fn, "false_branch"))
-    )
+    calls = worded.branches(w, true_fn, false_fn, operands)
+    true, false = (ast.Lambda(expressions.arguments(), call) for call in calls)
     return w.fill("tf.cond(predicate, true, false)", predicate=predicate, true=true, false=false)
 
 
 def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.expr:
     return w.fill("tf.while_loop(lambda *state: condition(state), lambda *state: body(state), init)",
                   condition=w.body(condition, "condition"), body=w.body(body, "body"), init=tuple(init))  # fmt: skip
-
-
-def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
-    if rules.same(length, 0):  # nothing tells what would be stacked
-        _, stacked = w.call_outcome()
-        return w((tuple(init), tuple(_zeros("zeros")(w, shape=v.shape, dtype=v.dtype) for v in stacked)))
-    return w.fill("scan(step, init, xs, length, reverse=reverse)", step=w.body(body, "step"), init=tuple(init),
-                  xs=tuple(xs), length=length, reverse=reverse or None)  # fmt: skip
 
 
 def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None = None) -> ast.expr:
@@ -740,12 +705,12 @@ WORDS: dict[str, Rule] = {
     "eigh": _eigh,
     "eig": "tf.linalg.eig(x)",
     "lu": "lu(x)",
-    "triangular_solve": _triangular_solve,
+    "triangular_solve": worded.triangular_solve,
     "householder_product": "householder_product(a, tau)",
     "solve": "tf.linalg.solve(a, b)",
     "inv": "tf.linalg.inv(x)",
     # windows
-    "convolution": _convolution,
+    "convolution": worded.convolution,
     "reduce_window": _reduce_window,
     # transforms
     "fft": _transform("fft"),
@@ -763,7 +728,7 @@ WORDS: dict[str, Rule] = {
     # control flow
     "cond": _cond,
     "while_loop": _while_loop,
-    "scan": _scan,
+    "scan": worded.scan(_zeros("zeros")),
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words

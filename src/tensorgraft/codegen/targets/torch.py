@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.calls import CannotBeSaidError
-from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, rules, worded
+from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.targets import Rule, Target, Var, Writing, rules, worded
 from tensorgraft.codegen.targets.helpers import torch as helpers
 from tensorgraft.hub import dtypes
 
@@ -214,7 +215,7 @@ def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     return w.fill("torch.full(shape, value, dtype=dtype)", shape=shape, value=value, dtype=dtype)
 
 
-def _zeros(name: str) -> Rule:
+def _zeros(name: str) -> Callable[..., ast.expr]:
     return lambda w, shape, dtype: w.fill(
         f"torch.{name}(shape, dtype=dtype)", shape=tuple(shape), dtype=_unless_float32(dtype)
     )
@@ -290,14 +291,6 @@ def _place(w: Writing, index: Any) -> ast.expr:
     parts = [w(i) if not isinstance(i, slice) else w.fill("slice(a, b, c)", a=i.start, b=i.stop, c=i.step)
              if i.step is not None else w.fill("slice(a, b)", a=i.start, b=i.stop) for i in index]  # fmt: skip
     return parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
-
-
-def _dynamic_slice(w: Writing, x: Var, start: Any, sizes: Any) -> ast.expr:
-    return w.fill("dynamic_slice(x, start, sizes)", x=x, start=tuple(start), sizes=tuple(sizes))
-
-
-def _dynamic_update_slice(w: Writing, x: Var, update: Var, start: Any) -> ast.expr:
-    return w.fill("dynamic_update_slice(x, update, start)", x=x, update=update, start=tuple(start))
 
 
 def _split(w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
@@ -469,13 +462,7 @@ def _convolution(
     known = known and not rules.is_empty(x) and not rules.is_empty(w) and not rules.is_empty(to.call_outcome())
     if known:
         return _conv(to, x, w, None, tuple(strides), tuple(map(tuple, padding)), tuple(rhs_dilation), groups)
-    return to.fill(
-        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
-        " batch_groups=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
-    )  # fmt: skip
+    return worded.convolution(to, x, w, strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
 
 
 def _conv(
@@ -626,41 +613,7 @@ def _index_update(w: Writing, x: Var, indices: Any, values: Any, mode: str = "se
     return w.fill("updated(x, at, values)", x=x, at=_place(w, at), values=values)
 
 
-def _reduce_window(
-    w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
-) -> ast.expr:
-    reduce = {"sum": "torch.sum", "max": "torch.amax", "min": "torch.amin"}[kind]
-    return w.fill(
-        f"reduce_window({reduce}, x, initial, window, strides, padding, dilation=dilation)",
-        x=x, initial=rules.identity(kind, x.dtype), window=tuple(window), strides=tuple(strides),
-        padding=tuple(map(tuple, padding)), dilation=rules.gaps(window_dilation),
-    )  # fmt: skip
-
-
 # ---- control flow ----------------------------------------------------------------------------------------------------
-
-
-def _cond(w: Writing, predicate: Any, true_fn: Block, false_fn: Block, operands: Any = ()) -> ast.expr:
-    arguments = [w(x) for x in operands]
-    true, false = (
-        ast.Call(w.body(fn, name), list(arguments), [])
-        for fn, name in ((true_fn, "true_branch"), (false_fn, "false_branch"))
-    )
-    return ast.IfExp(w(predicate), true, false)
-
-
-def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.expr:
-    return w.fill("while_loop(condition, body, init)", condition=w.body(condition, "condition"),
-                  body=w.body(body, "body"), init=tuple(init))  # fmt: skip
-
-
-def _scan(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
-    if rules.same(length, 0):  # nothing tells what would be stacked
-        _, stacked = w.call_outcome()
-        ys = tuple(w.fill("torch.zeros(shape, dtype=dtype)", shape=v.shape, dtype=v.dtype) for v in stacked)
-        return w((tuple(init), ys))
-    return w.fill("scan(step, init, xs, length, reverse=reverse)", step=w.body(body, "step"), init=tuple(init),
-                  xs=tuple(xs), length=length, reverse=reverse or None)  # fmt: skip
 
 
 WORDS: dict[str, Rule] = {
@@ -741,8 +694,8 @@ WORDS: dict[str, Rule] = {
     "take_slice": rules.take_slice,
     "slice_update": _slice_update,
     "flip": "torch.flip(x, axes)",
-    "dynamic_slice": _dynamic_slice,
-    "dynamic_update_slice": _dynamic_update_slice,
+    "dynamic_slice": worded.dynamic_slice,
+    "dynamic_update_slice": worded.dynamic_update_slice,
     "copy": "x.clone()",
     "expand_dims": "x.unsqueeze(axis)",
     "squeeze": "x.squeeze(axes)",
@@ -788,7 +741,7 @@ WORDS: dict[str, Rule] = {
     "inv": "torch.linalg.inv(x)",
     # windows
     "convolution": _convolution,
-    "reduce_window": _reduce_window,
+    "reduce_window": worded.reduce_window({"sum": "torch.sum", "max": "torch.amax", "min": "torch.amin"}),
     # transforms
     "fft": "torch.fft.fft(x, dim=axis)",
     "ifft": "torch.fft.ifft(x, dim=axis)",
@@ -806,9 +759,9 @@ WORDS: dict[str, Rule] = {
         "torch.empty(shape, dtype=dtype).exponential_(generator=key)", key=key, shape=shape,
         dtype=_unless_float32(dtype)),
     # control flow
-    "cond": _cond,
-    "while_loop": _while_loop,
-    "scan": _scan,
+    "cond": worded.cond,
+    "while_loop": worded.while_loop,
+    "scan": worded.scan(_zeros("zeros")),
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words

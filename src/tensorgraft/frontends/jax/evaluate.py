@@ -18,6 +18,7 @@ from jax.interpreters import partial_eval
 from tensorgraft.compiled.steps import RuleStep, StepsPlan
 from tensorgraft.frontends.jax import extents, releases
 from tensorgraft.frontends.jax.decomposition import decomposed, without_references
+from tensorgraft.frontends.jax.jaxpr_interpreter import interpret
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
 from tensorgraft.frontends.jax.rule import REASONS, RULES, PrimitiveRule
 from tensorgraft.hub import registry
@@ -111,47 +112,24 @@ class _Planner:
         self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.given)
 
     def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
-        jaxpr = used(jaxpr)
-        slots = dict(zip(jaxpr.constvars, map(self.constant, constants), strict=True))
-        slots.update(zip(jaxpr.invars, inputs, strict=True))
+        return interpret(used(jaxpr), [*map(self.constant, constants)], inputs, self.equation, self.literal)
 
-        def read(atom: Any) -> int:
-            if isinstance(atom, core.Literal):
-                return self.literal(atom)
-            return slots[atom]
-
-        for equation in jaxpr.eqns:
-            reads = [read(atom) for atom in equation.invars]
-            inner = self.called(equation)
-            known = tuple(self.values.get(slot) for slot in reads)
-            if inner is not None:
-                writes = self.inline(inner.jaxpr, inner.consts, reads)
-            elif extents.is_symbolic(equation):
-                writes = [self.new() for _ in equation.outvars]
-                self.plan.steps.append(
-                    RuleStep(
-                        equation.primitive.name,
-                        functools.partial(_resolved_late, equation, known),
-                        tuple(reads),
-                        tuple(writes),
-                        equation.primitive.multiple_results,
-                    )
-                )
-            elif (folds := folded(equation, known)) is not None:
-                writes = [self.constant(value) for value in folds]
-            else:
-                writes = [self.new() for _ in equation.outvars]
-                self.plan.steps.append(
-                    RuleStep(
-                        equation.primitive.name,
-                        resolved(equation, known),
-                        tuple(reads),
-                        tuple(writes),
-                        equation.primitive.multiple_results,
-                    )
-                )
-            slots.update(zip(equation.outvars, writes, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+    def equation(self, equation: Any, reads: list[int]) -> list[int]:
+        """Plan an equation, and return the slots of its results."""
+        inner = called(equation)
+        if inner is not None:
+            return self.inline(inner.jaxpr, inner.consts, reads)
+        known = tuple(self.values.get(slot) for slot in reads)
+        if extents.is_symbolic(equation):
+            run: Callable[..., Any] = functools.partial(_resolved_late, equation, known)
+        elif (folds := folded(equation, known)) is not None:
+            return [self.constant(value) for value in folds]
+        else:
+            run = resolved(equation, known)
+        writes = [self.new() for _ in equation.outvars]
+        primitive = equation.primitive
+        self.plan.steps.append(RuleStep(primitive.name, run, tuple(reads), tuple(writes), primitive.multiple_results))
+        return writes
 
     def literal(self, atom: core.Literal) -> int:
         aval: Any = atom.aval
@@ -161,27 +139,29 @@ class _Planner:
             self.literals[key] = self.constant(value)
         return self.literals[key]
 
-    @staticmethod
-    def called(equation: Any) -> core.ClosedJaxpr | None:
-        """The jaxpr that an equation is a call of."""
-        name = equation.primitive.name
-        if name in releases.CALLS:
-            return releases.called(equation)
-        if name in RULES or name in REASONS:
-            return None
-        return decomposed(equation)
+
+def called(equation: Any) -> core.ClosedJaxpr | None:
+    """Return the jaxpr that an equation is a call of; None for one that a rule computes, or nothing."""
+    name = equation.primitive.name
+    if name in releases.CALLS:
+        return releases.called(equation)
+    if name in RULES or name in REASONS:
+        return None
+    return decomposed(equation)
 
 
 _FOLDED_SIZE = 1 << 14
 
 
-def folded(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
+def folded(equation: Any, known: Sequence[Any], numbers: bool = False) -> list[np.ndarray] | None:
     """The results of an equation of small constant integers, which every backend would compute alike: the arithmetic
-    of indices and masks. None for any other."""
+    of indices and masks. None for any other, except, with `numbers`, one of numbers of whatever dtype."""
     avals = [atom.aval for atom in (*equation.invars, *equation.outvars)]
     if any(value is None for value in known) or equation.effects or equation.primitive.name not in RULES:
         return None
-    if any(getattr(getattr(a, "dtype", None), "kind", "?") not in "biu" or a.size > _FOLDED_SIZE for a in avals):
+    if not (numbers and all(not a.shape and not is_key_dtype(a.dtype) for a in avals)) and any(
+        getattr(getattr(a, "dtype", None), "kind", "?") not in "biu" or a.size > _FOLDED_SIZE for a in avals
+    ):
         return None
     host = registry.get("numpy")
     with host.scope():

@@ -21,6 +21,7 @@ from tensorgraft.frontends.jax import (
 )
 from tensorgraft.frontends.jax.codes import Codes, backend, dense_of, quantized
 from tensorgraft.frontends.jax.evaluate import resolved
+from tensorgraft.frontends.jax.jaxpr_interpreter import bind, interpret
 from tensorgraft.frontends.jax.program import Spec, traced
 from tensorgraft.frontends.jax.staging import computed_early
 from tensorgraft.hub import settings
@@ -164,24 +165,14 @@ def _only_moves(jaxpr: core.Jaxpr) -> bool:
 
 def interpreted(jaxpr: core.Jaxpr, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
     """The results of a jaxpr, of whose operands some are `Codes`."""
-    known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *operands), strict=True))
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else known[atom]
+    def compute(equation: Any, values: list[Any]) -> Sequence[Any]:
+        if not any(map(is_codes, values)):
+            return bind(equation, values)
+        results = _applied(equation, values)
+        return results if equation.primitive.multiple_results else [results]
 
-    for equation in jaxpr.eqns:
-        values = [read(atom) for atom in equation.invars]
-        results = _applied(equation, values) if any(map(is_codes, values)) else _bound(equation, values)
-        several = equation.primitive.multiple_results
-        known.update(zip(equation.outvars, results if several else [results], strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
-def _bound(equation: Any, values: Sequence[Any]) -> Any:
-    """Compute an equation by JAX itself."""
-    primitive = equation.primitive
-    with equation.ctx.manager:
-        return primitive.bind(*values, **primitive.get_bind_params(equation.params))
+    return interpret(jaxpr, constants, operands, compute)
 
 
 def _applied(equation: Any, values: Sequence[Any]) -> Any:
@@ -193,7 +184,8 @@ def _applied(equation: Any, values: Sequence[Any]) -> Any:
     if name in _RULED:
         return _ruled(equation, values)
     policy.missing(name, ", ".join(x.label for x in values if is_codes(x)))
-    return _bound(equation, [dense_of(x) if is_codes(x) else x for x in values])
+    results = bind(equation, [dense_of(x) if is_codes(x) else x for x in values])
+    return results if equation.primitive.multiple_results else results[0]
 
 
 def _ruled(equation: Any, values: Sequence[Any]) -> Any:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from tensorgraft.frontends.jax.codes import backend
 from tensorgraft.frontends.jax.quantized import QuantizedJaxArray, is_quantized
-from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
+from tensorgraft.quantization.calibration import Method, Stage, Weight, nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 
@@ -32,7 +32,7 @@ def quantize_tree(
 ) -> Any:
     """See `tg.quantize_`."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_quantized)
-    stage = _Stage([x for _, x in leaves], structure)
+    places: dict[int, _Place] = {}
     xp = backend()
     names, weights = [], {}
     known: dict[tuple[int, Scheme, int], _Place] = {}
@@ -53,10 +53,23 @@ def quantize_tree(
             place = known[key] = _Place.of(name, x.shape[:batched])
             layers = jnp.reshape(x, (-1, *x.shape[batched:])) if batched else [x]
             weights.update({n: Weight(xp, layer, scheme) for n, layer in zip(place.layers, layers, strict=True)})
-        stage.places[i] = known[key]  # arrays that are one stay one
+        places[i] = known[key]  # arrays that are one stay one
     if not weights:
         raise nothing_fits(names)
-    return stage.show(method.quantized(weights, stage))
+
+    def show(arrays: Mapping[str, Quantized]) -> Any:
+        shown = {p: p.joined(arrays) for p in set(places.values()) if p.layers[0] in arrays}
+        return jax.tree.unflatten(
+            structure, [shown.get(places[i], x) if i in places else x for i, (_, x) in enumerate(leaves)]
+        )
+
+    return show(method.quantized(weights, Stage(show, _until_effects_are_done)))
+
+
+@contextlib.contextmanager
+def _until_effects_are_done() -> Iterator[None]:
+    yield
+    jax.effects_barrier()
 
 
 @dataclass(frozen=True)
@@ -76,24 +89,6 @@ class _Place:
             if not self.lead:
                 return weights[0]
             return jax.tree.map(lambda *parts: jnp.reshape(jnp.stack(parts), (*self.lead, *parts[0].shape)), *weights)
-
-
-class _Stage:
-    """A model with quantised arrays in the places of some."""
-
-    def __init__(self, leaves: list[Any], structure: Any) -> None:
-        self.leaves, self.structure = leaves, structure
-        self.places: dict[int, _Place] = {}
-
-    def show(self, arrays: Mapping[str, Quantized]) -> Any:
-        shown = {p: p.joined(arrays) for p in set(self.places.values()) if p.layers[0] in arrays}
-        leaves = [shown.get(self.places[i], x) if i in self.places else x for i, x in enumerate(self.leaves)]
-        return jax.tree.unflatten(self.structure, leaves)
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        yield
-        jax.effects_barrier()
 
 
 def _is_weight(owner: Any, name: str, x: jax.Array) -> bool:

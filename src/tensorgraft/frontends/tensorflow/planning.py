@@ -22,7 +22,7 @@ from tensorgraft.hub.backend import Backend
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
 HANDED_ON = ("Identity", "StopGradient", "PreventGradient", "Snapshot", "ReadVariableXlaSplitND")
-_SMALL = 1 << 14  # elements: what is known and no larger is computed on the host
+SMALL = 1 << 14  # elements: what is known and no larger is computed on the host
 _BRANCHES = ("If", "StatelessIf")  # which hand on what they are given
 _NO_STEPS = ("NoOp", "ControlTrigger")
 
@@ -36,28 +36,37 @@ class GraphPlan(StepsPlan):
     """A graph as a list of steps. Small constants stay known, larger ones are arrays of the backend."""
 
     def converted(self, xp: Backend, value: Any) -> Any:
-        return value if value.size <= _SMALL or value.dtype.kind in "OSU" else lifted(xp, value)
+        return value if value.size <= SMALL or value.dtype.kind in "OSU" else lifted(xp, value)
 
 
 def plan(graph: FunctionGraph) -> GraphPlan:
     """Plan a graph. Raises UnsupportedOperationError, also for what is in the bodies of loops and branches."""
     known = graph.memory.get("plan")
-    if known is None:
-        planner = _Planner(GraphPlan())
-        planner.plan.given = [planner.new() for _ in graph.inputs]
-        planner.plan.results = planner.inline(graph, planner.plan.given)
-        _drop_unread_steps(planner.plan, planner.effects)
-        planner.plan.finish()
-        known = graph.memory["plan"] = planner.plan
-    return known
+    return Planner(GraphPlan()).whole(graph) if known is None else known
 
 
-class _Planner:
+class Planner:
+    """Makes the steps of a plan. `tg.source` has one whose steps record themselves (`codegen/recorders/recording`)."""
+
+    handed_on: tuple[str, ...] = HANDED_ON
+
     def __init__(self, plan: GraphPlan) -> None:
         self.plan = plan
         self.values: dict[int, Any] = {}  # slot -> a constant
         self.effects: set[int] = set()  # steps by identity
         self.least: dict[int, int] = {}  # slot of an integer -> what it is at least
+
+    def whole(self, graph: FunctionGraph) -> GraphPlan:
+        self.plan.given = [self.new() for _ in graph.inputs]
+        self.plan.results = self.inline(graph, self.plan.given)
+        _drop_unread_steps(self.plan, self.effects)
+        self.plan.finish()
+        graph.memory["plan"] = self.plan
+        return self.plan
+
+    def body(self, graph: FunctionGraph) -> None:
+        """Plan the body of a loop or a branch, which its rule finds in the graph's memory."""
+        plan(graph)
 
     def new(self) -> int:
         self.plan.size += 1
@@ -76,7 +85,11 @@ class _Planner:
                 reads = [slots[value] for value in node.inputs]
                 for k, slot in enumerate(self.node(node, reads)):
                     slots.setdefault((place, k), slot)
+        self.planned(graph, slots)
         return [slots[value] for value in graph.outputs]
+
+    def planned(self, graph: FunctionGraph, slots: dict[Value, int]) -> None:
+        """Note the slots of a graph's values."""
 
     def node(self, node: GraphNode, reads: list[int]) -> list[int]:
         """Plan a node, and return the slots of its results."""
@@ -84,18 +97,18 @@ class _Planner:
             return self.inline(node.attributes["f"], reads)
         if node.op == "Const":
             return [self.constant(np.asarray(node.attributes["value"]))]
-        if node.op in HANDED_ON:
+        if node.op in self.handed_on:
             return reads[:1]
         if node.op == "IdentityN":
             return reads
         if node.op in _NO_STEPS:
             return []
-        row = rule_of(node)
+        row = self.rule(node)
         for inner in functions(node):
-            plan(inner)
-        if row.folds and reads and all(slot in self.values for slot in reads) and _is_small(node):
+            self.body(inner)
+        if row is not None and row.folds and reads and all(slot in self.values for slot in reads) and is_small(node):
             known = [self.values[slot] for slot in reads]
-            if all(value.size <= _SMALL for value in known):
+            if all(value.size <= SMALL for value in known):
                 return [self.constant(np.asarray(x)) for x in _on_host(node, row, known)]
         exact = self._bounded(node, reads)
         if exact is not None:
@@ -103,11 +116,19 @@ class _Planner:
         writes = [self.new() for _ in node.dtypes]
         if node.op == "Maximum" and (least := self._integer(reads)) is not None:
             self.least[writes[0]] = int(least)
-        step = RuleStep(node.op, _resolved(node, row), tuple(reads), tuple(writes), len(writes) != 1)
+        run = self.resolved(node, row, writes)
+        step = RuleStep(node.op, run, tuple(reads), tuple(writes), len(writes) != 1)
         self.plan.steps.append(step)
         if has_effect(node):
             self.effects.add(id(step))
         return writes
+
+    def rule(self, node: GraphNode) -> OperationRule | None:
+        return rule_of(node)
+
+    def resolved(self, node: GraphNode, row: Any, writes: Sequence[int]) -> Callable[..., Any]:
+        """Return the function that computes a node, whose results go into these slots."""
+        return resolved(node, row)
 
     def _integer(self, reads: Sequence[int]) -> np.ndarray | None:
         known = [self.values[slot] for slot in reads if slot in self.values]
@@ -171,9 +192,9 @@ def _arguments(node: GraphNode, row: OperationRule) -> dict[str, Any]:
     return named
 
 
-def _is_small(node: GraphNode) -> bool:
+def is_small(node: GraphNode) -> bool:
     return all(
-        dtype is not None and (shape is None or None in shape or math.prod(n or 0 for n in shape) <= _SMALL)
+        dtype is not None and (shape is None or None in shape or math.prod(n or 0 for n in shape) <= SMALL)
         for shape, dtype in zip(node.shapes, node.dtypes, strict=True)
     )
 
@@ -181,11 +202,11 @@ def _is_small(node: GraphNode) -> bool:
 def _on_host(node: GraphNode, row: OperationRule, operands: Sequence[Any]) -> list[np.ndarray]:
     host = registry.get("numpy")
     with host.scope():
-        results = _resolved(node, row)(host, *operands)
+        results = resolved(node, row)(host, *operands)
     return list(results) if len(node.dtypes) != 1 else [results]
 
 
-def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
+def resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
     """Return the function that computes a node: known operands are kept, lifted or refused as its rule says."""
     fn, named = row.fn, _arguments(node, row)
     count = len(node.inputs)
@@ -196,13 +217,13 @@ def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
         return frozenset(range(count)[i] for i in rule_says if i < count)
 
     asked, either = places(row.known), places(row.either)
-    folds, single = row.folds and _is_small(node), len(node.dtypes) == 1
+    folds, single = row.folds and is_small(node), len(node.dtypes) == 1
     host = registry.get("numpy")
 
     def plain(xp: Backend, *operands: Any) -> Any:
-        if folds and host is not getattr(xp, "inner", xp) and all(is_known(x) and x.size <= _SMALL for x in operands):
+        if folds and host is not getattr(xp, "inner", xp) and all(is_known(x) and x.size <= SMALL for x in operands):
             with host.scope():
-                return _known(handed(fn(host, *operands, **named)))
+                return host_values(handed(fn(host, *operands, **named)))
         given = list(operands)
         for i, x in enumerate(operands):
             if is_known(x):
@@ -230,7 +251,7 @@ def _resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
     return run
 
 
-def _known(results: Any) -> Any:
+def host_values(results: Any) -> Any:
     if isinstance(results, list | tuple):
         return [np.asarray(x) for x in results]
     return np.asarray(results)

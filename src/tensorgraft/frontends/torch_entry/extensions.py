@@ -16,6 +16,7 @@ import torch
 
 from tensorgraft import warning_filters
 from tensorgraft.frontends.torch_entry.loading import TYPE
+from tensorgraft.importing import is_ours
 
 GROUP = "torch.backends"
 AUTOLOAD = "TENSORGRAFT_AUTOLOAD"  # in the environment: "1" takes the place, "0" leaves it
@@ -62,7 +63,7 @@ def _unloaded_entry_points() -> list[Any]:
     """Return the entry points of other packages that PyTorch has not come to yet."""
     points = sys._getframe(3).f_locals.get("backend_extensions")  # of PyTorch's loop: asking again takes a while
     points = list(importlib.metadata.entry_points(group=GROUP) if points is None else points)
-    ours = next((k for k, point in enumerate(points) if point.value.startswith("tensorgraft.")), len(points))
+    ours = next((k for k, point in enumerate(points) if is_ours(point)), len(points))
     return points[ours + 1 :]
 
 

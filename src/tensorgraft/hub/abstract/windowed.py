@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.hub.abstract.array import ShapeDtype, check, check_kinds
+from tensorgraft.hub.operations.windowed import window_count
 
 Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
-
-
-def _windows(n: int, window: int, stride: int, dilation: int) -> int:
-    """Return the number of windows that fit on an axis of `n`."""
-    return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
 
 
 def _dilated(n: int, dilation: int) -> int:
@@ -49,7 +45,7 @@ def convolution(
     check(x.shape[0] % batch_groups == 0, op, arguments, "a batch that the batch groups divide")
     extents = [_dilated(n, d) + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
     check(all(n >= 0 for n in extents), op, arguments, "no more to be cut off than there is")
-    out = map(_windows, extents, w.shape[2:], strides, rhs_dilation)
+    out = map(window_count, extents, w.shape[2:], strides, rhs_dilation)
     return x.like(x.shape[0] // batch_groups, w.shape[0], *out)
 
 
@@ -66,7 +62,7 @@ def reduce_window(
     check(positive, op, arguments, "windows, strides and dilations of at least 1")
     extents = [n + sum(p) for n, p in zip(x.shape, padding, strict=True)]
     check(all(n >= 0 for n in extents), op, arguments, "no more to be cut off than there is")
-    return x.like(*map(_windows, extents, window, strides, window_dilation))
+    return x.like(*map(window_count, extents, window, strides, window_dilation))
 
 
 RULES: dict[str, Callable[..., Any]] = {"convolution": convolution, "reduce_window": reduce_window}

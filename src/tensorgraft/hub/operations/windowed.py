@@ -11,6 +11,11 @@ Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
 
 
+def window_count(n: int, window: int, stride: int, dilation: int) -> int:
+    """Return the number of windows that fit on an axis of `n`."""
+    return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
+
+
 class Windowed:
     @primitive
     def convolution(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,17 @@ def leaves(tree: Any) -> Iterator[Any]:
         yield from leaves(list(tree.values()))
     else:
         yield tree
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """`fn` of what is in tuples (named ones included), lists and dictionaries."""
+    if isinstance(tree, tuple | range):
+        return tuple([mapped(fn, x) for x in tree])
+    if type(tree) is list:
+        return [mapped(fn, x) for x in tree]
+    if type(tree) is dict:
+        return {name: mapped(fn, x) for name, x in tree.items()}
+    return fn(tree)
 
 
 def variables(tree: Any) -> Iterator[Var]:

@@ -26,7 +26,7 @@ from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations import operations
-from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves
+from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, leaves, mapped
 from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.tape import ByTape
 
@@ -99,16 +99,16 @@ class ProgramBackend(_Recording):
         calls = getattr(self._local, "calls", None)
         if calls is None:
             raise RuntimeError(f"{method}: nothing is being recorded (tensorgraft.hub.recorded.record)")
-        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
+        outcome = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         calls.append(Call(method, args, kwargs, outcome))
         return outcome
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record an operation."""
-        args, kwargs = _mapped(lambda x: self._argument(name, x), (args, kwargs))
+        args, kwargs = mapped(lambda x: self._argument(name, x), (args, kwargs))
         if getattr(self._local, "eager", False) and all(x.value is not None for x in leaves([args, kwargs]) if _is(x)):
             return self._now(name, args, kwargs)
-        plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+        plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
         result = getattr(self._rules, name)(*plain_args, **plain_kwargs)
         if not any(type(x) is ShapeDtype for x in leaves(result)):
             return result
@@ -160,8 +160,8 @@ class ProgramBackend(_Recording):
             blocks.append(block)
             results.append(_specs(block.result, out))
         predicate = self.variable(predicate)
-        self._rules.cond(_spec(predicate), lambda: results[0], lambda: results[1])
-        outputs = self._append("cond", (predicate, *blocks, *flat), {}, tuple(map(_spec, blocks[0].result)))
+        self._rules.cond(spec_of(predicate), lambda: results[0], lambda: results[1])
+        outputs = self._append("cond", (predicate, *blocks, *flat), {}, tuple(map(spec_of, blocks[0].result)))
         return optree.tree_unflatten(out, outputs)
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
@@ -171,9 +171,9 @@ class ProgramBackend(_Recording):
         step, after = self._body(body, (flat, structure))
         step.result, out = self._flat(after)
         self._rules.while_loop(
-            lambda _: _spec(test.result), lambda _: _specs(step.result, out), _specs(flat, structure)
+            lambda _: spec_of(test.result), lambda _: _specs(step.result, out), _specs(flat, structure)
         )
-        outputs = self._append("while_loop", (test, step, flat), {}, tuple(map(_spec, flat)))
+        outputs = self._append("while_loop", (test, step, flat), {}, tuple(map(spec_of, flat)))
         return optree.tree_unflatten(structure, outputs)
 
     def scan(
@@ -181,7 +181,7 @@ class ProgramBackend(_Recording):
     ) -> tuple[Any, Any]:
         length, reverse = int(length), bool(reverse)
         (carry, structure), (along, x_structure) = self._flat(init), self._flat(xs)
-        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(_spec, along)), length)  # of the extents
+        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(spec_of, along)), length)  # of the extents
         rows = tuple(Var(x.shape[1:], x.dtype) for x in along)
         step, (after, y) = self._body(body, (carry, structure), (rows, x_structure))
         (carry_out, out), (y_out, y_structure) = self._flat(after), self._flat(y)
@@ -191,7 +191,7 @@ class ProgramBackend(_Recording):
         )  # of the carry
         stacked = tuple(ShapeDtype((length, *v.shape), v.dtype) for v in y_out)
         outputs = self._append(
-            "scan", (step, carry, along), {"length": length, "reverse": reverse}, (tuple(map(_spec, carry)), stacked)
+            "scan", (step, carry, along), {"length": length, "reverse": reverse}, (tuple(map(spec_of, carry)), stacked)
         )
         return optree.tree_unflatten(structure, outputs[0]), optree.tree_unflatten(y_structure, outputs[1])
 
@@ -208,10 +208,10 @@ class ProgramBackend(_Recording):
     def _now(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operation on constants, computed by NumPy."""
         xp = registry.get("numpy")
-        plain_args, plain_kwargs = _mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))
+        plain_args, plain_kwargs = mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))
         with xp.scope():
             result = getattr(xp, name)(*plain_args, **plain_kwargs)
-        return _mapped(lambda x: self.asarray(np.asarray(x)) if xp.is_array(x) else x, result)
+        return mapped(lambda x: self.asarray(np.asarray(x)) if xp.is_array(x) else x, result)
 
     # ---- the backend itself ----------------------------------------------------------------------------------------
 
@@ -275,20 +275,10 @@ def _is(x: Any) -> bool:
     return type(x) is Var
 
 
-def _spec(x: Any) -> Any:
+def spec_of(x: Any) -> Any:
+    """Return the shape and dtype of a variable; anything else as it is."""
     return ShapeDtype(x.shape, x.dtype) if type(x) is Var else x
 
 
 def _specs(flat: Sequence[Var], structure: Any) -> Tree:
-    return optree.tree_unflatten(structure, [_spec(v) for v in flat])
-
-
-def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply `fn` to the leaves of tuples (named ones included), lists and dictionaries."""
-    if isinstance(tree, tuple | range):
-        return tuple([_mapped(fn, x) for x in tree])
-    if type(tree) is list:
-        return [_mapped(fn, x) for x in tree]
-    if type(tree) is dict:
-        return {name: _mapped(fn, x) for name, x in tree.items()}
-    return fn(tree)
+    return optree.tree_unflatten(structure, [spec_of(v) for v in flat])

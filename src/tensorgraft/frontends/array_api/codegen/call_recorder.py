@@ -6,16 +6,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tensorgraft.codegen.call_recorder import first_sentence
-from tensorgraft.codegen.frames import Called
-from tensorgraft.codegen.recording import ScopedRecorder
+from tensorgraft.codegen.recorders.call_recorder import first_sentence, leaves, mapped, watched_functions
+from tensorgraft.codegen.recorders.frames import Called
+from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.hub.recorded.block import Var
 
@@ -35,12 +34,8 @@ class FunctionWatch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        before = sys.gettrace()
-        sys.settrace(self._entered)
-        try:
+        with watched_functions(self._entered):
             yield
-        finally:
-            sys.settrace(before)
 
     def _entered(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
@@ -98,24 +93,3 @@ def is_users(path: str) -> bool:
     if of_packages:
         return not rest.startswith(_PACKAGES)
     return not path.startswith((sysconfig.get_path("stdlib"), "<frozen", "<string>", _OURS))
-
-
-def leaves(tree: Any) -> Iterator[Any]:
-    """Yield the leaves of tuples, lists and dictionaries, in their order."""
-    if isinstance(tree, dict):
-        for x in tree.values():
-            yield from leaves(x)
-    elif isinstance(tree, list | tuple):
-        for x in tree:
-            yield from leaves(x)
-    else:
-        yield tree
-
-
-def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree with `fn` of its leaves; named tuples are tuples."""
-    if isinstance(tree, dict):
-        return {k: mapped(fn, x) for k, x in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple([mapped(fn, x) for x in tree])
-    return [mapped(fn, x) for x in tree] if isinstance(tree, list) else fn(tree)

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.frames import Watched, framed
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
-from tensorgraft.codegen.recording import ScopedRecorder
+from tensorgraft.codegen.recorders.call_recorder import leaves, mapped
+from tensorgraft.codegen.recorders.frames import Watched, framed
+from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.codegen.trace import SourceTrace
-from tensorgraft.frontends.array_api.codegen.call_recorder import FunctionWatch, leaves, mapped
+from tensorgraft.frontends.array_api.codegen.call_recorder import FunctionWatch
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.devices import resolve, stands_for
 from tensorgraft.frontends.array_api.core.tracing import capturing

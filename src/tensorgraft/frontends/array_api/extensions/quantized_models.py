@@ -5,7 +5,6 @@ Built on `quantized` and `quantization.calibration`; nothing of the core imports
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ import optree
 
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.extensions.quantized import is_quantized, of_parts
-from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
+from tensorgraft.quantization.calibration import Method, Stage, Weight, nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 
@@ -34,24 +33,14 @@ def quantize_tree(
             weights[name] = Weight(x._cell.backend, x._value(), scheme)
     if not weights:
         raise nothing_fits([n for n, x in zip(names, leaves, strict=True) if isinstance(x, Array)])
-    stage = _Stage(names, leaves, structure)
-    return stage.show(method.quantized(weights, stage))
 
-
-class _Stage:
-    """A pytree with quantised arrays in the places of some."""
-
-    def __init__(self, names: list[str], leaves: list[Any], structure: Any) -> None:
-        self.names, self.leaves, self.structure = names, leaves, structure
-
-    def show(self, arrays: Mapping[str, Quantized]) -> Any:
+    def show(arrays: Mapping[str, Quantized]) -> Any:
         shown = []
-        for name, x in zip(self.names, self.leaves, strict=True):
+        for name, x in zip(names, leaves, strict=True):
             if name in arrays:
                 with x._cell.backend.scope():
                     x = of_parts(x._cell.backend, arrays[name])
             shown.append(x)
-        return optree.tree_unflatten(self.structure, shown)
+        return optree.tree_unflatten(structure, shown)
 
-    def running(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    return show(method.quantized(weights, Stage(show)))

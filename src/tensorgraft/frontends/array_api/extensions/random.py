@@ -325,21 +325,3 @@ def _sample(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: A
 @functools.lru_cache(maxsize=1024)
 def _program(xp: Backend, sampler: Sampler, static: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
     return xp.compile(lambda *values: (sampler(xp, *values, *static),))
-
-
-__all__ = [
-    "bernoulli",
-    "bits",
-    "categorical",
-    "exponential",
-    "fold_in",
-    "gumbel",
-    "key",
-    "normal",
-    "permutation",
-    "rademacher",
-    "randint",
-    "split",
-    "truncated_normal",
-    "uniform",
-]

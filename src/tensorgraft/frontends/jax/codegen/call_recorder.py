@@ -18,8 +18,8 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from tensorgraft.codegen.call_recorder import ProgramWatch, named_arguments
-from tensorgraft.codegen.frames import Called
+from tensorgraft.codegen.recorders.call_recorder import ProgramWatch, named_arguments
+from tensorgraft.codegen.recorders.frames import Called
 
 _TAG = "tensorgraft:"
 _OURS = f"{Path(__file__).parents[3]}/"

@@ -11,8 +11,8 @@ from typing import Any
 
 import jax
 
-from tensorgraft.codegen.call_recorder import first_sentence
-from tensorgraft.codegen.frames import Called
+from tensorgraft.codegen.recorders.call_recorder import first_sentence
+from tensorgraft.codegen.recorders.frames import Called
 from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, variable_of
 
 Path = Callable[[Any], str | None]

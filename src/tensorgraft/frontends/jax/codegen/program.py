@@ -16,6 +16,7 @@ from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax import releases
 from tensorgraft.frontends.jax.codegen import models
 from tensorgraft.frontends.jax.codegen.programs import TakenApart, closed_arrays, host, is_array, trace_function
+from tensorgraft.frontends.jax.jaxpr_interpreter import bind, interpret
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import is_object
 
@@ -136,22 +137,13 @@ def _is_of(fn: Any, library: str) -> bool:
 
 def _evaluated(closed: core.ClosedJaxpr, instead: dict[int, Any], operands: Sequence[Any]) -> list[Any]:
     """The results of a jaxpr, with other values for constants (by `id`), those of functions that it calls too."""
-    jaxpr = closed.jaxpr
-    env = dict(zip(jaxpr.constvars, [instead.get(id(c), c) for c in closed.consts], strict=True))
-    env.update(zip(jaxpr.invars, operands, strict=True))
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else env[atom]
-
-    for equation in jaxpr.eqns:
-        values = [read(a) for a in equation.invars]
+    def compute(equation: Any, values: list[Any]) -> list[Any]:
         if equation.primitive.name in ("jit", "pjit", "closed_call"):
-            results = _evaluated(releases.called(equation), instead, values)
-        else:
-            results = equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params))
-            results = results if equation.primitive.multiple_results else [results]
-        env.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+            return _evaluated(releases.called(equation), instead, values)
+        return bind(equation, values)
+
+    return interpret(closed.jaxpr, [instead.get(id(c), c) for c in closed.consts], operands, compute)
 
 
 __all__ = ["FunctionProgram"]

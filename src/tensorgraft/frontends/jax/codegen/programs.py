@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from tensorgraft.codegen.frames import Watched, framed
+from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax import staging
 from tensorgraft.frontends.jax.codegen import models

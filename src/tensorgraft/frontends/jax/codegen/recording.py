@@ -15,21 +15,19 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend import core
-from jax.interpreters import partial_eval
 
-from tensorgraft.codegen.frames import Called
-from tensorgraft.codegen.recording import Scope, ScopedRecorder
+from tensorgraft.codegen.recorders.frames import Called
+from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
 from tensorgraft.frontends.jax import (
     releases,
     rules,  # noqa: F401  (they register themselves)
 )
 from tensorgraft.frontends.jax.codegen import word_lowering
 from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, is_users, scopes
-from tensorgraft.frontends.jax.decomposition import decomposed, without_references
-from tensorgraft.frontends.jax.evaluate import UnsupportedPrimitiveError, folded, resolved
+from tensorgraft.frontends.jax.decomposition import without_references
+from tensorgraft.frontends.jax.evaluate import called, folded, resolved, used
+from tensorgraft.frontends.jax.jaxpr_interpreter import interpret
 from tensorgraft.frontends.jax.keys import is_key_dtype
-from tensorgraft.frontends.jax.rule import REASONS, RULES
-from tensorgraft.hub import registry
 from tensorgraft.hub.recorded.block import Var
 
 Value = Any
@@ -60,27 +58,22 @@ class Recording:
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
         """The results of a jaxpr, recorded."""
         closed = without_references(closed)
-        jaxpr = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True)[0]
-        env: dict[core.Var, Value] = {}
+        jaxpr = used(closed.jaxpr)
+        constants = [self.constant(x) for x in closed.consts]
+        self.seen += zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *operands), strict=True)
 
-        def bind(variables: Sequence[core.Var], values: Sequence[Value]) -> None:
-            for variable, value in zip(variables, values, strict=True):
-                env[variable] = value
-                self.seen.append((variable, value))
-
-        def read(atom: Any) -> Value:
-            if isinstance(atom, core.Literal):
-                return self.constant(np.asarray(atom.val, atom.aval.dtype))  # type: ignore[attr-defined]
-            return env[atom]
-
-        bind(jaxpr.constvars, [self.constant(x) for x in closed.consts])
-        bind(jaxpr.invars, operands)
-        for equation in jaxpr.eqns:
+        def compute(equation: Any, values: list[Value]) -> list[Value]:
             numbers, derived = scopes(equation.source_info.name_stack)
             inside = scope if derived else (*scope, *numbers)
             with self._at(equation, inside):
-                bind(equation.outvars, self._equation(equation, [read(a) for a in equation.invars], inside))
-        return [read(atom) for atom in jaxpr.outvars]
+                results = self._equation(equation, values, inside)
+            self.seen += zip(equation.outvars, results, strict=True)
+            return results
+
+        def literal(atom: Any) -> Value:
+            return self.constant(np.asarray(atom.val, atom.aval.dtype))
+
+        return interpret(jaxpr, constants, operands, compute, literal)
 
     @contextlib.contextmanager
     def _at(self, equation: Any, scope: Scope) -> Iterator[None]:
@@ -114,31 +107,19 @@ class Recording:
             return (
                 list(result) if equation.primitive.multiple_results and isinstance(result, list | tuple) else [result]
             )
-        inner = self._called(equation)
+        inner = called(equation)
         if inner is not None:
             if name in ("custom_jvp_call", "custom_vjp_call") and _is_of_user(equation):
                 self._compare_derivatives(equation, inner)
             return self.run(inner, operands, self._into(equation, scope))
         known = tuple(x.value if type(x) is Var else None for x in operands)
-        if _folds(equation) and (values := folded_numbers(equation, known)) is not None:
+        if _folds(equation) and (values := folded(equation, known, numbers=True)) is not None:
             return [self.xp.asarray(np.array(v)) for v in values]
         results = resolved(equation, known)(self.xp, *operands)
         return [
             word_lowering.as_single_array(self.xp, x)
             for x in (results if equation.primitive.multiple_results else [results])
         ]
-
-    def _called(self, equation: Any) -> core.ClosedJaxpr | None:
-        name = equation.primitive.name
-        if name in releases.CALLS:
-            return releases.called(equation)
-        if name in RULES:
-            return None
-        inner = None if name in REASONS else decomposed(equation)
-        if inner is None:
-            because = f": {REASONS[name]}" if name in REASONS else ""
-            raise UnsupportedPrimitiveError(f"the JAX primitive {name} has no rule here{because}")
-        return inner
 
     def _compare_derivatives(self, equation: Any, inner: core.ClosedJaxpr) -> None:
         """Note a derivative of the user's own that is not that of what the function computes: the target differentiates
@@ -223,19 +204,6 @@ def _folds(equation: Any) -> bool:
     return bool(equation.invars) and (
         equation.primitive.name not in ("broadcast_in_dim", "iota") or not equation.outvars[0].aval.shape
     )
-
-
-def folded_numbers(equation: Any, known: Sequence[Any]) -> list[np.ndarray] | None:
-    if any(v is None for v in known):
-        return None
-    plain = all(not atom.aval.shape for atom in (*equation.invars, *equation.outvars)) and not equation.effects
-    if not plain or equation.primitive.name not in RULES or any(is_key_dtype(a.aval.dtype) for a in equation.outvars):
-        return folded(equation, known)
-    host = registry.get("numpy")
-    with host.scope():
-        results = resolved(equation, known)(host, *[host.asarray(np.array(v)) for v in known])
-        results = results if equation.primitive.multiple_results else [results]
-        return [np.asarray(host.to_numpy(x)) for x in results]
 
 
 _LIBRARIES = (os.path.dirname(jax.__file__) + os.sep, sysconfig.get_path("stdlib"))

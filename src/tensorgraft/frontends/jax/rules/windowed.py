@@ -15,6 +15,7 @@ from tensorgraft.frontends.jax.rules.structural import permuted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.operations.windowed import window_count
 
 Ints = Sequence[int]
 Pads = Sequence[tuple[int, int]]
@@ -62,10 +63,6 @@ def spread(xp: Backend, x: Array, value: Any, padding: Pads, base_dilation: Ints
     return xp.pad(x, value, config) if any(map(any, config)) else x
 
 
-def _extent(n: int, window: int, stride: int, dilation: int) -> int:
-    return max((n - dilation * (window - 1) - 1) // stride + 1, 0)
-
-
 def folded_windows(
     xp: Backend, arrays: Sequence[Array], combine: Combine, window: Ints, strides: Ints, dilation: Ints
 ) -> Sequence[Array]:
@@ -82,7 +79,7 @@ def _along(
     xp: Backend, arrays: Sequence[Array], axis: int, combine: Combine, window: int, stride: int, dilation: int
 ) -> Sequence[Array]:
     n = xp.shape(arrays[0])[axis]
-    out = _extent(n, window, stride, dilation)
+    out = window_count(n, window, stride, dilation)
 
     def cut(some: Sequence[Array], start: int, stop: int, step: int = 1) -> Sequence[Array]:
         return [xp.take_slice(x, axis, start, stop, step) for x in some]

@@ -18,8 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensorgraft.codegen.call_recorder import ProgramWatch, first_sentence, named_arguments
-from tensorgraft.codegen.frames import Called
+from tensorgraft.codegen.recorders.call_recorder import ProgramWatch, first_sentence, named_arguments
+from tensorgraft.codegen.recorders.frames import Called
 
 _Function: Any = type(tf.function(len))
 _OURS = f"{Path(__file__).parents[3]}/"

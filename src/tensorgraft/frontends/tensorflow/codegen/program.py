@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
 
-from tensorgraft.codegen.frames import Watched, framed
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
+from tensorgraft.codegen.recorders.call_recorder import leaves
+from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, steps, variables
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import GraphWatch, mapped
@@ -67,7 +67,7 @@ class GraphFunctionProgram:
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
-        arrays = [x for _, tree in self.bound(args, kwargs) for x in _leaves(tree) if _is_array(x)]
+        arrays = [x for _, tree in self.bound(args, kwargs) for x in leaves(tree) if _is_array(x)]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             instead = {id(old): x for old, x in zip(arrays, new, strict=True)}
@@ -259,15 +259,6 @@ def _results(tree: Any) -> Any:
 
 def _is_array(x: Any) -> bool:
     return isinstance(x, tf.Tensor | np.ndarray)
-
-
-def _leaves(tree: Any) -> Iterator[Any]:
-    if isinstance(tree, dict):
-        yield from itertools.chain.from_iterable(_leaves(x) for x in tree.values())
-    elif isinstance(tree, list | tuple):
-        yield from itertools.chain.from_iterable(map(_leaves, tree))
-    else:
-        yield tree
 
 
 def mapped_tree(fn: Callable[[Any], Any], tree: Any) -> Any:

@@ -8,38 +8,31 @@ known.
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from tensorflow.python.framework.ops import gradient_registry
 
-from tensorgraft.codegen.recording import Scope, ScopedRecorder
-from tensorgraft.compiled.steps import RuleStep
+from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
 from tensorgraft.frontends.tensorflow.codegen import word_lowering
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import GraphWatch, TensorKey
 from tensorgraft.frontends.tensorflow.function_graphs import operation_of
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
 from tensorgraft.frontends.tensorflow.planning import (
-    CALLS,
+    HANDED_ON,
+    SMALL,
     GraphPlan,
-    _drop_unread_steps,
-    _known,
-    _resolved,
-    functions,
-    has_effect,
-    rule_of,
+    Planner,
+    host_values,
+    is_small,
+    resolved,
 )
-from tensorgraft.frontends.tensorflow.rule import EVERY
+from tensorgraft.frontends.tensorflow.rule import EVERY, OperationRule
 from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.recorded.block import Var
-
-_HANDED_ON = ("Identity", "PreventGradient", "Snapshot", "ReadVariableXlaSplitND")
-_NO_STEPS = ("NoOp", "ControlTrigger")
-_SMALL = 1 << 14
 
 
 class GraphRecorder(ScopedRecorder):
@@ -86,15 +79,7 @@ def _is_sized(x: Any) -> bool:
 
 def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
     """The plan of a graph whose steps record themselves. Raises UnsupportedOperationError."""
-    planner = _Planner(watch)
-    plan = planner.plan
-    plan.given = [planner.new() for _ in graph.inputs]
-    plan.results = planner.inline(graph, plan.given, ())
-    _drop_unread_steps(plan, planner.effects)
-    plan.finish()
-    # bodies of loops and branches are found by their rules
-    graph.memory["plan"] = plan
-    return plan
+    return _Planner(watch).whole(graph)
 
 
 @dataclass(eq=False)
@@ -110,7 +95,7 @@ class _Plan(GraphPlan):
         some = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
         if some and (value == value.flat[0]).all():  # zeros, which may have the size of something
             return SizedValue.of(value)
-        return value if value.size <= _SMALL else xp.asarray(value)
+        return value if value.size <= SMALL else xp.asarray(value)
 
     def __call__(self, xp: Any, *operands: Any) -> list[Any]:
         if isinstance(xp, GraphRecorder):
@@ -131,29 +116,30 @@ class _Plan(GraphPlan):
             xp.seen.extend((key, value) for key in self.keys.get(slot, ()))
 
 
-class _Planner:
+class _Planner(Planner):
+    plan: _Plan
+    handed_on = tuple(op for op in HANDED_ON if op != "StopGradient")
+
     def __init__(self, watch: GraphWatch) -> None:
-        self.plan = _Plan()
+        super().__init__(_Plan())
         self.watch = watch
-        self.effects: set[int] = set()
+        self.at: Scope = ()
         self._scopes: dict[int, dict[str, Scope]] = {}
 
-    def new(self) -> int:
-        self.plan.size += 1
-        return self.plan.size - 1
+    def body(self, graph: FunctionGraph) -> None:
+        if not isinstance(graph.memory.get("plan"), _Plan):
+            recorded_plan(graph, self.watch)
 
-    def inline(self, graph: FunctionGraph, inputs: Sequence[int], around: Scope) -> list[int]:
-        slots: dict[Value, int] = {(place, 0): slot for place, slot in zip(graph.inputs, inputs, strict=True)}
-        for place, node in enumerate(graph.nodes):
-            if (place, 0) not in slots or node.op != "Placeholder":
-                scope = (*around, *self.scope(node))
-                for k, slot in enumerate(self.node(node, [slots[value] for value in node.inputs], scope)):
-                    slots.setdefault((place, k), slot)
+    def constant(self, value: Any) -> int:
+        slot = super().constant(value)
+        del self.values[slot]  # nothing is computed before it is recorded
+        return slot
+
+    def planned(self, graph: FunctionGraph, slots: dict[Value, int]) -> None:
         for (place, k), slot in slots.items():
             key = _key(graph.nodes[place], k)
             if key is not None:
                 self.plan.keys.setdefault(slot, []).append(key)
-        return [slots[value] for value in graph.outputs]
 
     def scope(self, node: GraphNode) -> Scope:
         op = _operation(node)
@@ -163,32 +149,21 @@ class _Planner:
             self._scopes[id(op.graph)] = self.watch.scopes(op.graph)
         return self._scopes[id(op.graph)].get(op.name, ())
 
-    def node(self, node: GraphNode, reads: list[int], scope: Scope) -> list[int]:
-        """The slots of its results."""
-        if node.op in CALLS:
-            return self.inline(node.attributes["f"], reads, scope)
-        if node.op == "Const":
-            slot = self.new()
-            self.plan.constants.append((slot, np.asarray(node.attributes["value"])))
-            return [slot]
-        if node.op in _HANDED_ON:
-            return reads[:1]
+    def node(self, node: GraphNode, reads: list[int]) -> list[int]:
         if node.op == "IdentityN":
             self.plan.custom |= _has_own_derivative(node)
-            return reads
-        if node.op in _NO_STEPS:
-            return []
-        row = rule_of(node) if node.op != "StopGradient" else None
-        for inner in functions(node):
-            if "plan" not in inner.memory or not isinstance(inner.memory["plan"], _Plan):
-                recorded_plan(inner, self.watch)
-        writes = [self.new() for _ in node.dtypes]
-        run = _RecordedNode(node, row, scope, writes, self.plan)
-        step = RuleStep(node.op, run, tuple(reads), tuple(writes), len(writes) != 1)
-        self.plan.steps.append(step)
-        if has_effect(node):
-            self.effects.add(id(step))
-        return writes
+        around = self.at
+        self.at = (*around, *self.scope(node))
+        try:
+            return super().node(node, reads)
+        finally:
+            self.at = around
+
+    def rule(self, node: GraphNode) -> OperationRule | None:
+        return super().rule(node) if node.op != "StopGradient" else None
+
+    def resolved(self, node: GraphNode, row: Any, writes: Sequence[int]) -> Callable[..., Any]:
+        return _RecordedNode(node, row, self.at, writes, self.plan)
 
 
 def _operation(node: GraphNode) -> Any:
@@ -218,11 +193,11 @@ class _RecordedNode:
 
     def __init__(self, node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> None:
         self._node, self._scope, self._writes, self._plan = node, scope, writes, plan
-        self._plain = _resolved(node, row) if row is not None else None
+        self._plain = resolved(node, row) if row is not None else None
         self._place = node.place().rpartition("/")[2]
         self._word = word_lowering.SAID.get(node.op)
         seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # numbers, where seeds are known
-        self._folds = row is not None and (row.folds or seeded) and _folds(node)
+        self._folds = row is not None and (row.folds or seeded) and is_small(node)
         count = len(node.inputs)
         self._asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY
                                 for i in places if -count <= i < count) if row is not None else frozenset()  # fmt: skip
@@ -250,11 +225,11 @@ class _RecordedNode:
     def _computed(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
         """The result, or the results in a sequence."""
         known = self._folds and operands and all(is_known(x) for x in operands)
-        if not known or not all(x.size <= _SMALL for x in operands):
+        if not known or not all(x.size <= SMALL for x in operands):
             return self._steps(xp, operands)
         assert self._plain is not None
         with self._host.scope():
-            values = _known(self._plain(self._host, *[np.asarray(x) for x in operands]))
+            values = host_values(self._plain(self._host, *[np.asarray(x) for x in operands]))
         several = isinstance(values, list)
         each = values if several else [values]
         if not any(_is_created(self._node, v, operands) for v in each):
@@ -288,10 +263,3 @@ def _is_created(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> 
     if value.ndim == 0 or value.size < 2 or value.dtype.kind in "OSU":
         return False
     return node.op in word_lowering.MAKERS or any(map(_is_sized, operands))
-
-
-def _folds(node: GraphNode) -> bool:
-    return all(
-        dtype is not None and (shape is None or None in shape or math.prod(n or 0 for n in shape) <= _SMALL)
-        for shape, dtype in zip(node.shapes, node.dtypes, strict=True)
-    )

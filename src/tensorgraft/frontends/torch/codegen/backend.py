@@ -21,8 +21,8 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE
-from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, variables
-from tensorgraft.hub.recorded.tracing import ProgramBackend
+from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, mapped, variables
+from tensorgraft.hub.recorded.tracing import ProgramBackend, spec_of
 from tensorgraft.storage import Geometry
 
 _NUMBERS = frozenset({*ELEMENTWISE, *COMPARISONS, "where", "floor_divide", "remainder", "maximum", "minimum"})
@@ -155,7 +155,7 @@ class SourceBackend(ProgramBackend):
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         recording = self.here
-        outcome = _mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
+        outcome = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         smooth = halted = False
         for v in variables([args, kwargs]):
             smooth = smooth or v in recording.smooth
@@ -165,7 +165,7 @@ class SourceBackend(ProgramBackend):
         if (smooth or halted) and method not in _GRADIENTLESS:
             if torch.is_grad_enabled():
                 if halted:
-                    args, kwargs = _mapped(self._stopped, (args, kwargs))
+                    args, kwargs = mapped(self._stopped, (args, kwargs))
             else:
                 smooth, halted = False, True
         step = SourceStep(method, args, kwargs, outcome, (), recording.place)
@@ -197,19 +197,18 @@ class SourceBackend(ProgramBackend):
 
     def word(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Record a word of `codegen.words`."""
-        args, kwargs = _mapped(lambda x: self._argument(name, x), (args, kwargs))
-        plain_args, plain_kwargs = _mapped(_spec, (args, kwargs))
+        args, kwargs = mapped(lambda x: self._argument(name, x), (args, kwargs))
+        plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
         return self._append(name, args, kwargs, definition(name)(self._rules, *plain_args, **plain_kwargs))
 
     def _argument(self, name: str, x: Any) -> Any:
         return x if isinstance(x, slice) or x is Ellipsis else super()._argument(name, x)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        simplify = _SIMPLER.get(name)
-        if simplify is not None:
-            simple = simplify(self, *args, **kwargs)
-            if simple is not None:
-                return simple
+        if name == "full":
+            return self._full(*args, **kwargs)
+        if name == "permute_dims" and (inner := self._before_permutation(*args)) is not None:
+            return inner
         if name in _NUMBERS:
             args = self._with_numbers(name, args)
         elif name == "pad" and args[1] in self.here.scalars:
@@ -217,6 +216,32 @@ class SourceBackend(ProgramBackend):
         elif name in _PRODUCTS:
             args, kwargs = _without_dtype(args, kwargs)
         return super().call(name, args, kwargs)
+
+    def _full(self, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Var:
+        """Record an array of one number once; one without axes counts as that number."""
+        recording = self.here
+        if type(value) is Var:
+            if value not in recording.scalars or value.dtype != dtype:
+                return super().call("full", (shape, value, dtype), {})
+            value = recording.scalars[value]
+        if isinstance(value, np.ndarray | np.generic):
+            value = value.item()
+        about = "full", tuple(shape), type(value), repr(value), dtype
+        known = recording.recall(about)
+        if known is None:
+            known = recording.scope.seen[about] = super().call("full", (tuple(shape), value, dtype), {})
+            if not shape:
+                recording.scalars[known] = value
+        return known
+
+    def _before_permutation(self, x: Var, axes: tuple[int, ...]) -> Var | None:
+        """Return the array whose permutation is undone, if one is: PyTorch lays results out in memory as their operands
+        are, and the user's name belongs to the array before."""
+        step = self.here.makers.get(x)
+        if step is None or step.method != "permute_dims" or x not in self.here.scope.own:
+            return None
+        inner, before = step.args
+        return inner if tuple(before[a] for a in axes) == tuple(range(x.ndim)) else None
 
     def _with_numbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Numbers stay numbers beside arrays."""
@@ -293,105 +318,11 @@ def _asked_for(x: Var) -> TracedValueError:
     return TracedValueError("\n".join([what, "Source has to be the same for all of them.", *ways_out(NUMBER)]))
 
 
-# ---- what is said more simply ----------------------------------------------------------------------------------------
-
-
-def _permute(xp: SourceBackend, x: Var, axes: tuple[int, ...]) -> Var | None:
-    """Cancel a permutation and its inverse: PyTorch lays results out in memory as their operands are."""
-    nothing = tuple(range(x.ndim))
-    if tuple(axes) == nothing:
-        return x
-    step = xp.here.makers.get(x)
-    if step is not None and step.method == "permute_dims" and x in xp.here.scope.own:
-        inner, before = step.args
-        if tuple(before[a] for a in axes) == nothing:
-            return inner
-    return None
-
-
-def _reshape(xp: SourceBackend, x: Var, shape: tuple[int, ...]) -> Var | None:
-    step = xp.here.makers.get(x)
-    if step is None or step.method != "reshape" or x not in xp.here.scope.own:
-        return None
-    return xp.reshape(step.args[0], shape)
-
-
-def _unchanged(neutral: Any) -> Callable[..., Var | None]:
-    """Return a rule that replaces an operation with its neutral number by the other operand."""
-
-    def simple(xp: SourceBackend, x: Any, y: Any) -> Var | None:
-        for a, b in ((x, y), (y, x)):
-            number = xp.here.scalars.get(b) if type(b) is Var else b
-            if type(a) is Var and type(number) is type(neutral) and number == neutral and a not in xp.here.scalars:
-                return a
-        return None
-
-    return simple
-
-
-def _full(xp: SourceBackend, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Var | None:
-    recording = xp.here
-    if type(value) is Var:
-        if value not in recording.scalars or value.dtype != dtype:
-            return None
-        value = recording.scalars[value]
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.item()
-    about = "full", tuple(shape), type(value), repr(value), dtype
-    known = recording.recall(about)
-    if known is None:
-        known = ProgramBackend.call(xp, "full", (tuple(shape), value, dtype), {})
-        recording.scope.seen[about] = known
-        if not shape:
-            recording.scalars[known] = value
-    return known
-
-
-def _slice(xp: SourceBackend, x: Var, start: Any, stop: Any, step: Any) -> Var | None:
-    if tuple(stop) == x.shape and not any(start) and all(s == 1 for s in step):
-        return x
-    index = []
-    for a, b, c, n in zip(start, stop, step, x.shape, strict=True):
-        index.append(slice(None if a == 0 else a, None if b == n else b, None if c == 1 else c))
-    while index and index[-1] == slice(None):
-        index.pop()
-    return xp.word("getitem", x, tuple(index))
-
-
-def _copy(xp: SourceBackend, x: Var) -> Var:
-    return x
-
-
-def _concat(xp: SourceBackend, arrays: Any, axis: int) -> Var | None:
-    arrays = [x for x in arrays if x.shape[axis]] or arrays[:1]
-    return arrays[0] if len(arrays) == 1 else None
-
-
-_SIMPLER: dict[str, Callable[..., Any]] = {
-    "permute_dims": _permute, "reshape": _reshape, "full": _full, "slice": _slice, "copy": _copy,
-    "concat": _concat, "multiply": _unchanged(1.0), "bitwise_and": _unchanged(True), "add": _unchanged(0),
-}  # fmt: skip
-
-
 def _without_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Drop the dtype of a product where it is that of its operands."""
     same = {x.dtype for x in args if type(x) is Var}
     plain = tuple(a for a in args if not (isinstance(a, np.dtype) and same == {a}))
     return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or same == {v}))}
-
-
-def _spec(x: Any) -> Any:
-    return ShapeDtype(x.shape, x.dtype) if type(x) is Var else x
-
-
-def _mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    if isinstance(tree, tuple | range) and not isinstance(tree, ShapeDtype):
-        return tuple([_mapped(fn, x) for x in tree])
-    if type(tree) is list:
-        return [_mapped(fn, x) for x in tree]
-    if type(tree) is dict:
-        return {name: _mapped(fn, x) for name, x in tree.items()}
-    return fn(tree)
 
 
 __all__ = ["Block", "SourceBackend", "SourceRecording", "leaves", "source_backend"]

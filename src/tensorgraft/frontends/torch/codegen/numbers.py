@@ -1,7 +1,7 @@
 """A module's random numbers as those that a generated file gets while it is checked: fractions of multiples of a
 number, by their place in an array, instead of those of a generator. So results of programs that draw can be compared.
 
-`codegen/runners` has the same for each target.
+`codegen/verification/runners` has the same for each target.
 """
 
 from __future__ import annotations

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from operator import is_
 from typing import Any
 
-import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.core import state
+from tensorgraft.importing import random_numbers_kept
 
 
 @contextlib.contextmanager
@@ -21,16 +20,15 @@ def unchanged(objects: Iterable[Any]) -> Iterator[None]:
     """Afterwards every list, dictionary, set and attribute of these objects is what it was, and so are random states
     (Python's, NumPy's, PyTorch's, the devices'). What is in tensors is not looked at."""
     undo = [call for value in objects for call in _undo(value)]
-    dice = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    of_torch = torch.get_rng_state()
     devices = {index: dataclasses.replace(one) for index, one in state.random_states.items()}
     try:
-        yield
+        with random_numbers_kept():
+            yield
     finally:
         for call in undo:
             call()
-        random.setstate(dice[0])
-        np.random.set_state(dice[1])
-        torch.set_rng_state(dice[2])
+        torch.set_rng_state(of_torch)
         for index, one in devices.items():
             state.random_states[index].seed, state.random_states[index].offset = one.seed, one.offset
 

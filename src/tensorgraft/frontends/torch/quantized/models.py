@@ -6,6 +6,7 @@ Built on `tensors` and `quantization.calibration`; nothing of the core imports i
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import torch
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.quantized import cpu as quantized_cpu
 from tensorgraft.frontends.torch.quantized.tensors import place_of, read, tensor_at
-from tensorgraft.quantization.calibration import Method, Weight, nothing_fits
+from tensorgraft.quantization.calibration import Method, Stage, Weight, nothing_fits
 from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 
@@ -54,11 +55,25 @@ def quantize_module(
         weights[full] = Weight(place.backend, array, of_module(scheme, module))
     if not weights:
         raise nothing_fits(names)
-    stage = _Stage(model, known)
+    places = [  # a parameter is shown under whatever names the module has it
+        (module, key, p, known[id(p)])
+        for module in model.modules()
+        for key, p in module._parameters.items()
+        if p is not None and id(p) in known
+    ]
+
+    def show(arrays: Mapping[str, Quantized]) -> torch.nn.Module:
+        shown: dict[str, torch.nn.Parameter] = {}
+        for module, key, p, name in places:
+            if name in arrays and name not in shown:
+                shown[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
+            module._parameters[key] = shown.get(name, p)
+        return model
+
     try:
-        return stage.show(method.quantized(weights, stage))
+        return show(method.quantized(weights, Stage(show, functools.partial(_evaluating, model))))
     except BaseException:
-        stage.show({})
+        show({})
         raise
 
 
@@ -87,36 +102,16 @@ def _is_linear(module: torch.nn.Module, key: str) -> bool:
     return isinstance(module, torch.nn.Linear) or (key == "kernel" and module._parameters[key].dim() == 2)  # type: ignore[union-attr]
 
 
-class _Stage:
-    """A module with quantised parameters in the places of some, under whatever names it has them."""
-
-    def __init__(self, model: torch.nn.Module, known: Mapping[int, str]) -> None:
-        self.model = model
-        self.places = [
-            (module, key, p, known[id(p)])
-            for module in model.modules()
-            for key, p in module._parameters.items()
-            if p is not None and id(p) in known
-        ]
-
-    def show(self, arrays: Mapping[str, Quantized]) -> torch.nn.Module:
-        shown: dict[str, torch.nn.Parameter] = {}
-        for module, key, p, name in self.places:
-            if name in arrays and name not in shown:
-                shown[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
-            module._parameters[key] = shown.get(name, p)
-        return self.model
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        modes = [(module, module.training) for module in self.model.modules()]
-        fused = torch.backends.mha.get_fastpath_enabled()  # one operator for a layer, whose products nobody sees
-        try:
-            torch.backends.mha.set_fastpath_enabled(False)
-            self.model.eval()
-            with torch.no_grad():
-                yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fused)
-            for module, training in modes:
-                module.training = training
+@contextlib.contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    fused = torch.backends.mha.get_fastpath_enabled()  # one operator for a layer, whose products nobody sees
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+        for module, training in modes:
+            module.training = training

@@ -26,9 +26,9 @@ def _inside(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
     return good, xp.where(good, indices, xp.zeros_like(indices))
 
 
-def _expand_to_rank(xp: Backend, condition: Array, like: Array) -> Array:
+def expand_to_rank(xp: Backend, x: Array, like: Array) -> Array:
     """Append axes of extent 1, up to as many axes as `like` has."""
-    return xp.reshape(condition, (*xp.shape(condition), *[1] * (xp.ndim(like) - xp.ndim(condition))))
+    return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
 
 
 @rule("GatherV2", known=("axis",))
@@ -98,7 +98,7 @@ def gather_nd(xp: Backend, x: Array, indices: Array) -> Array:
     if not places:
         return xp.broadcast_to(x, (*xp.shape(indices)[:-1], *xp.shape(x)))
     out = xp.gather(x, places)
-    return xp.where(_expand_to_rank(xp, good, out), out, xp.zeros_like(out))
+    return xp.where(expand_to_rank(xp, good, out), out, xp.zeros_like(out))
 
 
 @rule("ResourceGatherNd")
@@ -133,7 +133,7 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
 
 
 def _kept(xp: Any, good: AnyArray, updates: AnyArray, otherwise: int) -> AnyArray:
-    return xp.where(_expand_to_rank(xp, good, updates), updates, xp.full_like(updates, otherwise))
+    return xp.where(expand_to_rank(xp, good, updates), updates, xp.full_like(updates, otherwise))
 
 
 def _update_whole(xp: Any, x: AnyArray, updates: AnyArray, mode: str) -> AnyArray:

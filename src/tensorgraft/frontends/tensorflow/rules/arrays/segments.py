@@ -9,9 +9,7 @@ import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.arrays.indexing import gather, scattered
-from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
+from tensorgraft.frontends.tensorflow.rules.arrays.indexing import expand_to_rank, gather, scattered
 from tensorgraft.frontends.tensorflow.rules.mathematics.elementwise import div
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -39,17 +37,13 @@ def number_of(xp: Backend, segments: Array) -> int:
     return int(ids[-1]) + 1 if ids.size else 0
 
 
-def _expand_to_rank(xp: Backend, x: Array, like: Array) -> Array:
-    return xp.reshape(x, (*xp.shape(x), *[1] * (xp.ndim(like) - xp.ndim(x))))
-
-
 def _divided(xp: Backend, total: Array, counts: Array) -> Array:
     """Divide totals by counts; by 1 where there are no rows."""
     counts = xp.maximum(counts, xp.ones_like(counts))
     counts = xp.astype(counts, xp.dtype_of(total))
     if dtypes.is_integer(xp.dtype_of(total)):
-        return div(xp, total, _expand_to_rank(xp, counts, total))  # toward zero
-    return xp.divide(total, _expand_to_rank(xp, counts, total))
+        return div(xp, total, expand_to_rank(xp, counts, total))  # toward zero
+    return xp.divide(total, expand_to_rank(xp, counts, total))
 
 
 @rule("SegmentSum", folds=False)
@@ -78,7 +72,7 @@ def _extremes(mode: str) -> Callable[..., Array]:
             first = float("inf") if dtypes.is_floating(dtype) else int(dtypes.iinfo(dtype).max)
         found = segment_total(xp, x, segments, n, mode, first)
         there = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
-        return xp.where(_expand_to_rank(xp, there, found), found, xp.zeros_like(found))
+        return xp.where(expand_to_rank(xp, there, found), found, xp.zeros_like(found))
 
     return segment
 
@@ -105,7 +99,7 @@ def looked_up(xp: Backend, x: Array, indices: Array, segments: Array, n: int, ki
     wide = dtypes.accumulator(dtype)
     total = segment_total(xp, xp.astype(rows, wide), segments, n)
     weights = _weights(xp, counts_of(xp, segments, n, wide), kind)
-    return xp.astype(xp.divide(total, _expand_to_rank(xp, weights, total)), dtype)
+    return xp.astype(xp.divide(total, expand_to_rank(xp, weights, total)), dtype)
 
 
 def _lookup_rules(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -123,7 +117,7 @@ def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
     if kind != "Sum":
         dtype = xp.dtype_of(d)
         weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)
-        d = xp.divide(d, _expand_to_rank(xp, weights, d))
+        d = xp.divide(d, expand_to_rank(xp, weights, d))
     return gather(xp, d, segments)
 
 
@@ -206,51 +200,3 @@ def sparse_bincount(
     row = xp.take_slice(indices, 1, 0, 1)
     places = xp.concat([row, xp.expand_dims(xp.astype(values, xp.dtype_of(indices)), -1)], axis=1)
     return _binned(xp, places, values, weights, (int(shape[0]), int(size)), binary_output)
-
-
-# ---- counts that are sparse ------------------------------------------------------------------------------------------
-
-
-def _sparse_counts(
-    rows: np.ndarray, values: np.ndarray, weights: np.ndarray, batch: tuple[int, ...], binary: bool, least: int,
-    most: int,
-) -> list[np.ndarray]:  # fmt: skip
-    """Return (row and value of each distinct pair, its count, the shape). `batch`: () for a single row."""
-    if values.size and values.min() < 0:
-        raise FailedCheckError("Input values must all be non-negative")
-    kept = values < most if most > 0 else np.full(values.shape, True)
-    pairs = np.stack([rows[kept], values[kept].astype(np.int64)], axis=1)
-    places, at = np.unique(pairs, axis=0, return_inverse=True)
-    found = np.zeros(len(places), weights.dtype)
-    np.add.at(found, np.ravel(at), weights[kept] if weights.size else 1)
-    width = most if most > 0 else max(int(values[kept].max(initial=0)) + 1, least)
-    out = np.ones_like(found) if binary else found
-    return [places[:, 1 - len(batch) :], out, np.asarray([*batch, width], np.int64)]
-
-
-@on_host("DenseCountSparseOutput")
-def dense_count(
-    values: np.ndarray, weights: np.ndarray, *, binary_output: bool, minlength: int = -1, maxlength: int = -1
-) -> list[np.ndarray]:
-    batch = values.shape[:-1]
-    rows = np.repeat(np.arange(values.size // max(values.shape[-1], 1)), values.shape[-1])
-    return _sparse_counts(rows, values.ravel(), weights.ravel(), batch, binary_output, minlength, maxlength)
-
-
-@on_host("SparseCountSparseOutput")
-def sparse_count(
-    places: np.ndarray, values: np.ndarray, shape: np.ndarray, weights: np.ndarray, *, binary_output: bool,
-    minlength: int = -1, maxlength: int = -1,
-) -> list[np.ndarray]:  # fmt: skip
-    batch = () if shape.size == 1 else (int(shape[0]),)
-    rows = places[:, 0] if batch else np.zeros(len(places), np.int64)
-    return _sparse_counts(rows, values, weights, batch, binary_output, minlength, maxlength)
-
-
-@on_host("RaggedCountSparseOutput")
-def ragged_count(
-    splits: np.ndarray, values: np.ndarray, weights: np.ndarray, *, binary_output: bool, minlength: int = -1,
-    maxlength: int = -1,
-) -> list[np.ndarray]:  # fmt: skip
-    rows = np.repeat(np.arange(splits.size - 1), np.diff(splits))
-    return _sparse_counts(rows, values, weights, (splits.size - 1,), binary_output, minlength, maxlength)

@@ -10,7 +10,7 @@ import numpy as np
 from tensorgraft.frontends.tensorflow.counted_rows import compacted
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import batch_to_space_nd, ints, space_to_batch_nd
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
+from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import by_kernel
 from tensorgraft.frontends.tensorflow.values import CountedRows, is_known, lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -20,19 +20,14 @@ from tensorgraft.hub.value import Value, ValueBackend, with_operators
 # ---- of lengths that depend on values --------------------------------------------------------------------------------
 
 
-def _unique(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (in the order of their first places, which each is, how many there are)."""
-    if not x.shape[axis]:
-        return x, np.zeros(0, np.int64), np.zeros(0, np.int64)
-    _, first, inverse, counts = np.unique(x, axis=axis, return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return np.take(x, first[order], axis), rank[np.ravel(inverse)], counts[order]
+@rule("Unique", "UniqueWithCounts", either=EVERY)
+def unique(xp: Backend, x: Any, *, out_idx: np.dtype = dtypes.int32, node: Any) -> Any:
+    counted = None if is_known(x) or not xp.is_traced(x) else _counted_unique(xp, x, out_idx, node)
+    return by_kernel(xp, x, node=node) if counted is None else counted
 
 
-def _counted_unique(xp: Backend, x: Array, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[Any] | None:
-    """The same of integers that are being traced, where values and counts are rows that are counted."""
+def _counted_unique(xp: Backend, x: Array, out_idx: np.dtype, node: Any) -> list[Any] | None:
+    """The results for integers that are being traced, where values and counts are rows that are counted."""
     n = xp.size(x)
     if not n or not dtypes.is_integer(xp.dtype_of(x)):
         return None
@@ -50,29 +45,6 @@ def _counted_unique(xp: Backend, x: Array, *, out_idx: np.dtype = dtypes.int32, 
     counts = xp.scatter(xp.zeros((n,), dtypes.int64), (inverse,), xp.full((n,), 1, dtypes.int64), mode="add")
     rows = [CountedRows(y, places.count) for y in (xp.take(x, places.array, 0), xp.astype(counts, out_idx))]
     return [rows[0], xp.astype(inverse, out_idx), rows[1]][: len(node.dtypes)]
-
-
-@on_host("Unique", "UniqueWithCounts", traced=_counted_unique)
-def unique(x: np.ndarray, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[np.ndarray]:
-    values, inverse, counts = _unique(x)
-    return [values, inverse.astype(out_idx), counts.astype(out_idx)][: len(node.dtypes)]
-
-
-@on_host("UniqueV2", "UniqueWithCountsV2")
-def unique_v2(x: np.ndarray, axis: np.ndarray, *, out_idx: np.dtype = dtypes.int32, node: Any) -> list[np.ndarray]:
-    values, inverse, counts = _unique(x, int(axis[0]) if axis.size else 0)
-    return [values, inverse.astype(out_idx), counts.astype(out_idx)][: len(node.dtypes)]
-
-
-@on_host("ListDiff")
-def list_diff(x: np.ndarray, y: np.ndarray, *, out_idx: np.dtype = dtypes.int32) -> list[np.ndarray]:
-    left = ~np.isin(x, y)
-    return [x[left], np.flatnonzero(left).astype(out_idx)]
-
-
-@on_host("DynamicPartition")
-def dynamic_partition(x: np.ndarray, partitions: np.ndarray, *, num_partitions: int) -> list[np.ndarray]:
-    return [x[partitions == i] for i in range(num_partitions)]
 
 
 @rule("DynamicStitch", "ParallelDynamicStitch", either=EVERY)

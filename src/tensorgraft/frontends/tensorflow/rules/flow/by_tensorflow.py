@@ -42,6 +42,19 @@ SETS = (
     "DenseToDenseSetOperation", "DenseToSparseSetOperation", "RaggedCross", "SetSize", "SparseCross",
     "SparseCrossHashed", "SparseCrossV2", "SparseToSparseSetOperation",
 )  # fmt: skip
+# kernels of the CPU whose results have shapes that depend on values, or that go through rows one after the other
+KERNELS = (
+    "CombinedNonMaxSuppression", "ComputeAccidentalHits", "DenseCountSparseOutput", "DrawBoundingBoxes",
+    "DrawBoundingBoxesV2", "DynamicPartition", "FractionalAvgPoolGrad", "FractionalMaxPoolGrad", "ListDiff",
+    "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4",
+    "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "RaggedCountSparseOutput", "RaggedFillEmptyRows",
+    "RaggedFillEmptyRowsGrad", "RaggedGather", "RaggedRange", "RaggedTensorToSparse", "RaggedTensorToTensor",
+    "RandomIndexShuffle", "SparseAdd", "SparseAddGrad", "SparseConcat", "SparseCountSparseOutput",
+    "SparseFillEmptyRows", "SparseFillEmptyRowsGrad", "SparseReduceMax", "SparseReduceMaxSparse",
+    "SparseReduceSum", "SparseReduceSumSparse", "SparseReorder", "SparseReshape", "SparseSlice",
+    "SparseSliceGrad", "SparseSoftmax", "SparseSparseMaximum", "SparseSparseMinimum", "SparseSplit", "UniqueV2",
+    "UniqueWithCountsV2",
+)  # fmt: skip
 PRINTS = ("PrintV2", "Print")
 # operation -> what it is that TensorFlow does
 BY_TENSORFLOW = {
@@ -107,8 +120,8 @@ def function_of_python(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
 
 
-@rule(*SEARCHES, *SETS, either=EVERY)
-def search(xp: Backend, *operands: Any, node: GraphNode) -> Any:
+@rule(*SEARCHES, *SETS, *KERNELS, either=EVERY)
+def by_kernel(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     if not _are_traced(xp, operands):
         return _hosted(xp, node, operands)
     return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))

@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.graph import GraphNode
-from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.values import is_known
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-
-F = TypeVar("F", bound=Callable[..., Any])
-ON_HOST: set[str] = set()  # operations that this says of
-
-
-def on_host(*names: str, traced: Callable[..., Any] | None = None) -> Callable[[F], F]:
-    """The rule of operations is a function of `numpy.ndarray`s (and of attributes), and gives such. It is called as if
-    it had a backend, too, so that what it is given says which arguments there are: `fn(operands..., *, attributes)`.
-    `traced`: the rule where operands are being traced, with the same attributes, which may say that there is
-    none (None)."""
-
-    def register(fn: F) -> F:
-        asks = "node" in inspect.signature(fn).parameters
-
-        def run(xp: Backend, *operands: Any, node: GraphNode, **attributes: Any) -> Any:
-            named = {**attributes, "node": node} if asks else attributes
-
-            def on_arrays(*arrays: np.ndarray) -> list[np.ndarray]:
-                results = fn(*arrays, **named)
-                return list(results) if isinstance(results, list | tuple) else [results]
-
-            if any(map(xp.is_traced, arrays_among(operands))):
-                found = None if traced is None else traced(xp, *operands, **named)
-                if found is not None:
-                    return found
-                return called(xp, node, on_arrays, operands, specs_of(node))
-            return fn(*(on_the_host(xp, x) for x in operands), **named)
-
-        run.__signature__ = _with_backend(fn)  # type: ignore[attr-defined]
-        rule(*names, either=tuple(range(32)))(run)
-        ON_HOST.update(names)
-        return fn
-
-    return register
-
-
-def _with_backend(fn: Callable[..., Any]) -> Any:
-    signature = inspect.signature(fn)
-    first = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_ONLY)
-    others = [
-        p.replace(kind=p.POSITIONAL_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p
-        for p in signature.parameters.values()
-    ]
-    node = [] if "node" in signature.parameters else [inspect.Parameter("node", inspect.Parameter.KEYWORD_ONLY)]
-    return signature.replace(parameters=[first, *others, *node])
 
 
 def arrays_among(operands: Sequence[Any]) -> list[Array]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, pads
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -181,36 +180,3 @@ def _rounded(xp: ValueBackend, x: Value) -> Value:
 @with_operators
 def _between(xp: ValueBackend, a: Value, b: Value, t: Value) -> Value:
     return a * (1 - t) + b * t
-
-
-# ---- drawing ---------------------------------------------------------------------------------------------------------
-
-_COLOURS = np.asarray(
-    [(1, 1, 0, 1), (0, 0, 1, 1), (1, 0, 0, 1), (0, 1, 0, 1), (0.5, 0, 0.5, 1), (0.5, 0.5, 0, 1), (0.5, 0, 0, 1),
-     (0, 0, 0.5, 1), (0, 1, 1, 1), (1, 0, 1, 1)],
-    np.float32,
-)  # fmt: skip
-
-
-@on_host("DrawBoundingBoxes", "DrawBoundingBoxesV2")
-def draw_bounding_boxes(images: np.ndarray, boxes: np.ndarray, colours: Any = None) -> np.ndarray:
-    out = images.copy()
-    _, h, w, depth = images.shape
-    palette = _COLOURS.copy() if colours is None or not colours.size else colours
-    if depth == 1:
-        palette = np.ones_like(palette)
-    for b, some in enumerate(boxes):
-        for i, box in enumerate(some):
-            colour = palette[i % len(palette)][:depth].astype(images.dtype)
-            scale = np.asarray([h - 1, w - 1, h - 1, w - 1], np.float32)
-            y0, x0, y1, x1 = (int(v) for v in box.astype(np.float32) * scale)
-            if y0 > y1 or x0 > x1 or y0 >= h or y1 < 0 or x0 >= w or x1 < 0:
-                continue
-            rows, columns = slice(max(y0, 0), min(y1, h - 1) + 1), slice(max(x0, 0), min(x1, w - 1) + 1)
-            for y in (y0, y1):
-                if 0 <= y < h:
-                    out[b, y, columns] = colour
-            for x in (x0, x1):
-                if 0 <= x < w:
-                    out[b, rows, x] = colour
-    return out

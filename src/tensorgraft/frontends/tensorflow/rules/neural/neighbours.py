@@ -8,7 +8,6 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import on_host
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints, Pads, inside_of, pads, positions
 from tensorgraft.frontends.tensorflow.rules.neural.pooling import max_pool_grad
 from tensorgraft.hub import dtypes
@@ -207,37 +206,3 @@ def max_pool_grad_grad_v2(
     xp: Backend, x: Array, y: Array, d: Array, ksize: np.ndarray, strides: np.ndarray, *, padding: str
 ) -> Array:
     return max_pool_grad_grad(xp, x, y, d, ksize=ints(ksize), strides=ints(strides), padding=padding)
-
-
-def _cells(edges: np.ndarray, n: int, overlapping: bool) -> list[slice]:
-    last = edges[1:] + 1 if overlapping else edges[1:]
-    return [slice(int(a), int(min(b, n))) for a, b in zip(edges[:-1], last, strict=True)]
-
-
-@on_host("FractionalAvgPoolGrad")
-def fractional_avg_pool_grad(
-    shape: np.ndarray, d: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, overlapping: bool = False
-) -> np.ndarray:
-    out = np.zeros(ints(shape), np.float64)
-    for i, r in enumerate(_cells(rows, out.shape[1], overlapping)):
-        for j, c in enumerate(_cells(columns, out.shape[2], overlapping)):
-            count = (r.stop - r.start) * (c.stop - c.start)
-            out[:, r, c] += d[:, i : i + 1, j : j + 1] / count
-    return out.astype(d.dtype)
-
-
-@on_host("FractionalMaxPoolGrad")
-def fractional_max_pool_grad(
-    x: np.ndarray, y: np.ndarray, d: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, overlapping: bool = False
-) -> np.ndarray:
-    """Pass derivatives to the last maximum of each window: TensorFlow looks through the windows column by column."""
-    out = np.zeros_like(x)
-    n, _, _, depth = x.shape
-    for i, r in enumerate(_cells(rows, x.shape[1], overlapping)):
-        for j, c in enumerate(_cells(columns, x.shape[2], overlapping)):
-            seen = x[:, r, c].reshape(n, -1, depth)
-            at = seen.argmax(1)
-            width = c.stop - c.start
-            lead, channel = np.indices((n, depth))
-            np.add.at(out, (lead, r.start + at // width, c.start + at % width, channel), d[:, i, j])
-    return out

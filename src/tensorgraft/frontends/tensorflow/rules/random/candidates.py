@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rule import rule
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import by_host, on_host
+from tensorgraft.frontends.tensorflow.rules.flow.hosted import by_host
 from tensorgraft.frontends.tensorflow.rules.random.seeded import reserve_numbers
 from tensorgraft.frontends.tensorflow.rules.random.stream import WordStream
 from tensorgraft.frontends.tensorflow.values import VariableCell
@@ -148,11 +148,3 @@ def all_of_them(xp: Backend, classes: Any, cell: VariableCell, *, num_sampled: i
     reserve_numbers(xp, cell, (2048 * num_sampled + 3) // 4)
     shapes = tuple(classes.shape), (num_sampled,)
     return [xp.iota(num_sampled, dtypes.int64), *(xp.ones(shape, dtypes.float32) for shape in shapes)]
-
-
-@on_host("ComputeAccidentalHits")
-def accidental_hits(truth: np.ndarray, candidates: np.ndarray) -> list[np.ndarray]:
-    where = {c: i for i, c in enumerate(candidates.tolist())}
-    hits = [(i, where[c]) for i, row in enumerate(truth.tolist()) for c in row if c in where]
-    rows, places = np.asarray(hits, np.int64).reshape(-1, 2).T
-    return [rows.astype(np.int32), places, np.full(len(hits), np.finfo(np.float32).min)]

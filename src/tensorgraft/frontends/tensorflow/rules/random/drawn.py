@@ -15,7 +15,7 @@ from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.arrays.shape import ints
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import FailedCheckError
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import by_host, on_host
+from tensorgraft.frontends.tensorflow.rules.flow.hosted import by_host
 from tensorgraft.frontends.tensorflow.rules.random import philox
 from tensorgraft.frontends.tensorflow.rules.random.seeded import reserve_numbers
 from tensorgraft.frontends.tensorflow.rules.random.stream import WordStream
@@ -282,42 +282,3 @@ def stateless_truncated(
 
     operands = (mean, deviation, low, high, *philox.key_and_counter(xp, lifted(xp, seed)))
     return by_host(xp, node, on_arrays, operands, [ShapeDtype(extents, dtype)])[0]
-
-
-# ---- places of a permutation -----------------------------------------------------------------------------------------
-
-
-def _permuted(index: int, key: Sequence[int], most: int, rounds: int) -> int:
-    """A block cipher (Simon, Beaulieu et al. 2013) of as many bits as there are, walked until it comes back inside."""
-    if not most:
-        return 0
-    size = math.ceil(math.log2(most))
-    bits = min(max(size + size % 2, 16), 64) // 2
-    mask = (1 << bits) - 1
-
-    def turned(x: int, by: int) -> int:
-        return (x << by | x >> (bits - by)) & mask
-
-    keys = [k & mask for k in key]
-    pattern = 0x7369F885192C0EF5 & mask
-    for i in range(3, rounds):
-        last = keys[i - 1]
-        keys.append((0xFFFFFFFC & mask) ^ (pattern & 1) ^ keys[i - 3] ^ turned(last, bits - 3) ^ turned(last, bits - 4))
-        pattern >>= 1
-    while True:
-        left, right = index >> bits & mask, index & mask
-        for first, second in zip(keys[::2], keys[1::2], strict=True):
-            left ^= (turned(right, 1) & turned(right, 8)) ^ turned(right, 2) ^ first
-            right ^= (turned(left, 1) & turned(left, 8)) ^ turned(left, 2) ^ second
-        index = left << bits | right
-        if index <= most:
-            return index
-
-
-@on_host("RandomIndexShuffle")
-def index_shuffle(index: np.ndarray, seed: np.ndarray, most: np.ndarray, *, rounds: int = 4) -> np.ndarray:
-    rows = np.broadcast_shapes(index.shape, seed.shape[:-1], most.shape)
-    keys = np.broadcast_to(seed.astype(np.uint32), (*rows, 3)).reshape(-1, 3).tolist()
-    places, ends = (np.broadcast_to(x, rows).ravel().tolist() for x in (index, most))
-    found = [_permuted(i, key, n, rounds) for i, key, n in zip(places, keys, ends, strict=True)]
-    return np.asarray(found, index.dtype).reshape(rows)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.tensorflow.rule import RULES, rule
-from tensorgraft.frontends.tensorflow.rules.state import variables  # noqa: F401  (its rules come first)
+from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.values import VariableCell
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -31,11 +30,16 @@ def _rest(xp: Any, x: AnyArray) -> AnyArray:
 
 
 @with_operators
+def gradient_descent(xp: Any, v: Value, rate: Value, d: Value) -> Any:
+    return (v - d * rate,)
+
+
+@with_operators
 def momentum(xp: Any, v: Value, m: Value, rate: Value, d: Value, beta: Value, *, use_nesterov: bool = False) -> Any:
     m = m * beta + d
     step = m * rate
     if use_nesterov:
-        step = d * rate + step * beta
+        step = d * rate + m * beta * rate
     return v - step, m
 
 
@@ -77,6 +81,18 @@ def ada_max(
     s = xp.maximum(s * beta2, abs(d))
     step = rate / _rest(xp, power) * (m / (s + epsilon))
     return v - step, m, s
+
+
+@with_operators
+def adam(
+    xp: Any, v: Value, m: Value, s: Value, power1: Value, power2: Value, rate: Value, beta1: Value, beta2: Value,
+    epsilon: Value, d: Value, *, use_nesterov: bool = False,
+) -> Any:  # fmt: skip
+    scale = rate * xp.sqrt(_rest(xp, power2)) / _rest(xp, power1)
+    m = _toward(xp, m, d, _rest(xp, beta1))
+    s = _toward(xp, s, xp.square(d), _rest(xp, beta2))
+    moment = m * beta1 + d * _rest(xp, beta1) if use_nesterov else m
+    return v - moment * scale / (xp.sqrt(s) + epsilon), m, s
 
 
 @with_operators
@@ -187,11 +203,13 @@ def ftrl(
 
 # name -> (arrays of the variable and its slots, where the derivative is among the operands, update, whether of rows)
 UPDATES: dict[str, tuple[int, int, Update, bool]] = {
+    "GradientDescent": (1, 2, gradient_descent, False),
     "Momentum": (2, 3, momentum, True),
     "KerasMomentum": (2, 3, keras_momentum, True),
     "RMSProp": (3, 7, rms_prop, True),
     "CenteredRMSProp": (4, 8, centred_rms_prop, True),
     "AdaMax": (3, 8, ada_max, False),
+    "Adam": (3, 9, adam, False),
     "AdamWithAmsgrad": (4, 10, adam_amsgrad, False),
     "Adadelta": (3, 6, adadelta, True),
     "Adagrad": (2, 3, adagrad, True),
@@ -263,7 +281,6 @@ def _with_signature(fn: Callable[..., Any], update: Update) -> Callable[..., Any
 
 
 for _name, (_count, _at, _update, _rows) in UPDATES.items():
-    if f"ResourceApply{_name}" not in RULES:
-        rule(f"ResourceApply{_name}", writes=True)(_with_signature(_on_whole(_update, _count), _update))
+    rule(f"ResourceApply{_name}", writes=True)(_with_signature(_on_whole(_update, _count), _update))
     if _rows:
         rule(f"ResourceSparseApply{_name}", writes=True)(_with_signature(_on_rows(_update, _count, _at), _update))

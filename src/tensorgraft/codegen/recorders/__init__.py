@@ -1,0 +1,1 @@
+"""Recorders of steps with their places in the program: calls, frames, names."""

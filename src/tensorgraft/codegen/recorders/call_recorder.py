@@ -1,0 +1,109 @@
+"""Observation of a program while a front end traces it: the functions that are called, and their variables."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorgraft.codegen.recorders.frames import Called
+
+
+@dataclass
+class ProgramWatch(ABC):
+    """The calls and variables that were seen. Subclasses say which files are the user's, and give keys of values."""
+
+    called: list[Called] = field(default_factory=list)
+    names: dict[Any, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
+    _around: list[int] = field(default_factory=list)
+
+    @abstractmethod
+    def is_users(self, path: str) -> bool:
+        """Say whether a file is the program's, or one of a library's layers."""
+
+    @abstractmethod
+    def key_of(self, name: str, x: Any) -> Any:
+        """Return the key of what is traced under the name of a variable; None for anything else."""
+
+    def around(self) -> Called | None:
+        """The call that is going on."""
+        return self.called[self._around[-1]] if self._around else None
+
+    @contextlib.contextmanager
+    def of_variables(self) -> Iterator[None]:
+        """Context that notes the variables of the user's functions."""
+        with watched_functions(self._entered):
+            yield
+
+    def _entered(self, frame: Any, event: str, arg: Any) -> Any:
+        if not self.is_users(frame.f_code.co_filename):
+            return None
+        seen = {name: id(x) for name, x in frame.f_locals.items()}
+
+        def line(frame: Any, event: str, arg: Any) -> Any:
+            for name, x in frame.f_locals.items():
+                if seen.get(name) != id(x):
+                    seen[name] = id(x)
+                    key = None if name.startswith((".", "__")) else self.key_of(name, x)
+                    if key is not None:
+                        here = self._around[-1] if self._around else -1
+                        self.names.setdefault(key, {}).setdefault(here, name)
+            return line
+
+        return line
+
+
+def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The arguments of a call by name, those of `**kwargs` by theirs; none where the signature is not known."""
+    try:
+        named = inspect.signature(fn).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return []
+    flat: list[tuple[str, Any]] = []
+    for name, value in named.items():
+        flat.extend(value.items() if name == "kwargs" and isinstance(value, dict) else [(name, value)])
+    return flat
+
+
+@contextlib.contextmanager
+def watched_functions(entered: Callable[[Any, str, Any], Any]) -> Iterator[None]:
+    """Inside, Python's tracing calls `entered` where a function begins."""
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield the leaves of tuples, lists and dictionaries, in their order."""
+    if isinstance(tree, dict):
+        for x in tree.values():
+            yield from leaves(x)
+    elif isinstance(tree, list | tuple):
+        for x in tree:
+            yield from leaves(x)
+    else:
+        yield tree
+
+
+def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with `fn` of its leaves; named tuples are tuples."""
+    if isinstance(tree, dict):
+        return {k: mapped(fn, x) for k, x in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple([mapped(fn, x) for x in tree])
+    return [mapped(fn, x) for x in tree] if isinstance(tree, list) else fn(tree)
+
+
+def first_sentence(doc: str | None, name: str = "") -> str:
+    """Return the first sentence of a docstring; "" for one that a dataclass, `name`, made."""
+    if not doc or doc.startswith(f"{name}("):
+        return ""
+    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return said.partition(". ")[0].rstrip(".") + "." if said else ""

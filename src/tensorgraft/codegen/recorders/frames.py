@@ -1,0 +1,221 @@
+"""Recorded steps, made readable, in the frames of the calls that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorgraft.codegen.recorders.recording import ScopedRecorder
+from tensorgraft.codegen.simplification import idioms, simplifying, tensorflow_idioms
+from tensorgraft.codegen.simplification.rewriting import Rewritten, live, rewrite
+from tensorgraft.codegen.trace import Frame, SourceStep, inputs_of
+from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
+
+Key = Any  # what an array is in the framework's own trace
+_SIMPLE = 2  # steps: a module of a library that does no more than that is what it does
+
+
+@dataclass
+class Called:
+    """A call of a module, or of a function that is compiled by itself."""
+
+    kind: str
+    path: str = ""
+    name: str = ""
+    doc: str = ""
+    place: str = ""
+    arguments: list[tuple[str, Any]] = field(default_factory=list)  # names and pytrees, whose arrays are `Key`s
+    is_module: bool = False
+    model: Any = None  # the object itself, while it is called
+
+
+@dataclass
+class Watched:
+    """A record of a program, made while its framework traced it.
+
+    Arguments:
+        called: the calls, by the numbers that scopes of steps have.
+        seen: pairs of an array of the framework's trace and what it became, each time that it did.
+        names: array -> number of the call (-1: none) -> name of the array there.
+        libraries: kinds of layers of libraries; a layer of a few steps is written as these steps.
+        filled: returns a pytree of arguments with each key replaced by what it became.
+    """
+
+    called: list[Called]
+    seen: Iterable[tuple[Key, Any]]
+    names: Mapping[Key, Mapping[int, str]]
+    libraries: Container[str]
+    filled: Callable[[Any, Mapping[Key, Any]], Any]
+
+
+def framed(
+    xp: ScopedRecorder,
+    watched: Watched,
+    calls: list[Call],
+    results: Tree,
+    arguments: list[tuple[str, Tree]],
+    name: str,
+) -> tuple[Frame, Tree, set[Var]]:
+    """Return (the program's frame, the rewritten results, the arrays that the remaining calls and the results use)."""
+    tables = (simplifying.RULES, idioms.RULES, tensorflow_idioms.RULES)
+    rules = {m: [rule for t in tables for rule in t.get(m, [])] for t in tables for m in t}
+    replaced = []
+    for table in (rules, idioms.SAID | {"add": [*simplifying.RULES["add"], *idioms.RULES["add"]]}, simplifying.LAST):
+        calls, some = rewrite(xp, calls, results, table)
+        replaced.append(some)
+        results = some(results)
+    calls = live(calls, results)
+    used = {*variables(results), *(v for c in calls for v in variables([c.args, c.kwargs]))}
+    root = _Numbered(name, "", arguments=arguments, result=results[0])
+    _nest(root, calls, 0, watched.called)
+    _dissolve(root, watched.libraries)
+    _unwrap(root)
+    _outcomes(root, set(variables(results)))
+    naming = _Naming(watched, replaced)
+    naming.name(root)
+    renamed = {v: n for n, x in root.own_arguments for v in [naming.filled(x)] if type(v) is Var}
+    root.arguments[:] = [(renamed.get(x, n) if type(x) is Var else n, x) for n, x in arguments]
+    return root, results, used
+
+
+@dataclass(eq=False)
+class _Numbered(Frame):
+    number: int = -1  # of the call that was watched; -1: the program
+    own_arguments: list[tuple[str, Any]] = field(default_factory=list)  # of the model that the program calls
+
+
+# ---- frames ----------------------------------------------------------------------------------------------------------
+
+
+def _nest(frame: _Numbered, calls: list[Any], depth: int, called: list[Called]) -> None:
+    """Put consecutive steps of one call into a frame of it."""
+    inner: _Numbered | None = None
+    rest: list[Any] = []
+    last = -1
+
+    def close() -> None:
+        if inner is not None:
+            _nest(inner, rest, depth + 1, called)
+
+    for step in calls:
+        scope = getattr(step, "scope", ())
+        here = scope[depth] if len(scope) > depth else -1
+        if here == -1:
+            close()
+            inner, rest, last = None, [], -1
+            frame.calls.append(step)
+            continue
+        if here != last or inner is None:
+            close()
+            inner, rest, last = _frame(called[here], here), [], here
+            frame.calls.append(inner)
+        rest.append(step)
+    close()
+
+
+def _frame(called: Called, number: int) -> _Numbered:
+    return _Numbered(
+        called.kind,
+        called.name,
+        arguments=list(called.arguments),
+        place=called.place,
+        doc=called.doc,
+        path=called.path,
+        is_module=called.is_module,
+        number=number,
+    )
+
+
+def _dissolve(frame: Frame, libraries: Container[str]) -> None:
+    """Replace modules of libraries that are a few steps by these steps."""
+    calls: list[Any] = []
+    for call in frame.calls:
+        if isinstance(call, Frame):
+            _dissolve(call, libraries)
+            if not call.calls:
+                continue
+            plain = len(call.calls) <= _SIMPLE and not any(isinstance(c, Frame) for c in call.calls)
+            if plain and call.kind in libraries:
+                calls.extend(call.calls)
+                continue
+        calls.append(call)
+    frame.calls = calls
+
+
+def _unwrap(root: _Numbered) -> None:
+    """Replace a program that only calls its model by the model."""
+    while len(root.calls) == 1 and isinstance(only := root.calls[0], _Numbered) and not only.path:
+        root.calls, root.number = only.calls, only.number
+        root.kind, root.doc, root.place, root.is_module = only.kind, only.doc, only.place, only.is_module
+        root.own_arguments = only.arguments
+
+
+def _outcomes(frame: Frame, wanted: set[Var]) -> None:
+    """Set the result of each inner frame: its arrays that are used after it."""
+    after = set(wanted)
+    for call in reversed(frame.calls):
+        if isinstance(call, Frame):
+            own = [
+                v
+                for c in call.calls
+                for v in (variables(c.outcome) if isinstance(c, SourceStep) else _outputs_within(c))
+            ]
+            out = [v for v in dict.fromkeys(own) if v in after]
+            call.result = out[0] if len(out) == 1 else tuple(out)
+            _outcomes(call, set(out))
+        after.update(inputs_of(call))
+
+
+def _outputs_within(frame: Frame) -> list[Var]:
+    made: list[Var] = []
+    for call in frame.calls:
+        made.extend(variables(call.outcome) if isinstance(call, SourceStep) else _outputs_within(call))
+    return made
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+class _Naming:
+    """Names of the program's variables for arrays."""
+
+    def __init__(self, watched: Watched, replaced: list[Rewritten]) -> None:
+        self.watched = watched
+        self.names: dict[Var, dict[int, str]] = {}
+        self.became: dict[Key, Any] = {}
+        for key, value in watched.seen:
+            for some in replaced:
+                value = some(value)
+            self.became[key] = value
+            if type(value) is Var and key in watched.names:
+                for number, name in watched.names[key].items():
+                    self.names.setdefault(value, {}).setdefault(number, name)
+
+    def name(self, frame: _Numbered, is_root: bool = True) -> None:
+        number = frame.number
+        if not is_root:
+            used = set(inputs_of(frame))
+            frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self.filled(x), used)]
+        for call in frame.calls:
+            outcome = call.outcome if isinstance(call, SourceStep) else call.result
+            names = tuple([self._of(v, number) for v in variables(outcome)])
+            call.names = names if any(names) else ()
+            if isinstance(call, _Numbered):
+                self.name(call, False)
+
+    def _of(self, v: Var, number: int) -> str:
+        known = self.names.get(v, {})
+        return known.get(number) or next(iter(known.values()), "")
+
+    def filled(self, tree: Any) -> Any:
+        return self.watched.filled(tree, self.became)
+
+
+def _is_known(tree: Any, used: set[Var]) -> bool:
+    """Say whether an argument has arrays, and the frame takes each of them."""
+    found = list(variables(tree))
+    return bool(found) and all(v in used for v in found)
+
+
+__all__ = ["framed"]

@@ -1,0 +1,1 @@
+"""Rewrite rules for recorded steps."""

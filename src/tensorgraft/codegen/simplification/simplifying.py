@@ -1,0 +1,429 @@
+"""Rules that take away what only a framework's tracing needs: copies, shapes that broadcasting makes by itself,
+constants as arrays, reshapes of reshapes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.codegen.simplification.rewriting import COMMUTATIVE, New, Number, Rewriting, Rule, bound
+from tensorgraft.hub.operations.elementwise import BINARY, ELEMENTWISE, UNARY
+from tensorgraft.hub.recorded.block import Call, Var
+
+_REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "mean", "var", "logsumexp")
+_SMOOTH = frozenset((*ELEMENTWISE, "clip")) - {"fmod"}  # element by element
+_MOVES = ("reshape", "broadcast_to", "expand_dims", "squeeze")
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return `axis` as a sorted tuple of non-negative axes."""
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(sorted(int(a) % ndim for a in (axis if isinstance(axis, tuple | list) else (axis,))))
+
+
+def axis_said(axes: tuple[int, ...], ndim: int) -> Any:
+    """Return axes as people write them: None for all of them, negative numbers for the last ones."""
+    if len(axes) == ndim:
+        return None
+    if len(axes) == 1:
+        return -1 if axes[0] == ndim - 1 else axes[0]
+    last = tuple(range(ndim - len(axes), ndim))
+    return tuple(a - ndim for a in axes) if axes == last else axes
+
+
+# ---- elementwise -----------------------------------------------------------------------------------------------------
+
+
+def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) -> Any:
+    """An operand without what broadcasting does by itself; a number where all its elements are that."""
+    if type(x) is not Var:
+        return x
+    arrays = [o for o in others if type(o) is Var and o is not x]
+    number = state.number(x) if any(o.dtype == x.dtype for o in arrays) else None
+    if number is not None and not _is_wide(number) and np.broadcast_shapes(*[o.shape for o in arrays]) == shape:
+        return number
+    named = state.made_by(x, "broadcast_to")
+    if named is not None and arrays:
+        inner = named["x"]
+        if np.broadcast_shapes(inner.shape, *[o.shape for o in arrays]) == shape:
+            return inner
+    named = state.made_by(x, "reshape", "expand_dims")
+    if named is not None and arrays:  # (1, 1, n) of (n,)
+        inner = named["x"]
+        front = x.ndim - inner.ndim
+        is_front = front > 0 and x.shape == (1,) * front + inner.shape
+        if is_front and np.broadcast_shapes(inner.shape, *[o.shape for o in arrays]) == shape:
+            return inner
+    return x
+
+
+def _is_wide(number: Number) -> bool:
+    """Return True for dtypes that frameworks do not combine with unsigned integers."""
+    return isinstance(number, int) and abs(number) >= 2**31
+
+
+def elementwise(state: Rewriting, call: Call) -> New | None:
+    named = bound(call)
+    names = [n for n, x in named.items() if n in ("x", "y", "condition")]
+    shape = call.outcome.shape
+    changed = False
+    for name in names:
+        others = [named[n] for n in names if n != name]
+        if call.method == "where" and name != "condition":
+            others = [
+                *others,
+                *([Var(named["condition"].shape, named[name].dtype)] if type(named[name]) is Var else []),
+            ]
+            if state.number(named[name]) is not None and type(named["x" if name == "y" else "y"]) is not Var:
+                continue  # one of the two says the dtype
+        new = _plain(state, named[name], shape, others)
+        if new is not named[name]:
+            named[name] = new
+            changed = True
+    return New(call.method, named) if changed else None
+
+
+def where_known(state: Rewriting, call: Call) -> Any:
+    named = bound(call)
+    condition = state.number(named["condition"])
+    if condition is None:
+        return None
+    kept = named["x"] if condition else named["y"]
+    if type(kept) is Var and kept.shape == call.outcome.shape:
+        return kept
+    if type(kept) is Var:
+        return New("broadcast_to", {"x": kept, "shape": call.outcome.shape})
+    return None
+
+
+_NEUTRAL = {"bitwise_and": True, "logical_and": True, "bitwise_or": False, "logical_or": False}
+
+
+def neutral(state: Rewriting, call: Call) -> Any:
+    """Simplify x + 0, x * 1, x / 1, max(x, -inf) of floats and x & True to x."""
+    named = bound(call)
+    x, y = named["x"], named["y"]
+    kept: tuple[Any, Any] = (x, y)
+    for x, y in (kept, kept[::-1]) if call.method in COMMUTATIVE else (kept,):
+        if type(x) is not Var or x.shape != call.outcome.shape or (number := state.number(y)) is None:
+            continue
+        if type(number) is bool:
+            if x.dtype.kind == "b" and number is _NEUTRAL.get(call.method):
+                return x
+            continue
+        if isinstance(number, complex) or call.method in _NEUTRAL:
+            continue
+        alone = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "maximum": -math.inf, "minimum": math.inf}
+        if number == alone[call.method]:
+            return x
+        if x.dtype.kind == "i" and call.method in ("maximum", "minimum"):
+            limits = np.iinfo(x.dtype)
+            if number == (limits.min if call.method == "maximum" else limits.max):
+                return x
+    return None
+
+
+def scaled_twice(state: Rewriting, call: Call) -> New | None:
+    """-x + y is y - x."""
+    named = bound(call)
+    for x, y in ((named["x"], named["y"]), (named["y"], named["x"])):
+        inner = state.made_by(x, "negative")
+        if inner is not None and type(y) is Var and state.uses[x] == 1:
+            return New("subtract", {"x": y, "y": inner["x"]})
+    return None
+
+
+# ---- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def same_shape(state: Rewriting, call: Call) -> Any:
+    """Moves that change nothing; of moves by what was moved there."""
+    named = bound(call)
+    x = named["x"]
+    if type(x) is Var and x.shape == call.outcome.shape and call.method in _MOVES:
+        return x
+    if call.method in ("reshape", "squeeze", "expand_dims"):
+        inner = state.made_by(x, "reshape", "expand_dims", "squeeze")
+        if inner is not None and inner["x"].shape == call.outcome.shape:
+            return inner["x"]
+        if inner is not None and call.method == "reshape":
+            return New("reshape", {"x": inner["x"], "shape": call.outcome.shape})
+        inner = state.made_by(x, *_REDUCTIONS) if call.method == "reshape" else None
+        if inner is not None and not inner["keepdims"] and state.uses[x] == 1:
+            axes = axes_of(inner["axis"], inner["x"].ndim)
+            kept = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
+            if kept == call.outcome.shape:
+                return New(state.maker[x].method, {**inner, "axis": axis_said(axes, inner["x"].ndim), "keepdims": True})
+    if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.outcome.size:
+        kept = _with_kept_axes(state, x, call.outcome.shape)
+        if kept is not None:
+            return kept
+    if call.method == "broadcast_to":
+        inner = state.made_by(x, "broadcast_to")
+        if inner is not None:
+            return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
+        inner = state.made_by(x, "reshape", "expand_dims")
+        if inner is not None:
+            front = x.ndim - inner["x"].ndim
+            if front > 0 and x.shape == (1,) * front + inner["x"].shape:
+                return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
+        if (number := state.number(x)) is not None:
+            return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
+        if type(x) is Var and x.size == call.outcome.size:
+            return New("reshape", {"x": x, "shape": call.outcome.shape})
+    if call.method == "reshape" and (number := state.number(x)) is not None and x.value is None:
+        return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
+    return None
+
+
+def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
+    """Compute `x`, a reduction and elementwise operations on it, from a reduction that keeps its axes; None if it is
+    anything else."""
+    call = state.maker.get(x) if type(x) is Var and state.uses[x] == 1 else None
+    if call is None:
+        return None
+    named = bound(call)
+    if call.method in _REDUCTIONS and not named["keepdims"]:
+        axes = axes_of(named["axis"], named["x"].ndim)
+        if tuple(1 if a in axes else n for a, n in enumerate(named["x"].shape)) == shape:
+            method = getattr(state.xp, call.method)
+            return method(named["x"], axis=axis_said(axes, named["x"].ndim), keepdims=True)
+    arrays = [n for n, v in named.items() if type(v) is Var]
+    if call.method in _SMOOTH and len(arrays) == 1:
+        inner = _with_kept_axes(state, named[arrays[0]], shape)
+        if inner is not None:
+            return getattr(state.xp, call.method)(*{**named, arrays[0]: inner}.values())
+    return None
+
+
+def outward(state: Rewriting, call: Call) -> Any:
+    """Move new leading axes (1, 1, n) of the operands behind an operation, to a reshape of its result."""
+    named = bound(call)
+    shape = call.outcome.shape
+    new: dict[str, Any] = {}
+    stripped = False
+    for name, v in named.items():
+        if type(v) is not Var:
+            new[name] = v
+            continue
+        inner = state.made_by(v, "reshape", "expand_dims", "broadcast_to")
+        if inner is not None and v.shape == (1,) * (v.ndim - inner["x"].ndim) + inner["x"].shape:
+            new[name], stripped = inner["x"], True
+        else:
+            new[name] = v
+    arrays = [v for v in new.values() if type(v) is Var]
+    if not stripped or not arrays:
+        return None
+    after = np.broadcast_shapes(*[v.shape for v in arrays])
+    front = len(shape) - len(after)
+    if front <= 0 or shape != (1,) * front + after:
+        return None
+    return New("reshape", {"x": getattr(state.xp, call.method)(*new.values()), "shape": shape})
+
+
+def identity(state: Rewriting, call: Call) -> Any:
+    return bound(call)["x"]
+
+
+def permuted(state: Rewriting, call: Call) -> Any:
+    named = bound(call)
+    x, axes = named["x"], tuple(named["axes"])
+    if axes == tuple(range(len(axes))):
+        return x
+    inner = state.made_by(x, "permute_dims")
+    if inner is not None:
+        return New("permute_dims", {"x": inner["x"], "axes": tuple(inner["axes"][a] for a in axes)})
+    inner = state.made_by(x, "matrix_transpose")
+    if inner is not None:
+        before = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+        return New("permute_dims", {"x": inner["x"], "axes": tuple(before[a] for a in axes)})
+    return None
+
+
+def moved(state: Rewriting, call: Call) -> Any:
+    """Drop the move of an axis to where it is."""
+    named = bound(call)
+    x = named["x"]
+    return x if named["source"] % x.ndim == named["target"] % x.ndim else None
+
+
+def whole(state: Rewriting, call: Call) -> Any:
+    """Drop a slice of all there is."""
+    named = bound(call)
+    return named["x"] if named["x"].shape == call.outcome.shape else None
+
+
+def reduction(state: Rewriting, call: Call) -> New | None:
+    """Axes as people say them."""
+    named = bound(call)
+    axes = axes_of(named["axis"], named["x"].ndim)
+    inner = state.made_by(named["x"], call.method) if call.method in ("sum", "max", "min", "prod") else None
+    if inner is not None and inner["keepdims"] and not named["keepdims"]:
+        before = axes_of(inner["axis"], inner["x"].ndim)
+        if axes == before:
+            return New(call.method, {**inner, "keepdims": False})
+    said = axis_said(axes, named["x"].ndim)
+    if said == named["axis"] and type(said) is type(named["axis"]):
+        return None
+    return New(call.method, {**named, "axis": said})
+
+
+def mean(state: Rewriting, call: Call) -> New | None:
+    """Rewrite sum / n and sum * (1 / n) to a mean."""
+    named = bound(call)
+    total, n = named["x"], state.number(named["y"])
+    inner = state.made_by(total, "sum")
+    if inner is None or not isinstance(n, int | float) or total.dtype.kind not in "fcV" or state.uses[total] != 1:
+        return None
+    x = inner["x"]
+    count = math.prod(x.shape[a] for a in axes_of(inner["axis"], x.ndim))
+    if count < 2 or not math.isclose(n, count if call.method == "divide" else 1 / count, rel_tol=1e-6):
+        return None
+    return New("mean", inner)
+
+
+RULES: dict[str, list[Rule]] = {}
+for _name in (*ELEMENTWISE, "remainder", "floor_divide"):
+    RULES.setdefault(_name, []).append(elementwise)
+RULES["where"] = [where_known, elementwise]
+for _name in (*UNARY, *BINARY):
+    RULES[_name].append(outward)
+for _name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", *_NEUTRAL):
+    RULES[_name] = [neutral, *RULES[_name]]
+RULES["add"].append(scaled_twice)
+for _name in _MOVES:
+    RULES[_name] = [same_shape]
+RULES["permute_dims"] = [permuted]
+RULES["moveaxis"] = [moved]
+RULES["getitem"] = RULES["take_slice"] = [whole]
+RULES["copy"] = [identity]
+RULES["optimization_barrier"] = [identity]
+for _name in ("divide", "multiply"):
+    RULES[_name].append(mean)
+for _name in _REDUCTIONS:
+    RULES[_name] = [reduction]
+
+
+def last_axis(state: Rewriting, call: Call) -> New | None:
+    named = bound(call)
+    ndim = (named["arrays"][0] if "arrays" in named else named["x"]).ndim
+    if isinstance(named["axis"], int) and ndim > 1 and named["axis"] == ndim - 1:
+        return New(call.method, {**named, "axis": -1})
+    return None
+
+
+def pieces(state: Rewriting, call: Call) -> Any:
+    """A slice that is one of the arrays that were put together."""
+    named = bound(call)
+    x = named["x"]
+    if type(x) is Var and x.shape == call.outcome.shape and all(s == 1 for s in named["step"]):
+        return x
+    inner = state.made_by(x, "concat")
+    if inner is None or any(s != 1 for s in named["step"]):
+        return None
+    axis, at = inner["axis"] % x.ndim, 0
+    if any(
+        a or b != n for k, (a, b, n) in enumerate(zip(named["start"], named["stop"], x.shape, strict=True)) if k != axis
+    ):
+        return None
+    for piece in inner["arrays"]:
+        if (named["start"][axis], named["stop"][axis]) == (at, at + piece.shape[axis]):
+            return piece
+        at += piece.shape[axis]
+    return None
+
+
+def restacked(state: Rewriting, call: Call) -> Any:
+    """Replace a stack of all the parts of an unstacked array by that array."""
+    named = bound(call)
+    makers = [state.maker.get(v) for v in named["arrays"]]
+    first = makers[0]
+    if first is None or first.method != "unstack" or any(m is not first for m in makers):
+        return None
+    inner = bound(first)
+    x = inner["x"]
+    same = tuple(named["arrays"]) == tuple(first.outcome) and inner["axis"] % x.ndim == named["axis"] % x.ndim
+    return x if same else None
+
+
+# ---- at last ---------------------------------------------------------------------------------------------------------
+
+
+def clipped(state: Rewriting, call: Call) -> New | None:
+    named = bound(call)
+    new = {n: state.number(named[n]) for n in ("low", "high")}
+    if any(type(named[n]) is Var and new[n] is not None for n in new):
+        return New("clip", {**named, **{n: v for n, v in new.items() if v is not None}})
+    return None
+
+
+def unit_axes(state: Rewriting, call: Call) -> New | None:
+    """A reshape that adds or drops axes of one element."""
+    named = bound(call)
+    x, shape = named["x"], tuple(named["shape"])
+    if type(x) is not Var:
+        return None
+    if len(shape) == x.ndim + 1:
+        places = [a for a, n in enumerate(shape) if n == 1 and shape[:a] + shape[a + 1 :] == x.shape]
+        if places:
+            axis = places[-1]
+            return New("expand_dims", {"x": x, "axis": -1 if axis == x.ndim else axis})
+    if len(shape) == x.ndim - 1:
+        places = [a for a, n in enumerate(x.shape) if n == 1 and x.shape[:a] + x.shape[a + 1 :] == shape]
+        if places:
+            axis = places[-1]
+            return New("squeeze", {"x": x, "axes": -1 if axis == x.ndim - 1 else axis})
+    return None
+
+
+def indexed(state: Rewriting, call: Call) -> New | None:
+    """A slice as it is written; a row of it as a number."""
+    named = bound(call)
+    if call.method == "slice":
+        x = named["x"]
+        index: list[Any] = []
+        for n, a, b, c in zip(x.shape, named["start"], named["stop"], named["step"], strict=True):
+            index.append(slice(a or None, None if b == n else b, None if c == 1 else c))
+        return New("getitem", {"x": x, "index": _short(index)})
+    x = named["x"]
+    inner = state.made_by(x, "getitem")
+    if inner is None or state.uses[x] != 1:
+        return None
+    axes = axes_of(named["axes"], x.ndim)
+    index = [*inner["index"], *[slice(None)] * (x.ndim - len(inner["index"]))]
+    if any(not isinstance(i, slice) for i in index):
+        return None
+    for a in axes:
+        start, n = index[a].start or 0, inner["x"].shape[a]
+        index[a] = -1 if start == n - 1 and n > 2 else start
+    return New("getitem", {"x": inner["x"], "index": _short(index)})
+
+
+def _short(index: list[Any]) -> tuple[Any, ...]:
+    """Drop full slices at the end of an index, and return it as a tuple."""
+    full = slice(None)
+    while len(index) > 1 and index[-1] == full:
+        index = index[:-1]
+    front = 0
+    while front < len(index) and index[front] == full:
+        front += 1
+    return tuple(index)
+
+
+def filled(state: Rewriting, call: Call) -> New | None:
+    named = bound(call)
+    value = named["value"]
+    if isinstance(value, bool | int | float) and value in (0, 1):
+        return New("ones" if value else "zeros", {"shape": named["shape"], "dtype": named["dtype"]})
+    return None
+
+
+LAST: dict[str, list[Rule]] = {"full": [filled], "reshape": [unit_axes], "slice": [indexed], "squeeze": [indexed]}
+RULES["clip"] = [clipped]
+RULES["slice"] = [pieces]
+RULES["stack"] = [restacked]
+for _name in ("split", "concat", "cumsum", "take"):
+    RULES[_name] = [last_axis]

@@ -1,0 +1,121 @@
+"""Simplifications of a trace at all its sizes, which the rules of one frame at one size (`simplifying`) cannot make:
+repeated computations, transposes across frames, repetitions of elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.codegen.simplification.rewriting import Rewritten
+from tensorgraft.codegen.structure.size_merging import same
+from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, variables
+
+
+def tidy(trace: SourceTrace) -> None:
+    simplifier = _Simplifier()
+    simplifier.frame(trace.root, {})
+    trace.result = simplifier.now(trace.result)
+    trace.written = simplifier.now(trace.written)
+
+
+class _Simplifier:
+    def __init__(self) -> None:
+        self.now = Rewritten()
+        self.makers: dict[Var, SourceStep] = {}
+        self.homes: dict[Var, Frame] = {}
+
+    def frame(self, frame: Frame, around: dict[Any, Tree]) -> None:
+        known: dict[Any, Tree] = dict(around)  # what has been computed, here or around
+        calls: list[SourceStep | Frame] = []
+        for call in frame.calls:
+            if isinstance(call, Frame):
+                call.arguments = [(n, self.now(t)) for n, t in call.arguments]
+                self.frame(call, known if not call.is_module else {})
+                calls.append(call)
+                continue
+            call.args, call.kwargs = self.now(call.args), self.now(call.kwargs)
+            self.step(call)
+            if isinstance(call.outcome, Var) and call.outcome in self.now.instead:
+                continue
+            key = _key(call)
+            before = known.get(key) if key is not None else None
+            if before is not None:
+                self.replace(call.outcome, before)
+                continue
+            if key is not None:
+                known[key] = call.outcome
+            for v in variables(call.outcome):
+                self.makers[v] = call
+                self.homes[v] = frame
+            calls.append(call)
+        frame.calls = calls
+        frame.result = self.now(frame.result)
+
+    def replace(self, old: Tree, new: Tree) -> None:
+        for a, b in zip(variables(old), variables(new), strict=True):
+            self.now.instead[a] = b
+
+    def step(self, call: SourceStep) -> None:
+        if not isinstance(call.outcome, Var):
+            return
+        if call.method == "reshape":
+            self.repeated(call, call.outcome)
+        elif call.method == "permute_dims":
+            self.undone(call.args[0], tuple(call.args[1]), call.outcome)
+
+    def undone(self, x: Any, axes: tuple[int, ...], out: Var) -> None:
+        """A transpose of what another function has transposed: it gives what it had before. Not that of a module, which
+        may be a layer of the target."""
+        maker = self.makers.get(x)
+        if maker is None or maker.method != "permute_dims" or self.homes[x].is_module:
+            return
+        if tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes))):
+            self.now.instead[out] = maker.args[0]
+
+    def repeated(self, call: SourceStep, out: Var) -> None:
+        """Each element some times: a new axis that goes into the one before it."""
+        broadcast = self.makers.get(call.args[0])
+        if broadcast is None or broadcast.method != "broadcast_to":
+            return
+        unit = self.makers.get(broadcast.args[0])
+        if unit is None or unit.method not in ("reshape", "expand_dims"):
+            return
+        x, wide = unit.args[0], list(call.args[0].shape)
+        for axis in range(x.ndim):
+            one = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
+            if len(wide) != len(one) or type(wide[axis + 1]) is not int or not same(unit.outcome.shape, tuple(one)):
+                continue
+            n = wide[axis + 1]
+            rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
+            if (
+                n > 1
+                and same(tuple(wide), (*one[: axis + 1], n, *one[axis + 2 :]))
+                and out.ndim == x.ndim
+                and same((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
+            ):
+                call.method, call.args, call.kwargs = "repeat", (x, n, axis), {}
+                call.names = call.names or broadcast.names
+                return
+
+
+def _key(call: SourceStep) -> Any:
+    """Equal for calls that give the same; None where there is none (random numbers, bodies)."""
+
+    def of(x: Any) -> Any:
+        if isinstance(x, Var):
+            return id(x)
+        if isinstance(x, tuple | list):
+            return type(x).__name__, tuple(map(of, x))
+        if isinstance(x, dict):
+            return tuple((k, of(v)) for k, v in x.items())
+        if isinstance(x, slice):
+            return of(x.start), of(x.stop), of(x.step)
+        if isinstance(x, Block | np.ndarray):
+            raise TypeError
+        return type(x).__name__, getattr(x, "values", None), str(x)
+
+    try:
+        return call.method, of(call.args), of(call.kwargs)
+    except TypeError:
+        return None

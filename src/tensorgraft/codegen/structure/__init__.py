@@ -1,0 +1,1 @@
+"""One program made of the traces at several sizes, and its functions."""

@@ -1,0 +1,1 @@
+"""Comparison of a file with its program, and the test that repeats it."""

@@ -1,0 +1,207 @@
+"""Comparison of a generated file with its program: both are run, the file in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.codegen.output.weights import write_weights
+from tensorgraft.codegen.program import Evaluation, SourceProgram, error_line
+from tensorgraft.codegen.targets import Target
+from tensorgraft.codegen.trace import SourceTrace, steps, variables
+from tensorgraft.codegen.verification.runners import script
+from tensorgraft.codegen.verification.testing import test_of
+from tensorgraft.hub import dtypes
+
+FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
+ROUNDINGS = 2, 8  # of a 16-bit float: frameworks round in other places, and sums of derivatives add up
+LEAST = 2e-2  # of the largest gradient: below it gradients are rounding (a bias before a normalisation has none)
+
+Example = tuple[str, tuple[Any, ...], dict[str, Any]]  # sizes in words, arguments
+
+
+@dataclass
+class Row:
+    """A comparison: of what, at which sizes, the largest difference relative to the largest entry, and the limit."""
+
+    what: str
+    sizes: str
+    arrays: int
+    error: float
+    limit: float
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.limit
+
+
+@dataclass
+class Checked:
+    """The comparisons that were made, and what a test needs to repeat them: inputs and expected results by example."""
+
+    rows: list[Row]
+    data: dict[str, np.ndarray]
+    runner: str
+    function: str
+    wide: bool
+    limits: tuple[float, float]
+    notes: list[str]  # what was not compared, and why
+
+    def test(self, model: str) -> str:
+        """The text of a test of the file `MODEL.py`."""
+        return test_of(model, self.function, self.runner, self.wide, *self.limits)
+
+
+def check(
+    source: str,
+    weights: Mapping[str, np.ndarray],
+    function: str,
+    target: Target,
+    program: SourceProgram,
+    examples: Sequence[Sequence[Example]],
+    stateful: bool,
+    random: bool,
+    key: bool = False,
+    epsilon: float = 0.0,
+    spelled: Mapping[str, str] | None = None,
+) -> Checked:
+    """A row for the results at each of the `examples`, and for the gradients of the first. Of an example there may be
+    several sizes: the first is taken at which the program itself runs.
+
+    `epsilon` is that of the narrowest float that the program computes with: results that went through bfloat16 are as
+    far apart as its roundings, whatever their own dtype is. `spelled`: names that parameters have in the file -> the
+    program's.
+
+    Raises RuntimeError with what the file printed, where it does not run.
+    """
+    forward, gradient = (max(least, n * epsilon) for least, n in zip((FORWARD, GRADIENT), ROUNDINGS, strict=True))
+    wide = any(map(_is_wide, weights.values()))
+    rows: list[Row] = []
+    data: dict[str, np.ndarray] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        chosen, notes = _evaluated(program, examples, target.trains, random)
+        for k, ((_, args, kwargs), _) in enumerate(chosen):
+            arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
+            if key:  # the last argument of what is written: where its random numbers come from
+                arrays.append(np.array([0, 1], target.key))
+            wide |= any(map(_is_wide, arrays))
+            asked = {"gradients": not k and target.trains, "buffers": stateful, "numbers": random, "key": key}
+            flags: dict[str, Any] = {name: 1 for name, value in asked.items() if value}
+            np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{f"a{i}": x for i, x in enumerate(arrays)} | flags)
+        if wide:
+            open(os.path.join(folder, "wide"), "w").close()
+        _run(source, weights, function, target, folder)
+        for k, ((sizes, _, _), expected) in enumerate(chosen):
+            inputs, found = (dict(np.load(os.path.join(folder, f"{name}_{k}.npz"))) for name in ("inputs", "outputs"))
+            data |= {f"{k}/{n}": v for n, v in inputs.items()}
+            wanted = expected.outputs
+            if stateful:
+                wanted = {"0" if n == "result" else f"0.{n}": v for n, v in wanted.items()}
+                wanted |= {f"1.{n}": v for n, v in expected.buffers.items()}
+            if wanted:  # not what has random numbers of its framework
+                data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
+                data |= {f"{k}/g:{n}": v for n, v in expected.gradients.items()}
+                outputs = {n[2:]: v for n, v in found.items() if n.startswith("o:")}
+                rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
+                if expected.gradients:
+                    gradients = {(spelled or {}).get(n[2:], n[2:]): v for n, v in found.items() if n.startswith("g:")}
+                    rows.append(_gradient_row(sizes, expected.gradients, gradients, gradient))
+    return Checked(rows, data, target.runner, function, wide, (forward, gradient), notes)
+
+
+def _is_wide(x: np.ndarray) -> bool:
+    return x.dtype in (np.float64, np.complex128)
+
+
+def _run(source: str, weights: Mapping[str, np.ndarray], function: str, target: Target, folder: str) -> None:
+    """Run the file on the inputs in a folder, to which its outputs go. Raises RuntimeError where it does not run."""
+    model, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
+    with open(model, "w") as file:
+        file.write(source)
+    write_weights(weights, checkpoint)
+    command = [sys.executable, "-I", "-c", script(target.runner), model, checkpoint, function, folder]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        _, trace, rest = done.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
+        raise RuntimeError(f"the generated file does not run:\n{(trace + rest or done.stderr)[-3000:]}")
+
+
+def _gradient_row(sizes: str, wanted: Mapping[str, np.ndarray], found: dict[str, np.ndarray], limit: float) -> Row:
+    for n, g in wanted.items():  # a parameter that no result depends on is not there
+        found.setdefault(n, np.zeros_like(g))
+    top = max((float(np.abs(g).max(initial=0)) for g in wanted.values()), default=0.0)
+    return _row("gradients", sizes, wanted, found, limit, LEAST * top)
+
+
+def _evaluated(
+    program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool, random: bool
+) -> tuple[list[tuple[Example, Evaluation]], list[str]]:
+    """Return the examples to compare with what the program gives for them, and notes on what is not compared."""
+    chosen: list[tuple[Example, Evaluation]] = []
+    notes: list[str] = []
+    for k, sizes in enumerate(examples):
+        reason = ""
+        for example in sizes:
+            try:
+                chosen.append((example, program.evaluate(*example[1:], not k and gradients, random)))
+                break
+            except Exception as error:  # whatever the program raises at a size that is not the user's
+                if not k:
+                    raise
+                reason = reason or f"{example[0]} is not compared, the program itself fails: {error_line(error)}"
+        else:
+            notes.append(reason)
+    return chosen, notes + [evaluation.note for _, evaluation in chosen if evaluation.note]
+
+
+def epsilon_of(trace: SourceTrace) -> float:
+    """Return the machine epsilon of the narrowest 16-bit float that is computed with, or 0 if there is none."""
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
+    return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
+
+
+def _row(
+    what: str,
+    sizes: str,
+    wanted: Mapping[str, np.ndarray],
+    found: Mapping[str, np.ndarray],
+    limit: float,
+    least: float,
+) -> Row:
+    worst, detail = 0.0, ""
+    for name, w in wanted.items():
+        f = found.get(name, found.get("result") if len(wanted) == 1 else None)
+        if f is None:
+            error, why = float("inf"), "is missing"
+        elif f.shape != w.shape:
+            error, why = float("inf"), f"has the shape {f.shape}, expected {w.shape}"
+        elif f.dtype.kind != w.dtype.kind and w.dtype.isbuiltin == 1:
+            error, why = float("inf"), f"is {f.dtype}, expected {w.dtype}"
+        else:
+            error, why = _error(w, f, least)
+        if not error <= worst:
+            worst, detail = error, f"{name} {why}"
+    return Row(what, sizes, len(wanted), worst, limit, detail if not worst <= limit else "")
+
+
+def _error(w: np.ndarray, f: np.ndarray, least: float) -> tuple[float, str]:
+    if w.dtype.kind in "biu":
+        return (0.0, "") if np.array_equal(w, f) else (float("inf"), "has other elements")
+    w, f = w.astype(np.complex128), f.astype(np.complex128)
+    if not np.array_equal(np.isnan(w), np.isnan(f)):
+        return float("inf"), "has NaN in other places"
+    equal = (w == f) | np.isnan(w)
+    finite = np.abs(w[np.isfinite(w)])
+    with np.errstate(invalid="ignore"):
+        error = np.where(equal, 0.0, np.abs(w - f)).max(initial=0.0)
+    size = max(float(finite.max(initial=0.0)), least, 1e-30)
+    return float(error) / size, "differs"
