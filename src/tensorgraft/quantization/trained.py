@@ -109,9 +109,8 @@ def applied(
         assert rule is not None
         return rule(xp, *args, **kwargs)
     call_args: Any = (tuple(args), kwargs)
-    leaves: list[Any]
-    leaves, tree = optree.tree_flatten(call_args)
-    leaves = [dense(xp, x) if isinstance(x, Quantized) and not is_trained(x) else x for x in leaves]
+    given, tree = optree.tree_flatten(call_args)
+    leaves: list[Any] = [dense(xp, x) if isinstance(x, Quantized) and not is_trained(x) else x for x in given]
     places = [i for i, x in enumerate(leaves) if is_trained(x) or xp.is_array(x)]
     arrays = [x.codes if is_trained(x := leaves[i]) else x for i in places]
     single: list[bool] = []
