@@ -5,6 +5,8 @@ from tensorgraft.importing import required
 
 required("torch", by="the device of PyTorch programs (tensorgraft.torch, tensorgraft.device)")
 
-from tensorgraft.frontends.torch_entry import extensions  # noqa: E402  (it imports PyTorch)
+import torch  # noqa: E402, F401  (it imports `torch_entry`, of which no module may be half imported then)
+
+from tensorgraft.frontends.torch_entry import extensions  # noqa: E402
 
 extensions.require_the_place()

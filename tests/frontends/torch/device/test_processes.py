@@ -1,6 +1,8 @@
 """Data loaders and other processes."""
 
 import multiprocessing
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -74,3 +76,9 @@ def test_tensors_are_copied_to_other_processes():
     assert queue.get(timeout=60) == [0, 2, 4]
     process.join()
     assert multiprocessing.active_children() == [] or process.exitcode == 0
+
+
+def test_the_front_end_may_be_imported_before_pytorch():
+    program = "import tensorgraft.frontends.torch; import torch; print(torch.ones(2, device='graft').sum().item())"
+    done = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "2.0", done.stderr
