@@ -36,7 +36,7 @@ class _NativeFunction:
         forward: Callable[..., tuple[Sequence[Array], Sequence[Array]]],
         backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
     ) -> None:
-        self._primal, self._forward, self._backward = primal, forward, backward
+        self._forward, self._backward = forward, backward
         self._results = self._residuals = 0  # how many there are
         self._used: list[bool] = []  # which arguments have a cotangent
         self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._both, 1)
@@ -46,12 +46,7 @@ class _NativeFunction:
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         arrays = tensors(arrays)
         if not arrays or (tf.executing_eagerly() and not order_of(arrays)):
-            try:
-                return self._results_only(*arrays)
-            except TracedValueError:
-                if not tf.executing_eagerly():
-                    raise
-                return tuple(self._primal(*arrays))
+            return self._results_only(*arrays)
         return self._differentiated(*arrays)
 
     def _run(self, *arrays: Array) -> Any:

@@ -162,13 +162,19 @@ class GraftedSignature:
         for i in self.trace.inputs:
             operand = call.operands[i]
             arrays.append(xp.asarray(np.asarray(call.slots[i], call.numbers[i])) if operand is None else operand[0])
-        native = self._checked if self.program is not None and checks() else self.native
-        return self.trace.finish(call, list(native(*arrays)), xp.detached, self._into_jax)
+        results = self.native(*arrays) if self.program is None or not checks() else self._checked(self.program, arrays)
+        return self.trace.finish(call, list(results), xp.detached, self._into_jax)
+
+    def _checked(self, program: JaxprProgram, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Return the results for `jax_debug_nans` and `jax_debug_infs`, which need values: what the backend compiled
+        before, and what it would compile now, has none."""
+        if not self.xp.is_watched(arrays):
+            with self.xp.native_scope():
+                return program.primal(self.xp, arrays)
+        return self._differentiable(*arrays)
 
     @functools.cached_property
-    def _checked(self) -> Callable[..., Sequence[Array]]:
-        """The function for `jax_debug_nans` and `jax_debug_infs`: a backend has compiled the other one, perhaps, whose
-        results nothing checks."""
+    def _differentiable(self) -> Callable[..., Sequence[Array]]:
         assert self.program is not None
         return self.xp.differentiable(self.program)
 
