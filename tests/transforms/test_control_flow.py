@@ -155,7 +155,7 @@ def test_what_the_body_of_a_loop_keeps_outside_has_values(backend):
 
 def test_errors(backend):
     x = array([1.0, 2.0], backend)
-    with pytest.raises(TypeError, match=r"a condition must be a bool array of no dimension, got bool\[2\]"):
+    with pytest.raises(TypeError, match=r"a condition must be a 0-dimensional bool array, got bool\[2\]"):
         while_loop(lambda s: s < 3, lambda s: s + 1, x)
     with pytest.raises(
         TypeError, match=r"the structure, shapes and dtypes of its state, \S+ of float64\[2\], got \S+ of float64\[4\]"

@@ -119,14 +119,14 @@ def _conj(x: Any) -> Any:
 
 
 class ScaledLinearOperator(Wrapped):
-    """A number, or an array of no dimension, times an operator."""
+    """A number, or a 0-dimensional array, times an operator."""
 
     _fields = ("operator", "scalar")
 
     def __init__(self, operator: LinearOperator, scalar: Any) -> None:
         super().__init__(operator)
         if not is_scalar(scalar):
-            raise TypeError(f"ScaledLinearOperator: expected a number or an array of no dimension, got {scalar!r}")
+            raise TypeError(f"ScaledLinearOperator: expected a number or a 0-dimensional array, got {scalar!r}")
         kind = scalar.dtype if isinstance(scalar, Array) else type(scalar)
         if (kind is complex or getattr(kind, "kind", "") == "c") and not dtypes.is_complex(operator.dtype):
             raise TypeError(

@@ -32,7 +32,7 @@ class Solution:
 
     Attributes:
         value: x, of the operator's `in_structure`.
-        residual: the norm of b - A x, an array of no dimension (of several right-hand sides, one norm each).
+        residual: the norm of b - A x, a 0-dimensional array (of several right-hand sides, one norm each).
         success: bool, of no dimension: the solver has done what it promises.
         num_steps: int64, of no dimension: the steps of an iterative solver, else 1.
         solver: its name.

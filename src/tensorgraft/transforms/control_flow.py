@@ -12,7 +12,7 @@ from typing import Any
 
 
 def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
-    """Run `state = body(state)`, starting with `init`, while `condition(state)`, a bool array of no dimension, holds.
+    """Run `state = body(state)`, starting with `init`, while `condition(state)`, a 0-dimensional bool array, holds.
 
     Compiled, it has no reverse derivative, its length being unknown: see `scan`, `custom_vjp`.
 
@@ -57,7 +57,7 @@ def scan(
 
 
 def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
-    """Call `true_fn(*operands)` if the bool array of no dimension holds, else `false_fn(*operands)`.
+    """Call `true_fn(*operands)` if the 0-dimensional bool array holds, else `false_fn(*operands)`.
 
     Raises TypeError for a predicate that is no bool and no such array, and, in a function that is traced, where the
     results have different structures, shapes or dtypes.

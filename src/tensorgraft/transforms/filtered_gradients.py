@@ -40,7 +40,7 @@ def filter_value_and_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool
     argument.
 
     The gradient is a pytree like that argument, with None in the places of all other leaves. `fn` returns a real
-    floating-point array of no dimension, with `has_aux` a pair of one and anything. Raises TypeError for another
+    0-dimensional floating-point array, with `has_aux` a pair of one and anything. Raises TypeError for another
     result, as `tg.value_and_grad` does.
     """
     if fn is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns a real floating-point array of no dimension.
+    """The gradient of a function that returns a real 0-dimensional floating-point array.
 
     Arguments:
         fn: a function of pytrees of `tensorgraft.array_api` arrays.

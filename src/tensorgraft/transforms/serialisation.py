@@ -37,7 +37,7 @@ def tree_serialise_leaves(
     filter_spec: Any = is_array_like,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> None:
-    """Write the arrays of a pytree, of any framework, and its Python numbers (arrays of no dimension) to a file.
+    """Write the arrays of a pytree, of any framework, and its Python numbers (0-dimensional arrays) to a file.
 
     Each is named by its path, as `layers.0.weight`; other programs read the file as any other of the format. It is
     complete, or as it was before: it is written beside and then renamed.

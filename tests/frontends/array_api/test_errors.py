@@ -89,7 +89,7 @@ CASES: list[tuple[Callable[[], object], type[Exception], str]] = [
         OverflowError,
         f"the Python integer {2**70} is out of bounds for int64",
     ),
-    (lambda: bool(xp.ones(2)), TypeError, "bool() requires an array of no dimension, but this one has shape (2,)"),
+    (lambda: bool(xp.ones(2)), TypeError, "bool() requires a 0-dimensional array, but this one has shape (2,)"),
     (lambda: xp.asarray([[1, 2], [3]]), ValueError, "asarray: the nested sequences have different lengths"),
     (lambda: xp.zeros(-1), ValueError, "zeros: the shape (-1,) has a negative extent"),
     (

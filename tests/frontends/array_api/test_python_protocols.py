@@ -45,7 +45,7 @@ def test_rounding(device: str) -> None:
     y = xp.asarray(-2.5)
     assert (math.floor(y), math.ceil(y), math.trunc(y)) == (-3, -2, -2)
     assert all(type(f(y)) is int for f in (math.floor, math.ceil, math.trunc))
-    with pytest.raises(TypeError, match=r"floor\(\) of an array of shape"):
+    with pytest.raises(TypeError, match=r"floor\(\) requires a 0-dimensional array"):
         math.floor(x)
 
 

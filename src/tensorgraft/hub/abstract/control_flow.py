@@ -23,7 +23,7 @@ def _described(leaf: Any) -> Any:
 
 def _check_predicate(op: str, predicate: Any) -> None:
     check_kinds(op, "b", predicate)
-    check(not predicate.shape, op, (predicate,), "a predicate of no dimension")
+    check(not predicate.shape, op, (predicate,), "a 0-dimensional predicate")
 
 
 def cond(op: str, predicate: ShapeDtype, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *xs: Any) -> Any:

@@ -25,7 +25,7 @@ from tensorgraft.hub.abstract.array import (
 def full(op: str, shape: Shape, value: Any, dtype: np.dtype) -> ShapeDtype:
     check_shape(op, shape)
     if isinstance(value, ShapeDtype):
-        check(not value.shape, op, (shape, value, dtype), "a value of no dimension")
+        check(not value.shape, op, (shape, value, dtype), "a 0-dimensional value")
     return ShapeDtype(tuple(shape), np.dtype(dtype))
 
 
@@ -74,7 +74,7 @@ def pad(op: str, x: ShapeDtype, value: Any, config: Sequence[tuple[int, int, int
     check_arrays(op, x)
     if isinstance(value, ShapeDtype):
         check_kinds(op, "bifc", x, value)
-        check(not value.shape, op, (x, value, config), "a value of no dimension")
+        check(not value.shape, op, (x, value, config), "a 0-dimensional value")
     check(len(config) == x.ndim, op, (x, value, config), "one (low, high, interior) an axis")
     check(all(gap >= 0 for _, _, gap in config), op, (x, value, config), "interior padding that is not negative")
     out = tuple(n + low + high + max(n - 1, 0) * gap for n, (low, high, gap) in zip(x.shape, config, strict=True))

@@ -217,7 +217,7 @@ class Array(Operators):
 
     def _scalar(self, name: str) -> Any:
         if self.ndim:
-            raise TypeError(f"{name}() requires an array of no dimension, but this one has shape {self.shape}")
+            raise TypeError(f"{name}() requires a 0-dimensional array, but this one has shape {self.shape}")
         return self._host(name)[()]
 
     def __bool__(self) -> bool:
@@ -251,7 +251,7 @@ class Array(Operators):
         return math.trunc(self._scalar("trunc").item())
 
     def __format__(self, spec: str) -> str:
-        """The number of an array of no dimension, as it would be; others take no format."""
+        """The number of a 0-dimensional array, as it would be; others take no format."""
         if self.ndim or (not spec and not self._is_known()):
             return super().__format__(spec)
         return format(self._host("format").item(), spec)
@@ -263,12 +263,12 @@ class Array(Operators):
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise TypeError("len() of an array of no dimension")
+            raise TypeError("len() of a 0-dimensional array")
         return self.shape[0]
 
     def __iter__(self) -> Any:
         if not self.ndim:
-            raise TypeError("iteration over an array of no dimension")
+            raise TypeError("iteration over a 0-dimensional array")
         return (self[i] for i in range(self.shape[0]))
 
     def _is_known(self) -> bool:

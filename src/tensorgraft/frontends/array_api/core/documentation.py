@@ -45,7 +45,7 @@ ARGUMENTS = {
     " default one",
     "dtype": "of the result, a dtype of this namespace; None for the one that the result has by itself",
     "endpoint": "whether `stop` is the last number",
-    "fill_value": "a Python scalar, or an array of no dimension",
+    "fill_value": "a Python scalar, or a 0-dimensional array",
     "full_matrices": "whether U and Vᴴ are square",
     "include_initial": "whether a 0 (of products: a 1) comes first, for one element more",
     "from_": "a dtype, or an array for its dtype",

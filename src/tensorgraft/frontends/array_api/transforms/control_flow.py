@@ -180,7 +180,7 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
         integer = isinstance(bound, Array) and bound.ndim == 0 and dtypes.is_integer(bound.dtype)
         if not integer and not isinstance(bound, int):
             said = f"{bound.dtype}{list(bound.shape)}" if isinstance(bound, Array) else repr(bound)
-            raise TypeError(f"fori_loop: bounds must be ints or integer arrays of no dimension, got {said}")
+            raise TypeError(f"fori_loop: bounds must be ints or 0-dimensional integer arrays, got {said}")
     if not isinstance(stop, Array):
         stop = creation.asarray(stop, dtype=start.dtype, device=start.device)
     first = start if isinstance(start, Array) else creation.asarray(start, dtype=stop.dtype, device=stop.device)
@@ -238,7 +238,7 @@ def _predicate(name: str, value: Any) -> Array | bool:
         return bool(value)
     if not isinstance(value, Array) or value.shape or value.dtype != np.dtype(bool):
         seen = f"{value.dtype}{list(value.shape)}" if isinstance(value, Array) else type(value).__qualname__
-        raise TypeError(f"{name}: a condition must be a bool array of no dimension, got {seen}")
+        raise TypeError(f"{name}: a condition must be a 0-dimensional bool array, got {seen}")
     return value
 
 

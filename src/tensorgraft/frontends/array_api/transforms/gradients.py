@@ -37,7 +37,7 @@ def value_and_grad(
         loss = out[0] if has_aux else out
         if not isinstance(loss, Array) or loss.shape or not dtypes.is_floating(loss.dtype):
             seen = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
-            raise TypeError(f"{name}: the function must return a real floating-point array of no dimension, got {seen}")
+            raise TypeError(f"{name}: the function must return a real 0-dimensional floating-point array, got {seen}")
         with xp.scope():
             seeds = [xp.zeros_like(r) for r in results]
             seeds[0] = xp.ones_like(results[0])
