@@ -1,4 +1,4 @@
-"""The subcommands and their options. What they do is imported when they run: `--help` stays fast."""
+"""The subcommands and their options. Implementations are imported when they run, so `--help` is fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 app = typer.Typer(
     name="tensorgraft",
-    help="Run a PyTorch or TensorFlow program, unchanged, on another tensor framework.",
+    help="Run a PyTorch or TensorFlow program on another tensor framework, without changes.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -31,54 +31,58 @@ def command(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Run a PyTorch or TensorFlow program, unchanged, on another tensor framework."""
+    """Run a PyTorch or TensorFlow program on another tensor framework, without changes."""
 
 
 # ---- options of `run` ------------------------------------------------------------------------------------------------
 
 Script = Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")]
-OnBackend = Annotated[str, typer.Option("--on", metavar="BACKEND", help="Such as jax, numpy or jax:gpu:0.")]
-IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in `python -m`.")]
+OnBackend = Annotated[
+    str, typer.Option("--on", metavar="BACKEND", help="The backend, such as jax, numpy or jax:gpu:0.")
+]
+IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as in `python -m`.")]
 Lazy = Annotated[
-    bool, typer.Option("--lazy", help="Record operations; compile and run them together where a value is asked for.")
+    bool, typer.Option("--lazy", help="Record operations, and compile and run them together when a value is read.")
 ]
 Eager = Annotated[
     str | None,
     typer.Option(
         metavar="MODE",
-        help="tiered (the default): compute at once what is met for the first times; compiled: compile it.",
+        help="tiered (the default): run operations without a compiler at first; compiled: compile each of them.",
         show_default=False,
     ),
 ]
 Processes = Annotated[
     int,
-    typer.Option(min=1, help="Start so many processes of the script, as torchrun does; with --coordinator, there are."),
+    typer.Option(min=1, help="The number of processes to start, as torchrun does; with --coordinator, their total."),
 ]
 Coordinator = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="This is one of --processes on several machines, which meet there.",
+        help="Join --processes on several machines, which connect to this address.",
         show_default=False,
     ),
 ]
 ProcessId = Annotated[
     int | None,
-    typer.Option(min=0, help="Of this process, with --coordinator; HOST is the machine of 0.", show_default=False),
+    typer.Option(min=0, help="The number of this process, with --coordinator; 0 runs on HOST.", show_default=False),
 ]
 Devices = Annotated[
     int | None,
-    typer.Option(min=1, help="Without an accelerator: the CPU counts as so many devices.", show_default=False),
+    typer.Option(
+        min=1, help="The number of devices that the CPU simulates, without an accelerator.", show_default=False
+    ),
 ]
-JitReport = Annotated[bool, typer.Option("--jit-report", help="Say at the end what was compiled.")]
+JitReport = Annotated[bool, typer.Option("--jit-report", help="Report the compiled programs at the end.")]
 StrictFallbacks = Annotated[
-    bool, typer.Option("--strict-fallbacks", help="What would not be computed by BACKEND is an error.")
+    bool, typer.Option("--strict-fallbacks", help="Raise an error for operators that BACKEND cannot compute.")
 ]
 CompileCache = Annotated[
     bool | None,
     typer.Option(
         "--compile-cache/--no-compile-cache",
-        help="Keep compiled programs for later runs, which is the default, or do not.",
+        help="Cache compiled programs on disk for later runs (the default).",
         show_default=False,
     ),
 ]
@@ -100,8 +104,8 @@ def run(
     strict_fallbacks: StrictFallbacks = False,
     compile_cache: CompileCache = None,
 ) -> None:
-    """Run a script of PyTorch, which gets BACKEND where it asks for an accelerator or for CUDA, or one of TensorFlow,
-    whose functions BACKEND computes."""
+    """Run a PyTorch script with BACKEND as its accelerator and CUDA device, or a TensorFlow script with its functions
+    on BACKEND."""
     from tensorgraft.cli.script import refusal
 
     if (status := refusal(program, module)) is not None:  # before anything slow
@@ -139,28 +143,37 @@ def run(
 
 @app.command()
 def convert(
-    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="module:Model or file.py:Model.")],
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="jax, torch, tensorflow, numpy or array_api.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.py", help="Beside it FILE.safetensors is written.")],
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The model, as module:Model or file.py:Model.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="TARGET", help="The framework: jax, torch, tensorflow, numpy or array_api.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE.py", help="The file; weights are written to FILE.safetensors.")
+    ],
     inputs: Annotated[
         list[str] | None,
         typer.Option(
             "--input",
             metavar="[NAME=]SHAPE[:DTYPE]",
-            help="An argument, such as 2x3x32x32 or ids=2x8:int64<99; several times. Without any, those of"
-            " example_inputs() beside PROGRAM.",
+            help="An argument, such as 2x3x32x32 or ids=2x8:int64<99; may be repeated. The default is the result of"
+            " example_inputs() in the module of PROGRAM.",
         ),
     ] = None,
     style: Annotated[
-        str | None, typer.Option(metavar="STYLE", help="How parameters are held.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="STYLE", help="The structure of parameters, such as equinox, flax or keras.", show_default=False
+        ),
     ] = None,
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE.safetensors", help="What the model is loaded with before.")
+        Path | None, typer.Option(metavar="FILE.safetensors", help="Weights to load into the model first.")
     ] = None,
-    train: Annotated[bool, typer.Option("--train", help="The model in training mode, not in evaluation.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Write a test beside FILE.py, too.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Convert the model in training mode, not in evaluation mode.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write a test next to FILE.py.")] = False,
 ) -> None:
-    """Write a program down as readable source of another framework, with its weights, and say how far they differ."""
+    """Convert a program to readable source of another framework, with its weights, and report the differences."""
     from tensorgraft.cli.convert import convert as run_convert
 
     raise typer.Exit(
@@ -180,21 +193,27 @@ def convert(
 @app.command(context_settings={"allow_interspersed_args": True})
 def compare(
     program: Annotated[
-        str, typer.Argument(metavar="PROGRAM", help="script.py, or module:function or file.py:function.")
+        str, typer.Argument(metavar="PROGRAM", help="The program: script.py, module:function or file.py:function.")
     ],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's arguments.")] = None,
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", metavar="BACKEND", help="Several times; `native` is the program's own framework."),
+        typer.Option(
+            "--on", metavar="BACKEND", help="A backend; may be repeated. `native` is the program's own framework."
+        ),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Calls that are timed, after the first.")] = 10,
-    tolerance: Annotated[float, typer.Option(help="Largest difference, relative to an array's largest value.")] = 1e-4,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures; - for standard output.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the times.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="The number of timed calls after the first.")] = 10,
+    tolerance: Annotated[
+        float, typer.Option(help="The largest difference, relative to an array's largest value.")
+    ] = 1e-4,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON; - for standard output.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Plot the times.")] = None,
 ) -> None:
-    """Run a program on several backends, side by side: results, gradients, time and memory.
+    """Compare results, gradients, time and memory of a program on several backends.
 
-    FUNCTION is called with a device and returns (step, args): step(*args) is what is compared and timed.
+    FUNCTION is called with a device and returns (step, args); step(*args) is compared and timed.
     """
     from tensorgraft.cli.compare import compare as run_compare
 
@@ -207,11 +226,15 @@ def compare(
 @app.command()
 def bench(
     operation: Annotated[str, typer.Argument(help="A function of the Array API, such as matmul or exp.")],
-    shape: Annotated[str, typer.Option(help="Of the operands; of matmul rows,inner,columns.")] = "512,512,512",
-    on: Annotated[list[str] | None, typer.Option("--on", metavar="BACKEND", help="Several times.")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the operands.")] = "float32",
-    repeat: Annotated[int, typer.Option(min=2, help="Bursts that are timed.")] = 10,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures; - for standard output.")] = None,
+    shape: Annotated[
+        str, typer.Option(help="The shape of the operands; for matmul rows,inner,columns.")
+    ] = "512,512,512",
+    on: Annotated[list[str] | None, typer.Option("--on", metavar="BACKEND", help="A backend; may be repeated.")] = None,
+    dtype: Annotated[str, typer.Option(help="The dtype of the operands.")] = "float32",
+    repeat: Annotated[int, typer.Option(min=2, help="The number of timed bursts.")] = 10,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON; - for standard output.")
+    ] = None,
 ) -> None:
     """Time one operation on several backends, eagerly and compiled."""
     from tensorgraft.cli.bench import bench as run_bench
@@ -229,10 +252,12 @@ def doctor(
     devices: Annotated[bool, typer.Option("--devices", help="Start every backend, and list its devices.")] = False,
     drift: Annotated[
         bool,
-        typer.Option("--drift", help="Instead, what frameworks have that differs from the versions that were tested."),
+        typer.Option(
+            "--drift", help="List the differences of the installed frameworks from the tested versions instead."
+        ),
     ] = False,
 ) -> None:
-    """List backends and front ends: versions, and the command that installs what is missing."""
+    """List backends and front ends with their versions, and the commands that install missing ones."""
     if drift:
         from tensorgraft.cli.drift import print_drift
 
