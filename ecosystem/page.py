@@ -14,15 +14,16 @@ from ecosystem.outcome import OUT, Outcome, read
 PAGE = Path(__file__).parents[1] / "docs" / "ecosystem.md"
 HEAD = """# Other people's programs and tests
 
-Made by `make ecosystem`; not written by hand. Nothing that runs here knows of tensorgraft.
+Made by `make ecosystem`; not written by hand. None of these programs imports tensorgraft.
 
 """
 AREAS = {
     "torch": """## PyTorch scripts
 
-Run by `python`, and unmodified by `tensorgraft run --on BACKEND --strict-fallbacks`; what they print (losses, results,
-generated tokens) is compared. *apart* is the largest difference relative to the largest value of its list; at most
-1e-5. *time* is CPU seconds over those of the native run, start-up and an empty or a kept cache of programs as it was.
+Scripts are run by `python`, and unmodified by `tensorgraft run --on BACKEND --strict-fallbacks`; their output (losses,
+results, generated tokens) is compared. *apart* is the largest difference relative to the largest value of its list, at
+most 1e-5. *time* is CPU seconds over those of the native run, start-up included, with the program cache as it was,
+empty or filled.
 
 """,
     "jax": """## JAX programs
@@ -39,10 +40,10 @@ Run on NumPy's arrays, and on those of `tensorgraft.array_api`.
 }
 SUITES = """## Test suites
 
-The projects' own tests under `tensorgraft run`, the device being the default one: those that pass on the CPU with plain
-PyTorch. A sample, by a hash of their names, and the same tests natively beside it. *tests* is their CPU seconds over
-those of the native run, *process* those of the whole process (start-up, imports and collection included), and *memory*
-how much more the process had at its peak. On JAX eager operations are tiered, as they are by default.
+These are the projects' own tests under `tensorgraft run` with the device as the default one: those that pass on the
+CPU with plain PyTorch, a sample selected by a hash of their names, and the same tests natively. *tests* is their CPU
+seconds over those of the native run, *process* those of the whole process (start-up, imports and collection included),
+and *memory* the additional peak memory of the process. On JAX eager operations are tiered, the default.
 
 | suite | pass natively | on | run | pass | | tests | | process | | memory |
 | --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: |
@@ -51,13 +52,13 @@ how much more the process had at its peak. On JAX eager operations are tiered, a
 NOT_PASSED = "\n\nThose that do not pass, and why:\n\n"
 JUDGES = """## Tests of the frameworks themselves
 
-The frameworks' own tests, with this library in the place of what they try: PyTorch's tests that take a device, on a
-backend's; its tests of `torch.compile` with `tg.jit`; JAX's, of which each compiled function is also grafted onto
-another framework; tf2jax's of operators, with `tg.graft` as the converter. None is kept here: they are fetched from
-Debian's source package, from wheels, and JAX's, which no package has, from the checkout that `ECOSYSTEM_JAX` names.
-*refused* is an error of this library, *wrong* another value, effect or error than the test expects, *crash* any other
-exception. Where there are tens of thousands, one of so many is run, natively, too. *time* is CPU seconds of the tests
-over those of the native run.
+These are the frameworks' own tests, with this library in place of the library that they test: PyTorch's tests that
+take a device, on a backend's; its tests of `torch.compile` with `tg.jit`; JAX's, with each compiled function also
+grafted onto another framework; tf2jax's of operators, with `tg.graft` as the converter. They are not part of this
+repository: they are fetched from Debian's source package, from wheels, and JAX's, which no package contains, from the
+checkout that `ECOSYSTEM_JAX` names. *refused* is an error of this library, *wrong* another value, effect or error than
+the test expects, *crash* any other exception. Of tens of thousands of tests a fraction is run, also natively. *time*
+is CPU seconds of the tests over those of the native run.
 
 | tests | pass natively | on | run | right | | refused | wrong | crash | time |
 | --- | --: | --- | --: | --: | --: | --: | --: | --: | --: |

@@ -34,22 +34,22 @@ WITH_PLATFORM = ("pytest", "benchmarks.run")  # others take `JAX_PLATFORMS`
 RUN_ON = "Run on: "
 HEADER = """# On {what}
 
-What `make {platform}` runs on a machine with one, with `--platform {platform}`: JAX computes there, and what it
-computes is compared with PyTorch on the CPU. {machine}
+These tests are run by `make {platform}` on a machine with one, with `--platform {platform}`: JAX computes there, and
+results are compared with PyTorch on the CPU. {machine}
 
 | what | result | seconds |
 | --- | --- | --- |
 """
 WITHOUT = """
-## What is checked without one
+## Checks without an accelerator
 
-Each operation of the hub, in a dtype, and a network with its gradient are traced as they would be there, and
-lowered for CUDA and for TPUs (`tests/backends/test_lowered.py`; all dtypes with `--slow`). So are decisions that are
-for CPUs alone: nothing takes the host's memory as it is, lends arrays to another backend, or asks for 64-byte
-alignment. Products ask for full precision (no TF32, no passes of bfloat16) unless `jax.default_matmul_precision` says
-otherwise. `eig` is not on TPUs, where JAX has none; programs of 32-bit types read the bits of no 64-bit number, which
-XLA cannot there. Errors that come late, when a value is read, are raised at each read, and what is written anew is
-whole again (`tests/backends/test_late_errors.py`).
+Each operation of the hub, in a dtype, and a network with its gradient are traced for the platform, and lowered for CUDA
+and for TPUs (`tests/backends/test_lowered.py`; all dtypes with `--slow`). Decisions that apply only to CPUs are tested,
+too: the host's memory is not used directly, arrays are not lent to another backend, and 64-byte alignment is not
+required. Products use full precision (no TF32, no passes of bfloat16) unless `jax.default_matmul_precision` says
+otherwise. `eig` is not available on TPUs, where JAX has none; programs of 32-bit types do not read the bits of 64-bit
+numbers, which XLA cannot do there. Errors that occur late, when a value is read, are raised at each read, and values
+that are written again are valid again (`tests/backends/test_late_errors.py`).
 """
 
 

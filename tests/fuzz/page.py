@@ -17,18 +17,19 @@ Written by `python -m tests.fuzz.page` from the counts of `tests/fuzz/runs/`.
 
 A program is a few statements of Python, drawn at random on live values: operators from the source framework's own
 tables with arguments drawn by their schemas, views and writes through them, gradients, modules, optimizers, regions.
-It is played by the source framework (PyTorch on the CPU, JAX, ...), and on subjects: each backend, and ways of
-compiling and transforming. Equal are values (floats within the tolerances of [conformance](conformance.md)), dtypes,
-shapes, strides, who shares memory with whom, versions, histories, gradients, exceptions, and the state after one.
+It is run by the source framework (PyTorch on the CPU, JAX, ...), and on subjects: each backend, and several ways of
+compiling and transforming. Compared are values (floats within the tolerances of [conformance](conformance.md)),
+dtypes, shapes, strides, memory sharing, versions, histories, gradients, exceptions, and the state after an exception.
 
-`make fuzz N=100000` plays programs of all kinds, `KIND=torch` of one; seeds are printed, `--seed S -n 1` draws a
-program again, and one that differs is made small. `make test` plays some of each kind, others for each commit. Once
-mended, what was found is a test (`tests/fuzz/found/`); `--again` plays what differed in a counted run once more.
+`make fuzz N=100000` runs programs of all kinds, with `KIND=torch` of one kind; seeds are printed, `--seed S -n 1`
+draws a program again, and a program with a difference is minimised. `make test` runs some of each kind, others for
+each commit. Every fixed difference becomes a test (`tests/fuzz/found/`); `--again` repeats the programs that differed
+in a counted run.
 
-A difference counts for nothing where the source framework leaves the result open, where it is the very one that
-[differences](differences.md) documents, or where rounding decides: the reference, played again with noise of the size
-of a rounding error in each operator, varies as much. Such programs are counted apart, by their reason; and so are those
-which a compiled function refuses, with the program's line, if everything else goes on as if it had not been called.
+A difference is not counted if the source framework leaves the result open, if it is one that
+[differences](differences.md) documents, or if it is due to rounding: the reference, repeated with noise of the size of
+a rounding error in each operator, varies as much. Such programs are counted separately, by reason, and so are those
+that a compiled function refuses, with the program's line, if everything else continues as if it had not been called.
 """
 
 

@@ -9,14 +9,14 @@ PAGE = ROOT / "docs" / "versions.md"
 SHOWN = 10  # failures of a cell
 HEADER = """# Versions
 
-A sample of the tests in a fresh environment for each row, where the wheel is installed with its extras: each Python
-with the newest release of every framework that the index has for it, what an empty environment gets from
-`pip install "tensorgraft[jax,torch]"` without any pin, then other releases of one framework among those of
-`constraints.txt`, all previous and all oldest ones (of each dependency the least version that `pyproject.toml` allows),
-and what machines with a GPU have. The whole suite runs with those of `constraints.txt`. Made by `make versions`, which
-fails where an empty environment gets other releases than the newest; `VERSIONS_ARGS="--only torch"` for some of it. A
-row whose Python a machine has not stays as it ran last. Continuous integration runs the programs of the README and a
-thousand tests on the newest Python of its machine, too (`make newest`).
+Each row is a sample of the tests in a fresh environment, in which the wheel is installed with its extras: each Python
+with the newest release of every framework in the index; the result of `pip install "tensorgraft[jax,torch]"` in an
+empty environment without any pin; other releases of one framework among those of `constraints.txt`; all previous and
+all oldest releases (the minimum version of each dependency in `pyproject.toml`); and the releases on machines with a
+GPU. The whole suite runs with the releases of `constraints.txt`. Made by `make versions`, which fails if an empty
+environment gets other releases than the newest; `VERSIONS_ARGS="--only torch"` selects a part. A row whose Python is
+not installed keeps its last result. Continuous integration also runs the programs of the README and a thousand tests
+on the newest Python of its machine (`make newest`).
 
 | cell | Python | PyTorch | JAX | TensorFlow | NumPy | sample | on |
 | --- | --- | --- | --- | --- | --- | --- | --- |
