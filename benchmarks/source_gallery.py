@@ -30,9 +30,8 @@ PAGE = ROOT / "docs" / "source_gallery.md"
 HEAD = """# Gallery: six networks, written for JAX
 
 Made by `python -m benchmarks.source_gallery`; not written by hand. Each file on the right is what `tg.source` writes
-for the program on the left: it imports JAX, NumPy and safetensors alone. How long and how fast they are, beside the
-same networks written by hand ([benchmarks/source_twins](../benchmarks/source_twins)), says
-`python -m benchmarks.run source`.
+for the program on the left: it imports only JAX, NumPy and safetensors. `python -m benchmarks.run source` compares
+their length and speed with the same networks written by hand ([benchmarks/source_twins](../benchmarks/source_twins)).
 
 | network | PyTorch | JAX, generated | JAX, by hand | lines | generated / by hand |
 | --- | --- | --- | --- | --: | --: |

@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[2]
 
 HEADER = """# Conformance
 
-PyTorch's own databases, run on each backend against CPU PyTorch: operators (OpInfo), modules (ModuleInfo) and
-optimizers. Values, dtypes, shapes, which object is returned and what became of the arguments are compared; a case is
-one operator in one mode and dtype, and passes when all its samples do (three of each). Made by `make conformance`, one
-backend at a time (`CONFORMANCE_ARGS=--backends=numpy`): what each run found is kept in `tests/conformance/runs`. The
-whole database is about nine minutes of CPU time on NumPy and on PyTorch, and an hour on TensorFlow.
+PyTorch's own test databases, run on each backend against CPU PyTorch: operators (OpInfo), modules (ModuleInfo) and
+optimizers. Values, dtypes, shapes, the identity of results and the arguments after the call are compared. A case is
+one operator in one mode and dtype, and passes if all its samples do (three of each). Made by `make conformance`, one
+backend at a time (`CONFORMANCE_ARGS=--backends=numpy`); the results of each run are kept in `tests/conformance/runs`.
+The whole database takes about nine minutes of CPU time on NumPy and on PyTorch, and an hour on TensorFlow.
 
 | mode | what is compared |
 | --- | --- |
@@ -67,7 +67,7 @@ def markdown(by_backend: dict[str, ran.Rows]) -> str:
     for place in places:
         cells = [share(rows.get(place), there[backend][place]) for backend, rows in by_backend.items()]
         lines.append(f"| {' | '.join((*place.split('/'), *cells))} |")
-    lines += ["", "## On the CPU for want of a kernel", ""]
+    lines += ["", "## Operators on the CPU for lack of a kernel", ""]
     fell: dict[str, set[str]] = defaultdict(set)
     for rows in by_backend.values():
         for name, where in ran.fallbacks(rows).items():
@@ -78,7 +78,7 @@ def markdown(by_backend: dict[str, ran.Rows]) -> str:
     if not fell:
         lines.append("None.")
     for backend, rows in by_backend.items():
-        lines += ["", f"## What fails on {backend}", "", *_failures(backend, rows)]
+        lines += ["", f"## Failures on {backend}", "", *_failures(backend, rows)]
     return "\n".join(lines) + "\n" + raw_operations.page() + source_models.page() + source_jax_programs.page()
 
 

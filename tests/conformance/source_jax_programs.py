@@ -88,7 +88,7 @@ def page() -> str:
     lines = [
         "", "## JAX programs as source", "",
         "Programs of traceax, lineax, optax, Equinox and jax, with derivatives, and models of Equinox, Flax and Haiku"
-        " (`tests/conformance/source_jax_programs.py`), written down by `tg.source`. A file passes when its results are"
+        " (`tests/conformance/source_jax_programs.py`), converted by `tg.source`. A file passes when its results are"
         " within 1e-5 of the program's, and its gradients within 1e-4, at all sizes at which it was checked.", "",
         "| onto | run | of | converted | passed |", "| --- " * 5 + "|",
     ]  # fmt: skip

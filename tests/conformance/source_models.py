@@ -223,10 +223,10 @@ def page() -> str:
         "",
         "## Models as source",
         "",
-        "PyTorch models (transformers' configurations, made small, and classic networks) that [tg.source](source.md)",
-        "writes down, in evaluation mode: the file is run in a process in which PyTorch and tensorgraft cannot be",
-        "imported, and compared with the model: results (1e-5), gradients (1e-4), results at other sizes of the",
-        "arguments. Made by `make source-conformance` with models that are not part of the repository.",
+        "[tg.source](source.md) converts PyTorch models (small configurations of transformers, and classic networks),",
+        "in evaluation mode. Each file is run in a process in which PyTorch and tensorgraft cannot be imported, and",
+        "compared with the model: results (1e-5), gradients (1e-4), results at other sizes of the arguments. Made by",
+        "`make source-conformance` with models that are not part of the repository.",
         "",
         f"| {' | '.join(columns)} |",
         "| --- " * len(columns) + "|",
@@ -239,7 +239,7 @@ def page() -> str:
         cells = [found["run"], found["there"], good, found["converted"], *compared, median]
         lines.append(f"| {onto} | {' | '.join(map(str, cells))} |")
     for onto, found in every.items():
-        lines += ["", f"What fails onto {onto}:", ""]
+        lines += ["", f"Failures onto {onto}:", ""]
         reasons: dict[str, list[str]] = {}
         for name, reason in found["failed"].items():
             reasons.setdefault(_plain(reason), []).append(name)

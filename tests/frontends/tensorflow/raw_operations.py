@@ -54,12 +54,12 @@ def page() -> str:
         "## Raw operations of TensorFlow",
         "",
         "Each operation that has a rule and can be called by itself, or in a small program (variables, lists, loops),",
-        "in each combination of dtypes for which TensorFlow has a kernel on the CPU, in several shapes (empty, without",
-        "axes, broadcast) and at the ends of dtypes' ranges, against that kernel: value, dtype, shape, signs of zeros.",
-        "Where TensorFlow's kernel gives an element another value alone than among others, either counts, and so does",
-        "what its kernel of float32 gives, rounded once, for one of 16 bits. An operation agrees when all its cells",
-        "do. Made by `python -m tests.frontends.tensorflow.raw_operations`, about a quarter of an hour; *frequent* are",
-        "the 300 that occur most often in programs.",
+        "is compared with TensorFlow's CPU kernel in each combination of dtypes that the kernel supports, in several",
+        "shapes (empty, 0-dimensional, broadcast) and at the ends of dtypes' ranges: value, dtype, shape, signs of",
+        "zeros. If TensorFlow's kernel gives an element another value alone than within an array, either is accepted;",
+        "for 16-bit dtypes, so is the result of its float32 kernel, rounded once. An operation agrees if all its",
+        "cells do. Made by `python -m tests.frontends.tensorflow.raw_operations`, about a quarter of an hour;",
+        "*frequent* are the 300 that occur most often in programs.",
         "",
         "| backend | operations that agree | cells | frequent operations that agree | cells |",
         "| --- " * 5 + "|",
@@ -70,7 +70,7 @@ def page() -> str:
         lines.append(
             f"| {backend} | {good} of {every} | {right} of {cells} | {mine} of {len(FREQUENT)} | {known} of {there} |"
         )
-    lines += ["", "What does not agree:", ""]
+    lines += ["", "Operations that do not agree:", ""]
     reasons: dict[str, set[str]] = {}
     for backend in run["wrong"]:
         for cell in run["wrong"][backend]:
