@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.compiled.host_tensors import (
     Argument,
     Computed,
     GradientOfOutside,
+    HostGuard,
     HostStep,
     HostWrite,
     Live,
@@ -63,7 +64,7 @@ class HostWatch(OwnMode):
         super().__init__()
         self.capture, self.may_write = capture, may_write
         self.constants: dict[int, weakref.ref[Tensor]] = {}
-        self.guards: list[ValueGuard | LookGuard | MemoryGuard] = []
+        self.guards: list[HostGuard] = []
         self.written: dict[int, Any] = {}  # copies of storages from outside that are written, by their identity
         self.roots: dict[int, tuple[Tensor, Live]] = {}  # the tensors from outside that look at these
         self.computing: dict[int, Live] = {}  # what the operator that runs is given
@@ -243,8 +244,8 @@ class HostWatch(OwnMode):
     def _looking_at(self, t: Tensor) -> list[Tensor]:
         """Return the tensors that are known and have the memory of `t`."""
         constants = (known for ref in self.constants.values() if (known := ref()) is not None)
-        known = [*(one for one, _ in self.capture.fed_tensors.values()), *constants]
-        return [one for one in known if _memory(one) == _memory(t)]
+        fed = (known for known, _ in self.capture.fed_tensors.values())
+        return [one for one in (*fed, *constants) if _memory(one) == _memory(t)]
 
     def _write(self, step: HostStep, written: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """An operator has written: from now on all that look at this memory are made of what the step gives."""

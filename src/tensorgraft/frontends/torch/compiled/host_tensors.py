@@ -210,6 +210,9 @@ class MemoryGuard:
         return "CPU tensors, of which some are written, have other memory in common"
 
 
+HostGuard = ValueGuard | LookGuard | MemoryGuard
+
+
 class calling:
     """The time in which a compiled function is called with `leaves`."""
 
