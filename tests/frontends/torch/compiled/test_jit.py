@@ -127,7 +127,7 @@ def test_an_optimizer_that_counts_in_python_is_refused(device):
     p.grad = torch.ones_like(p)
     optimizer.step()
     before = p.tolist()
-    with pytest.raises(tg.TracedValueError, match="Own, which counts step in Python"):
+    with pytest.raises(tg.TracedValueError, match="Own, which updates step in Python"):
         tg.jit(optimizer.step)()
     assert p.tolist() == before and optimizer.state[p]["step"] == 1
 

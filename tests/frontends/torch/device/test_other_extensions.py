@@ -106,7 +106,7 @@ def test_programs_of_pytorch_are_refused_in_one_sentence_and_others_work(install
     ways = ["device", "graft", "graft onto numpy", "source", "jit", "explain", "compile", "operators"]
     assert [line.partition(": ")[0] for line in refused] == ways + ways
     (sentence,) = {line.partition(": ")[2] for line in refused}
-    assert "(PrivateUse1) is 'other' of another package" in sentence
+    assert "(PrivateUse1) is taken by 'other' of another package" in sentence
     assert "`tensorgraft run --on jax program.py`" in sentence and "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in sentence
     assert (values, source, shape) == ("9.0 9.0", "return torch.square(x)", "(3, 2)")
 
