@@ -245,6 +245,14 @@ def write_many(device, compiled):
     return values
 
 
+def count_statistics(device, compiled):
+    norm, x, values = torch.nn.BatchNorm1d(3), torch.ones(2, 3).to(device), []
+    run = compiled(lambda x, a: x * norm(a).detach().to(x.device))
+    for i in range(4):
+        values += [run(x, torch.arange(6.0).view(2, 3) * i), *(t.clone() for t in norm.buffers())]
+    return values
+
+
 def write_what_is_shared(device, compiled):
     a, b, x, values = torch.ones(2), torch.ones(2), torch.ones(2).to(device), []
     run = compiled(lambda x, a, b: (a.add_(1), x * b.to(x.device))[1])
@@ -259,6 +267,7 @@ def write_what_is_shared(device, compiled):
         functools.partial(average, average_all=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)),
         functools.partial(average, average_all=None),
         write_many,
+        count_statistics,
         write_what_is_shared,
     ],
 )

@@ -37,8 +37,9 @@ from tensorgraft.frontends.torch.compiled.host_tensors import (
     raw_gradient,
     seen_as,
     written_anew,
+    written_by,
 )
-from tensorgraft.frontends.torch.core import pytrees, schema
+from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import OwnMode
@@ -79,7 +80,7 @@ class HostWatch(OwnMode):
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
             self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
         live = {id(t): now for t in host if (now := self.live(t)) is not None}
-        written = self._written(func, args, kwargs) if live else []
+        written = written_by(func, args, kwargs) if live else []
         before = self._begin_write(func, args, kwargs, written, live) if written else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
             self.capture.looks_elsewhere(args[0])
@@ -191,14 +192,6 @@ class HostWatch(OwnMode):
 
     # ---- writes ------------------------------------------------------------------------------------------------------
 
-    def _written(self, func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-        """Return the tensors of the host that an operator writes."""
-        sig = schema.signature(func)
-        if not sig.written:
-            return []
-        bound = sig.bind(args, kwargs).items()
-        return [t for name, value in bound if name in sig.written for t in pytrees.leaves_of(value) if on_host(t)]
-
     def _begin_write(
         self, func: Any, args: Any, kwargs: Any, written: Sequence[Tensor], live: dict[int, Live]
     ) -> HostStep:
@@ -209,7 +202,8 @@ class HostWatch(OwnMode):
         outs = {a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info is not None}
         repeats = self.may_write and not (random or moves or outs & kwargs.keys())
         repeats = repeats and all(map(on_host, everything))
-        repeats = repeats and not (torch.is_grad_enabled() and any(t.requires_grad for t in everything))
+        remembered = torch.is_grad_enabled() and func is not torch.ops.aten.native_batch_norm.default
+        repeats = repeats and not (remembered and any(t.requires_grad for t in everything))
         seen = [t for w in written for t in self._looking_at(w)]
         if not repeats or not all(map(_is_plain_memory, (*written, *seen))):
             raise self._refused_write(written, live)

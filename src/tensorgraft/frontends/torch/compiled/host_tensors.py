@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -119,13 +119,22 @@ class HostWrite(NamedTuple):
     value: Live  # in memory like that of the tensor
 
 
+def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Return the tensors of the host that an operator writes."""
+    sig = schema.signature(func)
+    names: Collection[str] = sig.written
+    if not names and func is not torch.ops.aten.native_batch_norm.default:
+        return []
+    bound = sig.bind(args, kwargs)
+    if not names and bound["training"]:  # which its schema does not say
+        names = ("running_mean", "running_var")
+    return [t for name in names for t in pytrees.leaves_of(bound.get(name)) if on_host(t)]
+
+
 def written_anew(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Call an operator that writes on copies of the memory that it writes. Returns what it has written, and its other
     results."""
-    sig = schema.signature(func)
-    bound = sig.bind(args, kwargs)
-    before = [t for name in sig.written for t in filter(on_host, pytrees.leaves_of(bound[name]))]
-    memory = {t.untyped_storage()._cdata for t in before}
+    memory = {t.untyped_storage()._cdata for t in written_by(func, args, kwargs)}
     copies: dict[int, Any] = {}
 
     def anew(x: Any) -> Any:
@@ -133,8 +142,7 @@ def written_anew(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
         return copied(x, copies) if writes else x
 
     args, kwargs = pytrees.mapped(anew, (args, kwargs))
-    bound = sig.bind(args, kwargs)
-    written = [t for name in sig.written for t in filter(on_host, pytrees.leaves_of(bound[name]))]
+    written = written_by(func, args, kwargs)
     out = pytrees.leaves_of(func(*args, **kwargs))
     return [*written, *(t for t in out if on_host(t) and all(t is not w for w in written))]
 
@@ -232,12 +240,11 @@ def _look(t: Tensor) -> tuple[Any, ...]:
     return t.dtype, t.shape, t.stride(), t.device, t.requires_grad
 
 
-def _memory_of(tensors: Sequence[Tensor]) -> list[tuple[int, int, int]]:
-    """Say where each tensor lies: the first one of the same memory, its offset in it, the size of all of it."""
-    memory = [t.untyped_storage() for t in tensors if t.layout is torch.strided]
-    first = {storage._cdata: k for k, storage in reversed(list(enumerate(memory)))}
-    offsets = (int(t.storage_offset()) for t in tensors if t.layout is torch.strided)
-    return [(first[one._cdata], offset, one.nbytes()) for one, offset in zip(memory, offsets, strict=True)]
+def _memory_of(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """Say where each tensor lies: the first one of the same memory, its offset, the size of all of it, lazy bits."""
+    strided = [(t, t.untyped_storage()) for t in tensors if t.layout is torch.strided]
+    first = {storage._cdata: k for k, (_, storage) in reversed(list(enumerate(strided)))}
+    return [(first[s._cdata], int(t.storage_offset()), s.nbytes(), t.is_conj(), t.is_neg()) for t, s in strided]
 
 
 def _bits(t: Tensor) -> tuple[Any, ...]:
