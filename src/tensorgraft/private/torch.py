@@ -287,7 +287,6 @@ NAMES = Names(
             cli.drift.torch
             """,
             """
-            torch: _meta_registrations
             torch._C: _jit_get_all_schemas
             torch._decomp: decomposition_table global_decomposition_table
             """,

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch._decomp
-import torch._meta_registrations
 
 from tensorgraft.cli.drift import Kinds, hashed
 

@@ -201,9 +201,9 @@ def _translate_contexts(patches: Patches, visible: Visible) -> None:
     patches.wrap(torch.utils._device.DeviceContext, "__init__", device_context)
     patches.wrap(torch.serialization, "default_restore_location", restore)
     patches.wrap(torch._utils, "_get_restore_location", fake_location)
-    patches.set(file_locations, "named", visible.in_files)
-    patches.set(safetensors_files, "placed", translate)
-    patches.set(script_files, "translate", visible.translate)
+    patches.replace(file_locations, "location_name", visible.in_files)
+    patches.replace(safetensors_files, "device_for", translate)
+    patches.replace(script_files, "translate", visible.translate)
 
 
 def _translate_autocast(patches: Patches) -> None:

@@ -87,6 +87,11 @@ class Patches(contextlib.ExitStack):
             self.callback(delattr, owner, name)
         setattr(owner, name, value)
 
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute that `owner` has. Raises AttributeError where it has none of this name."""
+        getattr(owner, name)
+        self.set(owner, name, value)
+
     def wrap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Replace `owner.name` by `wrapper(original)`."""
         original = getattr(owner, name)
