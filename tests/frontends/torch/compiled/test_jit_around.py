@@ -158,8 +158,22 @@ def draws(x):
 
 
 def writes_cpu(x, held=torch.zeros(2)):  # noqa: B008
-    held.add_(1)
+    torch.add(held, 1, out=held)
     return x * 2
+
+
+def writes_history(x, held=torch.zeros(2)):  # noqa: B008
+    held.mul_(OWN)
+    return x * 2
+
+
+def writes_in_a_branch(x, held=torch.zeros(2)):  # noqa: B008
+    return torch.cond(x.sum() > 0, lambda x: (held.add_(1), x * 2)[1], lambda x: x * 3, (x,))
+
+
+def returns_a_view(x, held=torch.zeros(2)):  # noqa: B008
+    held.add_(1)
+    return x * 2, held[0]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +181,9 @@ def writes_cpu(x, held=torch.zeros(2)):  # noqa: B008
     [
         (draws, (), "draws random numbers on the CPU"),
         (writes_cpu, (), "writes a CPU tensor"),
+        (writes_history, (), "writes a CPU tensor"),
+        (writes_in_a_branch, (), "writes a CPU tensor"),
+        (returns_a_view, (), "returns a view of a CPU tensor of shape"),
         (lambda x: x * float(LARGE[0]), (), "LARGE, an array of numpy of 40,000,000 bytes"),
         (lambda x, y: x * y.sum().item(), (torch.ones(2),), "needs the value of a CPU argument"),
         (lambda x: x * MANY.tolist()[0], (), "needs the values of a CPU tensor of shape"),
@@ -178,6 +195,97 @@ def test_what_cannot_be_done_at_every_call_is_refused(fn, more, match):
     with pytest.raises(tg.TracedValueError, match=match):
         tg.jit(fn)(torch.ones(2).to(DEVICE), *more)
     assert OWN.grad is None
+
+
+def average(device, compiled, average_all):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2).to(device)
+    averaged = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=average_all)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        averaged.update_parameters(model)
+        return loss
+
+    run, x = compiled(step), torch.arange(6.0).view(2, 3).to(device)
+    return [run(x) for _ in range(4)] + [averaged.module.weight.detach(), averaged.n_averaged]
+
+
+def write_many(device, compiled):
+    count, held, kept, x = torch.zeros(()), torch.zeros(4), torch.ones(3), torch.ones(3).to(device)
+    row = held[1:3]
+
+    def step(x, a):
+        y = x * count.to(x.device)
+        count.add_(1)
+        a.mul_(2)
+        held[0] += a.sum()
+        row.add_(count)
+        made = torch.zeros(3)
+        made[1], made[2:] = count, a[0]
+        kept.copy_(made)
+        before = held.clone()
+        held.clamp_(max=20)
+        if count > 3:
+            y = y + 100
+        return y + count.to(x.device) + held.to(x.device).sum(), before, made, a, held
+
+    run, values = compiled(step), []
+    for i in range(6):
+        a = torch.full((2,), float(i))
+        results = run(x, a)
+        assert results[3] is a and results[4] is held
+        values += [t.clone() for t in (*results, count, held, row, kept)]
+        if i == 4:
+            count.zero_()
+    return values
+
+
+def count_statistics(device, compiled):
+    norm, x, values = torch.nn.BatchNorm1d(3), torch.ones(2, 3).to(device), []
+    run = compiled(lambda x, a: x * norm(a).detach().to(x.device))
+    for i in range(4):
+        values += [run(x, torch.arange(6.0).view(2, 3) * i), *(t.clone() for t in norm.buffers())]
+    return values
+
+
+def write_what_is_shared(device, compiled):
+    a, b, x, values = torch.ones(2), torch.ones(2), torch.ones(2).to(device), []
+    run = compiled(lambda x, a, b: (a.add_(1), x * b.to(x.device))[1])
+    for pair in ((a, b), (a, a), (a, b), (b, b)):
+        values += [run(x, *pair), a.clone(), b.clone()]
+    return values
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        functools.partial(average, average_all=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)),
+        functools.partial(average, average_all=None),
+        write_many,
+        count_statistics,
+        write_what_is_shared,
+    ],
+)
+def test_writes_to_cpu_tensors_are_repeated(program):
+    for got, want in zip(program(DEVICE, tg.jit), program(torch.device("cpu"), lambda f: f), strict=True):
+        torch.testing.assert_close(got.cpu(), want)
+
+
+def test_an_error_after_a_write_to_a_cpu_tensor_takes_it_back():
+    held, x = torch.zeros(2), torch.ones(2).to(DEVICE)
+
+    def fn(x):
+        held.add_(1)
+        return x * torch.rand(2).to(x.device)
+
+    with pytest.raises(tg.TracedValueError, match="draws random numbers"):
+        tg.jit(fn)(x)
+    assert held.tolist() == [0, 0]
 
 
 LARGE, MANY, OWN = np.zeros(5_000_000), torch.zeros(100_000), torch.ones(2, requires_grad=True)

@@ -92,6 +92,7 @@ class _Assembly:
             template=template,
             finds=finds,
             changes=tracing.changes,
+            host_writes=tracing.host.writes(),
             said=tracing.said,
             tape=tracing.tape,
             roots=tracing.roots,

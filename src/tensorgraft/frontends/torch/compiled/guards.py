@@ -22,7 +22,7 @@ from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.tables import Table, entry_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
-from tensorgraft.frontends.torch.compiled.host_tensors import LookGuard, ValueGuard
+from tensorgraft.frontends.torch.compiled.host_tensors import HostGuard
 from tensorgraft.frontends.torch.compiled.optimizers import Stepped
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
@@ -134,7 +134,7 @@ class Guards:
         attributes: Attributes,
         optimizers: Sequence[Stepped],
         gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
-        host: Iterable[ValueGuard | LookGuard],
+        host: Iterable[HostGuard],
         surroundings: Surroundings,
         captured: Captured,
         shared: SharedObjects | None,

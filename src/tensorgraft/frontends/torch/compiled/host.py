@@ -2,7 +2,8 @@
 
 None of their values is a constant of the program. What goes into it is fed at every call, computed again by the host
 from the arguments and the tensors of outside as they are then; what Python asks for is guarded by its value, or
-refused. Constants are those alone which the function makes of nothing else (`torch.zeros(3)`, `torch.tensor([1, 2])`).
+refused. What is written is computed as a new tensor, which a call copies to its place when it is over. Constants are
+those alone which the function makes of nothing else (`torch.zeros(3)`, `torch.tensor([1, 2])`).
 """
 
 from __future__ import annotations
@@ -23,15 +24,22 @@ from tensorgraft.frontends.torch.compiled.host_tensors import (
     Argument,
     Computed,
     GradientOfOutside,
+    HostGuard,
     HostStep,
+    HostWrite,
     Live,
     LookGuard,
+    MemoryGuard,
     Outside,
     ValueGuard,
+    copied,
     on_host,
     raw_gradient,
+    seen_as,
+    written_anew,
+    written_by,
 )
-from tensorgraft.frontends.torch.core import pytrees, schema
+from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import OwnMode
@@ -50,14 +58,16 @@ class OnlyTheHost(BaseException):
 
 
 class HostWatch(OwnMode):
-    """Follows the tensors of the host through a traced function, and refuses what its first call alone would do: writes
-    to those from outside, and random numbers drawn on the CPU."""
+    """Follows the tensors of the host through a traced function, and refuses what its first call alone would do: draw
+    random numbers on the CPU, and, unless `may_write`, write tensors from outside."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture, may_write: bool = False) -> None:
         super().__init__()
-        self.capture = capture
+        self.capture, self.may_write = capture, may_write
         self.constants: dict[int, weakref.ref[Tensor]] = {}
-        self.guards: list[ValueGuard | LookGuard] = []
+        self.guards: list[HostGuard] = []
+        self.written: dict[int, Any] = {}  # copies of storages from outside that are written, by their identity
+        self.roots: dict[int, tuple[Tensor, Live]] = {}  # the tensors from outside that look at these
         self.computing: dict[int, Live] = {}  # what the operator that runs is given
 
     supports_higher_order_operators = True
@@ -70,8 +80,8 @@ class HostWatch(OwnMode):
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
             self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
         live = {id(t): now for t in host if (now := self.live(t)) is not None}
-        if host:
-            self._refuse_writes(func, args, kwargs, live)
+        written = written_by(func, args, kwargs) if live else []
+        before = self._begin_write(func, args, kwargs, written, live) if written else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
             self.capture.looks_elsewhere(args[0])
         random = torch.Tag.nondeterministic_seeded in func.tags
@@ -90,8 +100,10 @@ class HostWatch(OwnMode):
                 ("on the device", "draw them with device=..., which gives new ones at every call"),
                 ("outside", "draw them before the call, and pass them as an argument"),
             )
-        if live and results and not asked:
-            self._step(func, args, kwargs, live, results)
+        if before is not None:
+            self._write(before, written, [t for t in results if all(t is not w for w in written)])
+        elif live and results and not asked:
+            self._feed_all(results, self._step(func, args, kwargs, live))
         else:
             for t in results:
                 self._constant(t)
@@ -139,8 +151,7 @@ class HostWatch(OwnMode):
                 return (None,)
         for known, live in list(self.capture.fed_tensors.values()):
             if memory is not None and _memory(known) == memory:
-                view = functools.partial(_seen_as, t.dtype, t.size(), t.stride(), int(t.storage_offset()))
-                return (self._feed(t, Computed(HostStep(view, (live,), {}, live.of_argument), 0)),)
+                return (self._feed(t, _view(t, live)),)
         return None
 
     def _feed(self, t: Tensor, live: Live) -> Live:
@@ -161,41 +172,92 @@ class HostWatch(OwnMode):
         ref = self.constants.get(id(t))
         return ref is not None and ref() is t
 
-    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live], results: Sequence[Tensor]) -> None:
+    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live]) -> HostStep:
+        copies: dict[int, Any] = {}
+
         def held(x: Any) -> Any:
             if not on_host(x):
                 return x
-            return live[id(x)] if id(x) in live else x.clone()  # a constant, as it is now
+            return live[id(x)] if id(x) in live else copied(x, copies)  # a constant, as it is now
 
         with _disable_current_modes():
             args, kwargs = pytrees.mapped(held, (args, kwargs))
-        step = HostStep(func, args, kwargs, any(one.of_argument for one in live.values()))
+        return HostStep(func, args, kwargs, any(one.of_argument for one in live.values()))
+
+    def _feed_all(self, results: Sequence[Tensor], step: HostStep, first: int = 0) -> None:
+        """Note results of a step, of which they begin at `first`."""
         for k, t in enumerate(results):
             if id(t) not in self.capture.fed_tensors:
-                self._feed(t, Computed(step, k))
+                self._feed(t, Computed(step, first + k))
 
-    def _refuse_writes(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live]) -> None:
-        sig = schema.signature(func)
-        if not sig.written:
-            return
-        for name, value in sig.bind(args, kwargs).items():
-            for t in pytrees.leaves_of(value) if name in sig.written else ():
-                if not on_host(t):
-                    continue
-                if isinstance(live.get(id(t)), Argument | Outside):
-                    raise self.refused(
-                        f"writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit: only the first call would.",
-                        ("on the device", "move the tensor there, and write it as before"),
-                        ("outside", "write it before the call or after it"),
-                    )
-                if live:
-                    of = "a CPU argument" if any(one.of_argument for one in live.values()) else "a CPU tensor"
-                    raise self.refused(
-                        f"writes a CPU tensor of shape {tuple(t.shape)} with a value computed from {of} of the"
-                        " compiled function.",
-                        ("out of place", "compute it as a new tensor: that is done at every call"),
-                        ("on the device", "move the argument there"),
-                    )
+    # ---- writes ------------------------------------------------------------------------------------------------------
+
+    def _begin_write(
+        self, func: Any, args: Any, kwargs: Any, written: Sequence[Tensor], live: dict[int, Live]
+    ) -> HostStep:
+        """Keep what an operator is about to overwrite, and return the step that writes copies. Raises TracedValueError
+        where later calls could not repeat the write."""
+        everything = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, Tensor)]
+        random, moves = (tag in func.tags for tag in (torch.Tag.nondeterministic_seeded, torch.Tag.inplace_view))
+        outs = {a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info is not None}
+        repeats = self.may_write and not (random or moves or outs & kwargs.keys())
+        repeats = repeats and all(map(on_host, everything))
+        remembered = torch.is_grad_enabled() and func is not torch.ops.aten.native_batch_norm.default
+        repeats = repeats and not (remembered and any(t.requires_grad for t in everything))
+        seen = [t for w in written for t in self._looking_at(w)]
+        if not repeats or not all(map(_is_plain_memory, (*written, *seen))):
+            raise self._refused_write(written, live)
+        for t in seen:
+            if (known := self.capture.fed_tensors.get(id(t))) is None or isinstance(known[1], Computed):
+                continue
+            if isinstance(known[1], GradientOfOutside):
+                raise self._refused_write(written, live)
+            self.roots.setdefault(id(t), known)
+            storage = t.untyped_storage()
+            if storage._cdata not in self.written:
+                self.written[storage._cdata] = before = storage.clone()
+                self.capture.undos.append(functools.partial(storage.copy_, before))
+        return self._step(functools.partial(written_anew, func), args, kwargs, live)
+
+    def _refused_write(self, written: Sequence[Tensor], live: dict[int, Live]) -> BaseException:
+        outside = (t for t in written if isinstance(live.get(id(t)), Argument | Outside))
+        if (t := next(outside, None)) is not None:
+            return self.refused(
+                f"writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit: only the first call would.",
+                ("on the device", "move the tensor there, and write it as before"),
+                ("outside", "write it before the call or after it"),
+            )
+        of = "a CPU argument" if any(one.of_argument for one in live.values()) else "a CPU tensor"
+        return self.refused(
+            f"writes a CPU tensor of shape {tuple(written[0].shape)} with a value computed from {of} of the"
+            " compiled function.",
+            ("out of place", "compute it as a new tensor: that is done at every call"),
+            ("on the device", "move the argument there"),
+        )
+
+    def _looking_at(self, t: Tensor) -> list[Tensor]:
+        """Return the tensors that are known and have the memory of `t`."""
+        constants = (known for ref in self.constants.values() if (known := ref()) is not None)
+        fed = (known for known, _ in self.capture.fed_tensors.values())
+        return [one for one in (*fed, *constants) if _memory(one) == _memory(t)]
+
+    def _write(self, step: HostStep, written: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """An operator has written: from now on all that look at this memory are made of what the step gives."""
+        self._feed_all(results, step, first=len(written))
+        for k, w in enumerate(written):
+            for t in self._looking_at(w):
+                self.constants.pop(id(t), None)
+                self._feed(t, _view(t, Computed(step, k)))
+
+    def writes(self) -> list[HostWrite]:
+        """Return what a call copies to tensors from outside when it is over."""
+        first = {t.untyped_storage()._cdata: (t, live) for t, live in reversed(self.roots.values())}
+        return [HostWrite(live, self.capture.fed_tensors[id(t)][1]) for t, live in first.values()]
+
+    def undo_writes(self) -> None:
+        for t, _ in self.roots.values():
+            storage = t.untyped_storage()
+            storage.copy_(self.written[storage._cdata])
 
     def ask(self, t: Tensor) -> None:
         """A tensor's values go to Python. Raises TracedValueError where they cannot be guarded."""
@@ -234,7 +296,15 @@ class HostWatch(OwnMode):
         """
         if self.capture.idle and self.capture.fed_tensors:
             raise OnlyTheHost
+        if self.roots:
+            self.guards.append(MemoryGuard([*self.capture.fed_tensors.values(), *self.roots.values()]))
         for t in results:
+            if on_host(t) and id(t) not in self.roots and _memory(t) in self.written:
+                raise refused(
+                    f"returns a view of a CPU tensor of shape {tuple(t.shape)} that it writes.",
+                    ("a copy", "return its clone()"),
+                    ("on the device", "move the tensor there"),
+                )
             if on_host(t) and t.grad_fn is not None and isinstance(self.live(t), Computed):
                 raise refused(
                     f"returns a CPU tensor of shape {tuple(t.shape)} with a grad_fn from a function that computes"
@@ -258,7 +328,8 @@ class HostWatch(OwnMode):
         later call would leave it as it is.
         """
         fed = self.capture.fed_tensors
-        kept = {id(t) for t in results if on_host(t)}
+        outside = {key for key, (t, _) in fed.items() if self.capture.from_outside(t)}  # views of what is written
+        kept = {id(t) for t in results if on_host(t)} | outside
         refs = {key: (weakref.ref(t), live) for key, (t, live) in fed.items() if isinstance(live, Computed)}
         for key in refs.keys() - kept:
             del fed[key]
@@ -275,6 +346,8 @@ class HostWatch(OwnMode):
 
     def result(self, t: Tensor) -> Callable[[], Tensor]:
         """Return a function that gives a result on the host at each call."""
+        if id(t) in self.roots:
+            return self.roots[id(t)][1]
         return self.live(t) or t.detach().clone().clone
 
 
@@ -293,6 +366,12 @@ def _memory(t: Tensor) -> int | None:
         return None
 
 
-def _seen_as(dtype: torch.dtype, size: Any, stride: Any, offset: int, of: Tensor) -> Tensor:
-    like = torch.empty(0, dtype=dtype, device=of.device)
-    return like.set_(of.untyped_storage(), offset, size, stride)
+def _view(t: Tensor, of: Live) -> Computed:
+    """Return a view like `t` of the memory of another tensor."""
+    view = functools.partial(seen_as, t.dtype, t.size(), t.stride(), int(t.storage_offset()))
+    return Computed(HostStep(view, (of,), {}, of.of_argument), 0)
+
+
+def _is_plain_memory(t: Tensor) -> bool:
+    bits = t.is_conj() or t.is_neg() or t.is_inference() or t.is_quantized
+    return _memory(t) is not None and not bits

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.core import pytrees, state
+from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 
 Tensor = torch.Tensor
@@ -112,6 +112,58 @@ class HostStep:
         return results
 
 
+class HostWrite(NamedTuple):
+    """A write to a tensor from outside, which every call does when it is over."""
+
+    of: Live
+    value: Live  # in memory like that of the tensor
+
+
+def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Return the tensors of the host that an operator writes."""
+    sig = schema.signature(func)
+    names: Collection[str] = sig.written
+    if not names and func is not torch.ops.aten.native_batch_norm.default:
+        return []
+    bound = sig.bind(args, kwargs)
+    if not names and bound["training"]:  # which its schema does not say
+        names = ("running_mean", "running_var")
+    return [t for name in names for t in pytrees.leaves_of(bound.get(name)) if on_host(t)]
+
+
+def written_anew(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
+    """Call an operator that writes on copies of the memory that it writes. Returns what it has written, and its other
+    results."""
+    memory = {t.untyped_storage()._cdata for t in written_by(func, args, kwargs)}
+    copies: dict[int, Any] = {}
+
+    def anew(x: Any) -> Any:
+        writes = on_host(x) and x.layout is torch.strided and x.untyped_storage()._cdata in memory
+        return copied(x, copies) if writes else x
+
+    args, kwargs = pytrees.mapped(anew, (args, kwargs))
+    written = written_by(func, args, kwargs)
+    out = pytrees.leaves_of(func(*args, **kwargs))
+    return [*written, *(t for t in out if on_host(t) and all(t is not w for w in written))]
+
+
+def copied(t: Tensor, copies: dict[int, Any]) -> Tensor:
+    """Return a tensor that lies in a copy of its memory as `t` does. `copies`: those that there are."""
+    if t.layout is not torch.strided or t.is_conj() or t.is_neg() or t.is_quantized:
+        return t.clone()
+    storage = t.untyped_storage()
+    if storage._cdata not in copies:
+        copies[storage._cdata] = storage.clone()
+    return torch.empty(0, dtype=t.dtype, device=t.device).set_(
+        copies[storage._cdata], t.storage_offset(), t.size(), t.stride()
+    )
+
+
+def seen_as(dtype: torch.dtype, size: Any, stride: Any, offset: int, of: Tensor) -> Tensor:
+    """Return another view of a tensor's memory."""
+    return torch.empty(0, dtype=dtype, device=of.device).set_(of.untyped_storage(), offset, size, stride)
+
+
 def _now(x: Any) -> Any:
     return x() if isinstance(x, Live) else x
 
@@ -150,6 +202,25 @@ class LookGuard:
         return f"{name}{'.grad' if self._gradient else ''} has another shape, dtype or strides"
 
 
+class MemoryGuard:
+    """Tensors from outside lie in their memory as they did, and have the same of it in common."""
+
+    def __init__(self, known: Sequence[tuple[Tensor, Live]]) -> None:
+        outside = [(t, live) for t, live in known if isinstance(live, Argument | Outside)]
+        self._lives = [live for _, live in outside]
+        self._before = _memory_of([t for t, _ in outside])
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        with calling(leaves):
+            return _memory_of([live() for live in self._lives]) == self._before
+
+    def broken(self, names: dict[int, str]) -> str:
+        return "CPU tensors, of which some are written, have other memory in common"
+
+
+HostGuard = ValueGuard | LookGuard | MemoryGuard
+
+
 class calling:
     """The time in which a compiled function is called with `leaves`."""
 
@@ -169,6 +240,13 @@ def _look(t: Tensor) -> tuple[Any, ...]:
     return t.dtype, t.shape, t.stride(), t.device, t.requires_grad
 
 
+def _memory_of(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    """Say where each tensor lies: the first one of the same memory, its offset, the size of all of it, lazy bits."""
+    strided = [(t, t.untyped_storage()) for t in tensors if t.layout is torch.strided]
+    first = {storage._cdata: k for k, (_, storage) in reversed(list(enumerate(strided)))}
+    return [(first[s._cdata], int(t.storage_offset()), s.nbytes(), t.is_conj(), t.is_neg()) for t, s in strided]
+
+
 def _bits(t: Tensor) -> tuple[Any, ...]:
     """Equal for equal values alone: zeros have signs, and NaN is itself."""
     t = t.detach().resolve_conj().resolve_neg().cpu().contiguous()
@@ -177,6 +255,9 @@ def _bits(t: Tensor) -> tuple[Any, ...]:
 
 class HostTensors(Protocol):
     """The interface to what follows the tensors of the host through a traced function (`HostWatch`)."""
+
+    may_write: bool
+    roots: dict[int, tuple[Tensor, Live]]
 
     def inside_kernel(self, t: Tensor) -> Live | None: ...
     def note_gradient(self, leaf: Tensor, gradient: Tensor) -> None: ...

@@ -173,6 +173,8 @@ class Tape:
         (arguments, and what was made inside and is alive when the function ends) and random states."""
         if not (capture.replays or self.hidden or any(ref() is not None for ref in capture.checkpoints)):
             return
+        if capture.host is not None and capture.host.roots:
+            raise RunsUncompiled("writes a CPU tensor, and has functions that run again in a backward pass outside")
         seen = {id(cell): cell for cell in cells if cell.capture is capture}
         self.replayed = [(cell, self._key(cell.array)) for cell in codes.split_quantized(list(seen.values()))]
         for token, mark in capture.marks.items():

@@ -18,7 +18,7 @@ from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.tables import Find
 from tensorgraft.frontends.torch.compiled.guards import Guards
-from tensorgraft.frontends.torch.compiled.host_tensors import calling
+from tensorgraft.frontends.torch.compiled.host_tensors import HostWrite, calling
 from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
@@ -84,6 +84,7 @@ class Trace:
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
     finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
+    host_writes: list[HostWrite]
     said: OutsideCalls
     grad_mode: bool | None  # that the function leaves, if it is another one
     tape: Tape | None  # of the results that a backward pass outside may begin at
@@ -113,6 +114,7 @@ class Trace:
             self.written,
             self.kept,
             self.gradients,
+            self.host_writes,
             self.draws,
             self.schedule.before,
             self.schedule.after,
@@ -121,7 +123,7 @@ class Trace:
         plain = plain and self.template is None and self.grad_mode is None and not self.said
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something at the host's side asks for the arguments of the call
-        self.hosted = self.inputs.fed or bool(self.on_host) or self.tape is not None
+        self.hosted = bool(self.inputs.fed or self.on_host or self.host_writes) or self.tape is not None
         self.anew = [gradient for gradient in self.gradients if gradient.anew]
         self.plainly = makers if plain else None  # all that becomes of the outputs, where they become new tensors
 
@@ -145,6 +147,7 @@ class Trace:
                         undo.append(self.schedule.undoing(call))
                         call()
                 arrays = self.inputs(leaves)
+                host = [(write.of(), write.value()) for write in self.host_writes]
                 for gradient in self.anew:  # its memory is free for the new one
                     gradient.leaf(leaves).grad = None
                 outputs = self.run(*arrays)
@@ -165,9 +168,9 @@ class Trace:
                 slopes, flat, built = [], [], None
                 with contextlib.suppress(Exception):
                     slopes, flat, built = self._made(leaves, arrays, outputs)
-                self._commit(leaves, outputs, slopes, flat, built, first)
+                self._commit(leaves, outputs, slopes, flat, built, host, first)
                 raise
-            self._commit(leaves, outputs, slopes, flat, built, first)
+            self._commit(leaves, outputs, slopes, flat, built, host, first)
         if built is not None:
             return built[0]
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
@@ -179,10 +182,11 @@ class Trace:
         slopes: Sequence[tuple[Tensor, Any]],
         flat: list[Any],
         built: Any,
+        host: Sequence[tuple[Tensor, Tensor]],
         first: bool,
     ) -> None:
         """`flat`: the results, of which those at the end are what arguments look at from now on. `built`: what was made
-        of the template."""
+        of the template. `host`: tensors of the host that are written, and what they are from now on."""
         self.ran = True
         for source, n in self.draws:
             source.offset += n
@@ -195,6 +199,10 @@ class Trace:
         if flat:
             for i in reversed(self.moved):  # a gradient is as large as its leaf
                 leaves[i].data = flat.pop()
+        for t, new in host:
+            t.untyped_storage().copy_(new.untyped_storage())
+            if not first:
+                torch.autograd.graph.increment_version(t)
         for leaf, slope in slopes:
             leaf.grad = slope
         for i, required in self.required:

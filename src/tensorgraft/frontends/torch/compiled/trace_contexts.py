@@ -40,7 +40,7 @@ class Schedule:
 def trace_contexts(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
     """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
     with contextlib.ExitStack() as stack:
-        watch = stack.enter_context(HostWatch(capture))
+        watch = stack.enter_context(HostWatch(capture, may_write=True))
         for name in ("tolist", "numpy", "__array__", "__dlpack__"):  # these read memory without an operator
             stack.enter_context(_reads(watch, name))
 

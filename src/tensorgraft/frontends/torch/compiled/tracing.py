@@ -273,6 +273,7 @@ class Tracing:
         """Note the gradients that the function leaves, and undo what it has changed."""
         self.slopes = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
         self.capture.undo_gradients()
+        self.host.undo_writes()
         self.world.undo()
         self.world.is_new = lambda value: False
 

@@ -94,14 +94,14 @@ def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def _engine_run_backward(
         t_outputs: Any, grads: Any, keep_graph: bool, create_graph: bool, *args: Any, **kwargs: Any
     ) -> Any:
+        if (capture := state.now.capture) is not None:
+            if kwargs.get("accumulate_grad", True):
+                capture.note_leaves(t_outputs)
+            else:
+                capture.note_inputs(t_outputs, args[0] if args else kwargs.get("inputs", ()))
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
             if create_graph:
                 _double_backward()
-            if (capture := state.now.capture) is not None:
-                if kwargs.get("accumulate_grad", True):
-                    capture.note_leaves(t_outputs)
-                else:
-                    capture.note_inputs(t_outputs, args[0] if args else kwargs.get("inputs", ()))
             # an interrupt waits: PyTorch aborts the process where one comes as C++ asks for the device's stream
             with disabled(False), held_back():
                 try:
