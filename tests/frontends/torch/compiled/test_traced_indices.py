@@ -138,7 +138,7 @@ def test_a_row_with_a_history_is_not_used_after_its_tensor_was_written(backend):
         return row * 1
 
     device = tg.device(backend)
-    with pytest.raises(tg.TracedValueError, match=r"(?s)written since.*x\[i\]\.clone"):
+    with pytest.raises(tg.TracedValueError, match=r"(?s)written afterwards.*x\[i\]\.clone"):
         tg.jit(run)(drawn(3, 2).to(device).requires_grad_(), torch.tensor(1, device=device))
 
 
