@@ -112,7 +112,7 @@ def test_gradients(backend):
     assert filter_grad(has_aux=True)(lambda m: (xp.sum(m.weight), m.name))(m)[1] == "m"
     value, nothing = filter_value_and_grad(lambda n: xp.sum(x * n))(2)
     assert nothing is None and float(value) == pytest.approx(2 * X.sum())
-    with pytest.raises(TypeError, match="must return a real floating-point array"):
+    with pytest.raises(TypeError, match="must return a real 0-dimensional floating-point array"):
         filter_grad(lambda m: m.weight)(m)
 
 
