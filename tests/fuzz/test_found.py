@@ -10,7 +10,6 @@ FOUND = sorted(run.FOUND.glob("*.py"))
 _SELDOM = 10  # a subject that plays fewer programs compiles each of them: it plays those that were found on it
 
 
-@pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")  # the results are what is compared
 @pytest.mark.parametrize("path", FOUND, ids=[path.stem for path in FOUND])
 def test_what_was_found_is_mended(path: Path) -> None:
     """The first line is a comment: `# KIND ... on SUBJECT`."""

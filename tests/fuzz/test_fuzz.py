@@ -38,7 +38,6 @@ def _found(kind: str, seeds: range) -> Iterator[run.Found]:
             yield run.one(played, seed, often)
 
 
-@pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")  # the results are what is compared
 @pytest.mark.parametrize(
     "kind, part", [(kind, part) for kind in run.KINDS for part in range(PROGRAMS.get(kind, (2, 10))[0])]
 )

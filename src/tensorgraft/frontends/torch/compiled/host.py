@@ -374,4 +374,5 @@ def _view(t: Tensor, of: Live) -> Computed:
 
 def _is_plain_memory(t: Tensor) -> bool:
     bits = t.is_conj() or t.is_neg() or t.is_inference() or t.is_quantized
-    return _memory(t) is not None and not bits
+    wraps: bool = getattr(t, "is_graft_quantized", False)  # codes and scales, with a storage of no bytes
+    return _memory(t) is not None and not (bits or wraps)
