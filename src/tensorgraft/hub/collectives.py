@@ -70,9 +70,9 @@ class World:
         if span is None:
             return ()
         begin, end = span
-        between = self._between()
-        fits = {begin, end} <= {cut for pair in between for cut in pair}
-        return tuple(_name(a, b) for a, b in between if begin <= a and b <= end) if fits else ()
+        factors = self._between()
+        on_axes = {begin, end} <= {boundary for pair in factors for boundary in pair}
+        return tuple(_name(a, b) for a, b in factors if begin <= a and b <= end) if on_axes else ()
 
     def _between(self) -> list[tuple[int, int]]:
         """Strides, each of which divides the next one outwards."""
@@ -115,6 +115,6 @@ class Group:
         return (stride, stride * n) if first % (stride * n) < stride and len(self.world) % (stride * n) == 0 else None
 
 
-def in_words(what: CollectiveCall, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], among: str) -> str:
+def in_words(call: CollectiveCall, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], group_name: str) -> str:
     """A call, as messages say it and processes compare it."""
-    return f"{what} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {among}"
+    return f"{call} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {group_name}"

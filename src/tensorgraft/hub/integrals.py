@@ -69,9 +69,9 @@ def dawson(xp: Any, x: Value) -> Value:
     large = held(xp, size, size >= 50, 50.0)
     z = xp.reciprocal(xp.square(large))
     far = _sum(xp, z, [1.0, 0.5, 0.75, 1.875, 6.5625]) / (large * 2.0)
-    away = xp.where(size >= 50, far, total)
-    away = xp.where(x < 0, -away, away)
-    out = xp.where(size < 0.5, near, away)
+    by_magnitude = xp.where(size >= 50, far, total)
+    by_magnitude = xp.where(x < 0, -by_magnitude, by_magnitude)
+    out = xp.where(size < 0.5, near, by_magnitude)
     return xp.where(xp.isnan(x), x, out)
 
 
@@ -100,13 +100,13 @@ def fresnel(xp: Any, x: Value) -> tuple[Value, Value]:
     sine, cosine = xp.sin(angle), xp.cos(angle)
     far_s = 0.5 - f * cosine - g * sine
     far_c = f * sine + 0.5 - g * cosine
-    found = []
+    integrals = []
     for near, far in ((near_s, far_s), (near_c, far_c)):
         far = xp.where(xp.isinf(size), xp.full_like(x, 0.5), far)
         out = xp.where(size < 1.5, near, far)
         out = xp.where(x < 0, -out, out)
-        found.append(xp.where(xp.isnan(x), x, out))
-    return found[0], found[1]
+        integrals.append(xp.where(xp.isnan(x), x, out))
+    return integrals[0], integrals[1]
 
 
 @with_operators
@@ -132,10 +132,10 @@ def spence(xp: Any, x: Value) -> Value:
 @with_operators
 def incomplete_beta(xp: Any, a: Value, b: Value, x: Value) -> Value:
     """Regularised, of arrays of one shape. The continued fraction of Numerical Recipes 6.4, by Lentz's method."""
-    turned = x > (a + 1) / (a + b + 2)
-    p, q = xp.where(turned, b, a), xp.where(turned, a, b)
-    inside = (x > 0) & (x < 1)
-    z = held(xp, xp.where(turned, 1 - x, x), inside, 0.5)
+    is_swapped = x > (a + 1) / (a + b + 2)
+    p, q = xp.where(is_swapped, b, a), xp.where(is_swapped, a, b)
+    is_interior = (x > 0) & (x < 1)
+    z = held(xp, xp.where(is_swapped, 1 - x, x), is_interior, 0.5)
     total = p + q
     tiny = 1e-300
 
@@ -167,7 +167,7 @@ def incomplete_beta(xp: Any, a: Value, b: Value, x: Value) -> Value:
     logs = p * xp.log(z) + q * xp.log1p(-z)
     logs = logs + (xp.lgamma(total) - (xp.lgamma(p) + xp.lgamma(q)))
     out = xp.exp(logs) * fraction / p
-    out = xp.where(turned, 1 - out, out)
+    out = xp.where(is_swapped, 1 - out, out)
     out = xp.where(x == 0, xp.zeros_like(x), xp.where(x == 1, xp.ones_like(x), out))
     outside = (x < 0) | (x > 1)
     outside = outside | (xp.minimum(a, b) <= 0)

@@ -24,11 +24,11 @@ def ratio(xp: Any, x: AnyArray, top: Sequence[float], bottom: Sequence[float]) -
 
 def chebyshev(xp: Any, x: Value, coefficients: Sequence[float]) -> Value:
     """A series of Chebyshev polynomials in x / 2, by Clenshaw's recurrence."""
-    before, last, now = xp.zeros_like(x), xp.zeros_like(x), xp.full_like(x, coefficients[0])
+    before, last, current = xp.zeros_like(x), xp.zeros_like(x), xp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
-        before, last = last, now
-        now = x * last - before + c
-    return (now - before) * 0.5
+        before, last = last, current
+        current = x * last - before + c
+    return (current - before) * 0.5
 
 
 def _below(coefficients: Sequence[float], monic: bool) -> Sequence[float]:
@@ -48,9 +48,9 @@ def _far(xp: Any, x: Value, table: dict[str, Any], phase: float, second: bool, m
     return wave * math.sqrt(2 / math.pi) / xp.sqrt(x)
 
 
-def held(xp: Any, x: AnyArray, inside: AnyArray, harmless: float) -> AnyArray:
+def held(xp: Any, x: AnyArray, is_used: AnyArray, harmless: float) -> AnyArray:
     """Return `x` where a formula is used, elsewhere a harmless number."""
-    return xp.where(inside, x, xp.full_like(x, harmless))
+    return xp.where(is_used, x, xp.full_like(x, harmless))
 
 
 @with_operators

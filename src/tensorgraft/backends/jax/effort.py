@@ -41,8 +41,8 @@ def matters() -> bool:
 @functools.cache
 def options() -> dict[str, Any]:
     """Return the compiler options with which XLA does the least, those of them that the installed release has."""
-    wanted = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
-    return {name: value for name, value in wanted.items() if _is_option(name, value)}
+    candidates = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+    return {name: value for name, value in candidates.items() if _is_option(name, value)}
 
 
 def _is_option(name: str, value: Any) -> bool:

@@ -67,15 +67,15 @@ class KeptProgram:
 
     def renewed(self) -> Any:
         """Make a new jitted function; what JAX keeps of the one before goes with that one."""
-        fn, this = self._fn, weakref.ref(self)
+        fn, self_ref = self._fn, weakref.ref(self)
 
         @functools.wraps(fn)
         def traced(*args: Any, **kwargs: Any) -> Any:
-            program = this()
+            program = self_ref()
             if program is not None and _compiling():
                 signature = _signature(args, kwargs)
-                look = program._small and signature not in program.signatures
-                if look and not effort.least(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
+                must_check = program._small and signature not in program.signatures
+                if must_check and not effort.least(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
                     raise NotSmall
                 _shelf.add(program, signature)
             return fn(*args, **kwargs)
@@ -87,7 +87,7 @@ class KeptProgram:
             return full
 
         def first(*args: Any, **kwargs: Any) -> Any:
-            program = this()
+            program = self_ref()
             if program is None or is_tracing():  # a program in a trace has no options of its own
                 return full(*args, **kwargs)
             program._small = False
@@ -106,8 +106,8 @@ class KeptProgram:
     def fully(self, error: Exception, args: Sequence[Any]) -> Any:
         """Switch to all of XLA's optimisations: one of its signatures is not small, or it is part of a trace. Raises
         the error of a call with `args` that came of something else."""
-        if (apart := on_several_meshes(error, args)) is not None:
-            raise apart from None
+        if (mesh_error := on_several_meshes(error, args)) is not None:
+            raise mesh_error from None
         full = self._full
         if not self._small or full is None or (not is_tracing() and not isinstance(error, NotSmall)):
             raise error

@@ -36,13 +36,13 @@ def _slice_update(x: Array, update: Array, start: Shape, step: Shape) -> Array:
     ends, mask = [], None
     for axis, (n, m, at, by) in enumerate(zip(x.shape, update.shape, start, step, strict=True)):
         ends.append((at, n - at - max((m - 1) * by + 1, 0) * (m > 0), by - 1))
-        along = np.zeros(n, bool)
-        along[at : at + m * by : by] = True
-        if not along.all():
-            here = lax.broadcast_in_dim(along, x.shape, (axis,))
-            mask = here if mask is None else lax.bitwise_and(mask, here)
-    spread = lax.pad(update, np.zeros((), x.dtype), ends)
-    return spread if mask is None else lax.select(mask, spread, x)
+        axis_mask = np.zeros(n, bool)
+        axis_mask[at : at + m * by : by] = True
+        if not axis_mask.all():
+            wide_mask = lax.broadcast_in_dim(axis_mask, x.shape, (axis,))
+            mask = wide_mask if mask is None else lax.bitwise_and(mask, wide_mask)
+    spread_update = lax.pad(update, np.zeros((), x.dtype), ends)
+    return spread_update if mask is None else lax.select(mask, spread_update, x)
 
 
 def _of_one_dtype(start: Sequence[Array]) -> list[Array]:
@@ -97,8 +97,8 @@ class JaxShape:
                 value = value.real
             value = value.astype(dtype)
             shape, dtype = tuple(shape), np.dtype(dtype)
-            few = math.prod(shape) <= _SMALL and not value.shape and not is_tracing()
-            if few and not is_common((shape, dtype)):
+            is_small = math.prod(shape) <= _SMALL and not value.shape and not is_tracing()
+            if is_small and not is_common((shape, dtype)):
                 return self._put(np.full(shape, value, dtype))  # type: ignore[attr-defined]
         return _fill(self, value, shape=tuple(shape), dtype=np.dtype(dtype))
 

@@ -58,8 +58,8 @@ class TensorFlowControlFlow:
 
         def step(*leaves: Array) -> list[Array]:
             lift_captures()
-            after = _leaves("while_loop", tree, body(optree.tree_unflatten(tree, leaves)))
-            return _like_before("while_loop", leaves, after)
+            new_leaves = _leaves("while_loop", tree, body(optree.tree_unflatten(tree, leaves)))
+            return _like_before("while_loop", leaves, new_leaves)
 
         out = tf.while_loop(go_on, step, leaves, parallel_iterations=1)
         return optree.tree_unflatten(tree, _listed(out, len(leaves)))
@@ -83,17 +83,17 @@ class TensorFlowControlFlow:
         y_tree: Any = None
         shapes: list[Any] = []
 
-        def one(carry: list[Array], at: Array) -> tuple[list[Array], list[Array]]:
+        def run_step(carry: list[Array], at: Array) -> tuple[list[Array], list[Array]]:
             nonlocal y_tree
-            seen = [source.read(at) for source in sources]
-            after, y = body(optree.tree_unflatten(tree, carry), optree.tree_unflatten(x_tree, seen))
+            rows = [source.read(at) for source in sources]
+            new_carry, y = body(optree.tree_unflatten(tree, carry), optree.tree_unflatten(x_tree, rows))
             y_leaves, y_tree = optree.tree_flatten(y)
             y_leaves = [tf.convert_to_tensor(y) for y in y_leaves]
             shapes[:] = [(y.dtype, shape_of(y)) for y in y_leaves]
-            return _like_before("scan", carry, _leaves("scan", tree, after)), y_leaves
+            return _like_before("scan", carry, _leaves("scan", tree, new_carry)), y_leaves
 
         # the first step outside of the loop says what the loop will stack
-        made_first, y_first = one(leaves, tf.constant(order[0]))
+        made_first, y_first = run_step(leaves, tf.constant(order[0]))
         stacks = [
             tf.TensorArray(dtype, length, element_shape=shape).write(order[0], y)
             for (dtype, shape), y in zip(list(shapes), y_first, strict=True)
@@ -102,8 +102,8 @@ class TensorFlowControlFlow:
         def step(k: Array, carry: list[Array], stacks: list[Any]) -> tuple[Array, list[Array], list[Any]]:
             lift_captures()
             at = (length - 1) - k if reverse else k
-            after, ys = one(list(carry), at)
-            return k + 1, after, [s.write(at, y) for s, y in zip(stacks, ys, strict=True)]
+            new_carry, ys = run_step(list(carry), at)
+            return k + 1, new_carry, [s.write(at, y) for s, y in zip(stacks, ys, strict=True)]
 
         _, carry, stacks = tf.while_loop(
             lambda k, *_: k < length,
@@ -155,16 +155,16 @@ def _listed(out: Any, n: int) -> list[Array]:
 
 
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
-    leaves, after = optree.tree_flatten(carry)
-    if after != tree:
-        raise TypeError(f"{name}: the body returns the structure {after}, but the loop started with {tree}")
+    leaves, new_tree = optree.tree_flatten(carry)
+    if new_tree != tree:
+        raise TypeError(f"{name}: the body returns the structure {new_tree}, but the loop started with {tree}")
     return leaves
 
 
-def _like_before(name: str, before: Any, after: list[Any]) -> list[Array]:
+def _like_before(name: str, before: Any, new_leaves: list[Any]) -> list[Array]:
     """The carry after a step, of the shapes and dtypes before it. Raises TypeError where they differ."""
     out = []
-    for x, y in zip(before, after, strict=True):
+    for x, y in zip(before, new_leaves, strict=True):
         y = astype(y, dtype_of(x)) if is_weak(y) else y
         if not isinstance(y, tf.Tensor) or y.dtype != x.dtype or shape_of(y) != shape_of(x):
             raise TypeError(f"{name}: the body turns {dtype_of(x)}{list(shape_of(x))} into {y}")

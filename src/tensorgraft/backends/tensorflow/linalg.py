@@ -59,9 +59,9 @@ def _lu_steps(xp: Any, x: Array) -> tuple[Array, Array, Array]:
         i, a, pivots, order = state
         size = magnitude(tf.gather(a, i, axis=2))
         size = select(tf.broadcast_to(rows < i, (batch, m)), tf.fill((batch, m), constant(-1, dtype_of(size))), size)
-        best = raw.Max(input=size, axis=ints((1,)), keep_dims=True)
-        hit = select(raw.Equal(x=size, y=best), tf.broadcast_to(rows, (batch, m)), constant(m, dtypes.int32))
-        pivot = raw.Minimum(x=raw.Min(input=hit, axis=ints((1,))), y=constant(m - 1, dtypes.int32))
+        largest = raw.Max(input=size, axis=ints((1,)), keep_dims=True)
+        candidates = select(raw.Equal(x=size, y=largest), tf.broadcast_to(rows, (batch, m)), constant(m, dtypes.int32))
+        pivot = raw.Minimum(x=raw.Min(input=candidates, axis=ints((1,))), y=constant(m - 1, dtypes.int32))
         pivot = raw.Maximum(x=pivot, y=i)[:, None]
         source = select(rows[None] == i, pivot, select(rows[None] == pivot, i, rows[None]))
         a, order = tf.gather(a, source, batch_dims=1), tf.gather(order, source, batch_dims=1)
@@ -105,8 +105,8 @@ def _householder_steps(xp: Any, a: Array, tau: Array) -> Array:
 def _factors(factor: Callable[[Array], Sequence[Array]], x: Array) -> tuple[Array, ...]:
     """Factorise a batch of matrices; NaN for those that are not finite, for which TensorFlow raises an error."""
     finite = tf.reduce_all(FUNCTIONS["isfinite"](x), axis=(-2, -1))[..., None]
-    one = tf.eye(*shape_of(x)[-2:], dtype=x.dtype)
-    parts = factor(raw.SelectV2(condition=finite[..., None], t=x, e=one))
+    identity = tf.eye(*shape_of(x)[-2:], dtype=x.dtype)
+    parts = factor(raw.SelectV2(condition=finite[..., None], t=x, e=identity))
     conditions = [finite if part.shape.rank < x.shape.rank else finite[..., None] for part in parts]
     return tuple(
         raw.SelectV2(condition=c, t=part, e=constant(np.nan, dtype_of(part)))

@@ -43,13 +43,13 @@ def reused_inputs(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
 class Owning:
     """A graph as a function of a list of arrays, which takes those of `taken` (input -> result) out of the list."""
 
-    def __init__(self, graph: ClosedGraph, taken: dict[int, int], otherwise: CompiledGraph) -> None:
-        self.taken = taken
+    def __init__(self, graph: ClosedGraph, reused: dict[int, int], fallback: CompiledGraph) -> None:
+        self.taken = reused
         self._graph = graph
-        self._otherwise = otherwise
+        self._otherwise = fallback
         self._program: Any = None
         self._busy = threading.Lock()
-        self._refused = not otherwise.by_xla
+        self._refused = not fallback.by_xla
 
     def __call__(self, arrays: list[Array]) -> tuple[Array, ...]:
         """Run the graph. On an exception the arrays are in the list again."""
@@ -104,7 +104,7 @@ class Owning:
 
     def _taken_out(self) -> list[Array]:
         taken_out = []
-        for variable, nothing in zip(self._variables, self._nothing, strict=True):
+        for variable, placeholder in zip(self._variables, self._nothing, strict=True):
             taken_out.append(raw.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))
-            raw.AssignVariableOp(resource=variable.handle, value=nothing)
+            raw.AssignVariableOp(resource=variable.handle, value=placeholder)
         return taken_out

@@ -49,7 +49,7 @@ class StandIn(Tensor):
     __torch_function__ = torch.nn.Parameter.__torch_function__
 
     @staticmethod
-    def __new__(cls, like: Tensor, held: Tensor | None = None) -> StandIn:
+    def __new__(cls, like: Tensor, tensor: Tensor | None = None) -> StandIn:
         out = Tensor._make_wrapper_subclass(
             cls,
             like.shape,
@@ -58,7 +58,7 @@ class StandIn(Tensor):
             dtype=like.dtype,
             device=like.device,
         )
-        out.held, out.fake, out.home, out.node = held, None, None, None
+        out.held, out.fake, out.home, out.node = tensor, None, None, None
         return out
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -132,8 +132,8 @@ class Recorder:
 
     def place_of(self, x: Tensor) -> fx.Node | None:
         """The placeholder of a tensor, if it is an input."""
-        place = self._places.get(id(x))
-        return None if place is None else place[0]
+        entry = self._places.get(id(x))
+        return None if entry is None else entry[0]
 
     def fake_of(self, x: Tensor) -> FakeTensor:
         """Return the fake of any tensor that a program may read."""
@@ -213,13 +213,13 @@ class Recorder:
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
         self.graph.eliminate_dead_code()
-        kept = []
+        used_inputs = []
         for node, x in zip(list(self.graph.find_nodes(op="placeholder")), self.inputs, strict=True):
             if node.users:
-                kept.append(x)
+                used_inputs.append(x)
             else:
                 self.graph.erase_node(node)
-        self.inputs = kept
+        self.inputs = used_inputs
 
     def module(self) -> Module:
         return Module(self.root, self.graph)

@@ -42,16 +42,16 @@ class ProgramWatch(ABC):
     def _entered(self, frame: Any, event: str, arg: Any) -> Any:
         if not self.is_users(frame.f_code.co_filename):
             return None
-        seen = {name: id(x) for name, x in frame.f_locals.items()}
+        last_ids = {name: id(x) for name, x in frame.f_locals.items()}
 
         def line(frame: Any, event: str, arg: Any) -> Any:
             for name, x in frame.f_locals.items():
-                if seen.get(name) != id(x):
-                    seen[name] = id(x)
+                if last_ids.get(name) != id(x):
+                    last_ids[name] = id(x)
                     key = None if name.startswith((".", "__")) else self.key_of(name, x)
                     if key is not None:
-                        here = self._around[-1] if self._around else -1
-                        self.names.setdefault(key, {}).setdefault(here, name)
+                        caller = self._around[-1] if self._around else -1
+                        self.names.setdefault(key, {}).setdefault(caller, name)
             return line
 
         return line
@@ -70,10 +70,10 @@ def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 
 @contextlib.contextmanager
-def watched_functions(entered: Callable[[Any, str, Any], Any]) -> Iterator[None]:
-    """Inside, Python's tracing calls `entered` where a function begins."""
+def watched_functions(tracer: Callable[[Any, str, Any], Any]) -> Iterator[None]:
+    """Inside, Python's tracing calls `tracer` where a function begins."""
     before = sys.gettrace()
-    sys.settrace(entered)
+    sys.settrace(tracer)
     try:
         yield
     finally:
@@ -105,5 +105,5 @@ def first_sentence(doc: str | None, name: str = "") -> str:
     """Return the first sentence of a docstring; "" for one that a dataclass, `name`, made."""
     if not doc or doc.startswith(f"{name}("):
         return ""
-    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
-    return said.partition(". ")[0].rstrip(".") + "." if said else ""
+    sentence = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return sentence.partition(". ")[0].rstrip(".") + "." if sentence else ""

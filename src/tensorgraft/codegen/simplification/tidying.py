@@ -25,8 +25,8 @@ class _Simplifier:
         self.makers: dict[Var, SourceStep] = {}
         self.homes: dict[Var, Frame] = {}
 
-    def frame(self, frame: Frame, around: dict[Any, Tree]) -> None:
-        known: dict[Any, Tree] = dict(around)  # what has been computed, here or around
+    def frame(self, frame: Frame, outer_values: dict[Any, Tree]) -> None:
+        known: dict[Any, Tree] = dict(outer_values)  # what has been computed, here or around
         calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
@@ -83,14 +83,18 @@ class _Simplifier:
             return
         x, wide = unit.args[0], list(call.args[0].shape)
         for axis in range(x.ndim):
-            one = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
-            if len(wide) != len(one) or type(wide[axis + 1]) is not int or not same(unit.outcome.shape, tuple(one)):
+            unit_shape = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
+            if (
+                len(wide) != len(unit_shape)
+                or type(wide[axis + 1]) is not int
+                or not same(unit.outcome.shape, tuple(unit_shape))
+            ):
                 continue
             n = wide[axis + 1]
             rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
             if (
                 n > 1
-                and same(tuple(wide), (*one[: axis + 1], n, *one[axis + 2 :]))
+                and same(tuple(wide), (*unit_shape[: axis + 1], n, *unit_shape[axis + 2 :]))
                 and out.ndim == x.ndim
                 and same((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
             ):

@@ -96,7 +96,7 @@ class ModuleRules(Protocol):
         """Say whether a frame stays a module of its own; None if that is decided as for functions."""
 
     def layer(
-        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path]
+        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], parameters: Mapping[Var, Path]
     ) -> Layer | None:
         """Return the class of the target that does this, or None if there is none."""
 

@@ -104,10 +104,10 @@ class Style:
         """The arrays of a call, as what is called takes them."""
         takes = call.function.layer and call.function.layer.takes
 
-        def of(place: Any) -> ast.expr:
-            return arrays[place] if isinstance(place, int) else ast.Tuple([of(p) for p in place])
+        def of(position: Any) -> ast.expr:
+            return arrays[position] if isinstance(position, int) else ast.Tuple([of(p) for p in position])
 
-        return [of(place) for place in takes] if takes else arrays
+        return [of(position) for position in takes] if takes else arrays
 
     def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
         """Return ((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""

@@ -96,10 +96,10 @@ def pad(template: str) -> Rule:
     return rule
 
 
-def minus(number: Any, *others: Any) -> Any:
+def minus(number: Any, *subtrahends: Any) -> Any:
     """The difference of sizes, at every size of the program."""
-    n = max((len(x.values) for x in (number, *others) if hasattr(x, "values")), default=1)
-    rows = zip(*(values_of(x, n) for x in (number, *others)), strict=True)
+    n = max((len(x.values) for x in (number, *subtrahends) if hasattr(x, "values")), default=1)
+    rows = zip(*(values_of(x, n) for x in (number, *subtrahends)), strict=True)
     return joined([a - sum(rest) for a, *rest in rows])
 
 
@@ -136,8 +136,8 @@ def last_first(x: Var, index: list[Any]) -> list[Any]:
     lead = 0
     while lead < len(index) and index[lead] == slice(None):
         lead += 1
-    whole = len(index) == x.ndim and index[-1:] != [slice(None)]
-    return [Ellipsis, *index[lead:]] if lead > 1 and whole else index
+    is_last_only = len(index) == x.ndim and index[-1:] != [slice(None)]
+    return [Ellipsis, *index[lead:]] if lead > 1 and is_last_only else index
 
 
 def slice_(w: Writing, x: Var, start: Any, stop: Any, step: Any) -> ast.expr:
@@ -150,9 +150,9 @@ def region(x: Var, update: Var, start: Any, step: Any) -> list[Any]:
     """Return the index at which `slice_update` writes."""
     index = []
     for n, m, a, by in zip(x.shape, update.shape, start, step, strict=True):
-        whole = same(n, m) and same(a, 0) and same(by, 1)
+        is_full_axis = same(n, m) and same(a, 0) and same(by, 1)
         # the last of them, not the least multiple: m = 0 writes nothing
-        index.append(slice(None) if whole else cut(n, a, _end(a, m, by), by))
+        index.append(slice(None) if is_full_axis else cut(n, a, _end(a, m, by), by))
     return last_first(x, index) if x.ndim else [Ellipsis]
 
 

@@ -43,17 +43,17 @@ def _in_other_dtype(template: Rule, table: dict[np.dtype, np.dtype]) -> Callable
                 k: w.fill("tf.cast(x, wide)", x=v, wide=wide) if isinstance(v, Var) and v.dtype == dtype else v
                 for k, v in arguments.items()
             }
-        said = (
+        expression = (
             w.fill(template, **rules.without_defaults(arguments))
             if isinstance(template, str)
             else template(w, **arguments)
         )
-        outcome = w.call_outcome()
-        if wide is None or (isinstance(outcome, Var) and outcome.dtype != dtype):
-            return said
-        if not isinstance(outcome, Var):
-            return w.fill("tuple([tf.cast(y, dtype) for y in ys])", ys=said, dtype=dtype)
-        return w.fill("tf.cast(y, dtype)", y=said, dtype=dtype)
+        result_vars = w.call_outcome()
+        if wide is None or (isinstance(result_vars, Var) and result_vars.dtype != dtype):
+            return expression
+        if not isinstance(result_vars, Var):
+            return w.fill("tuple([tf.cast(y, dtype) for y in ys])", ys=expression, dtype=dtype)
+        return w.fill("tf.cast(y, dtype)", y=expression, dtype=dtype)
 
     return rule
 
@@ -133,10 +133,10 @@ def _pow(w: Writing, x: Any, y: Any) -> ast.expr:
 def _shift(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
         dtype = rules.dtype_of(x, y)
-        fits = isinstance(y, int) and 0 <= y < 8 * dtype.itemsize
+        in_range = isinstance(y, int) and 0 <= y < 8 * dtype.itemsize
         y = y if isinstance(y, Var) else w.fill("tf.constant(y, dtype)", y=y, dtype=dtype)
         x = x if isinstance(x, Var) else w.fill("tf.constant(x, dtype)", x=x, dtype=dtype)
-        return w.fill(f"tf.bitwise.{name}(x, y)" if fits else f"{name}(x, y)", x=x, y=y)
+        return w.fill(f"tf.bitwise.{name}(x, y)" if in_range else f"{name}(x, y)", x=x, y=y)
 
     return rule
 
@@ -225,9 +225,9 @@ def _running(name: str) -> Callable[..., ast.expr]:
 
 def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     if isinstance(value, Var):
-        same = value.dtype == dtype
+        same_dtype = value.dtype == dtype
         return w.fill("tf.fill(shape, value)", shape=tuple(shape),
-                      value=value if same else w.fill("tf.cast(v, dtype)", v=value, dtype=dtype))  # fmt: skip
+                      value=value if same_dtype else w.fill("tf.cast(v, dtype)", v=value, dtype=dtype))  # fmt: skip
     if rules.is_plain_zero_or_one(value):
         return _zeros("ones" if value else "zeros")(w, shape=shape, dtype=dtype)
     if isinstance(value, int) and dtypes.is_floating(dtype):
@@ -282,7 +282,7 @@ def _swapaxes(w: Writing, x: Var, a: int, b: int) -> ast.expr:
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
-    plain = all(low >= 0 and high >= 0 and gap == 0 for low, high, gap in config)
+    plain = all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config)
     if plain and not isinstance(value, Var) and x.dtype in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64):
         return w.fill("tf.pad(x, widths, constant_values=value)", x=x, value=None if value == 0 else value,
                       widths=tuple((low, high) for low, high, _ in config))  # fmt: skip
@@ -320,8 +320,8 @@ def _split(w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
 
 def _tri(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
-        inside = not isinstance(k, Var) and (k >= 0 if name == "tril" else k <= 0)
-        if inside and x.dtype not in (dtypes.uint16, dtypes.uint32, dtypes.uint64):
+        keeps_diagonal = not isinstance(k, Var) and (k >= 0 if name == "tril" else k <= 0)
+        if keeps_diagonal and x.dtype not in (dtypes.uint16, dtypes.uint32, dtypes.uint64):
             ends = (-1, k) if name == "tril" else (-k, -1)
             return w.fill("tf.linalg.band_part(x, low, high)", x=x, low=ends[0], high=ends[1])
         mask = f"tf.range(n)[:, None] + k {'>=' if name == 'tril' else '<='} tf.range(m)"
@@ -414,11 +414,11 @@ def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False)
 _OF_PRODUCTS = {dtypes.bool_: dtypes.float32, **_AS_FLOAT32, **_AS_INT32, dtypes.uint64: dtypes.int64}
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = _OF_PRODUCTS.get(out, out)
     left, right = (w(x) if x.dtype == wide else w.fill("tf.cast(x, dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     if out == dtypes.bool_:
         return w.fill("y != 0", y=y)
     return y if wide == out else w.fill("tf.cast(y, dtype)", y=y, dtype=out)
@@ -472,16 +472,16 @@ def _conv_channels_last(
 
 def _short(values: Any, default: Any) -> Any:
     """Return (2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
-    each = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
-    if all(not isinstance(v, tuple) and rules.same(v, default) for v in each):
+    pairs = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
+    if all(not isinstance(v, tuple) and rules.same(v, default) for v in pairs):
         return None
-    return each[0] if all(rules.same(v, each[0]) for v in each) and not isinstance(each[0], tuple) else each
+    return pairs[0] if all(rules.same(v, pairs[0]) for v in pairs) and not isinstance(pairs[0], tuple) else pairs
 
 
 def _reduce_window(
     w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
 ) -> ast.expr:
-    def said(w: Writing, x: Any) -> ast.expr:
+    def windowed(w: Writing, x: Any) -> ast.expr:
         return w.fill(
             f"reduce_window(tf.reduce_{kind}, x, initial, window, strides, padding, dilation=dilation)",
             x=x, initial=rules.identity(kind, dtype), window=tuple(window), strides=tuple(strides),
@@ -489,7 +489,7 @@ def _reduce_window(
         )  # fmt: skip
 
     dtype = x.dtype
-    return _in_other_dtype(said, _AS_FLOAT32 if kind == "sum" else {})(w, x=x)
+    return _in_other_dtype(windowed, _AS_FLOAT32 if kind == "sum" else {})(w, x=x)
 
 
 def _transform(name: str) -> Callable[..., ast.expr]:
@@ -497,10 +497,10 @@ def _transform(name: str) -> Callable[..., ast.expr]:
         length = "" if n is None else ", [n]"
         if axis % x.ndim == x.ndim - 1:
             return w.fill(f"tf.signal.{name}(x{length})", x=x, n=n)
-        turned = list(range(x.ndim))
-        turned[axis], turned[-1] = turned[-1], turned[axis]
+        swapped_axes = list(range(x.ndim))
+        swapped_axes[axis], swapped_axes[-1] = swapped_axes[-1], swapped_axes[axis]
         return w.fill(f"tf.transpose(tf.signal.{name}(tf.transpose(x, axes){length}), axes)", x=x, n=n,
-                      axes=tuple(turned))  # fmt: skip
+                      axes=tuple(swapped_axes))  # fmt: skip
 
     return rule
 
@@ -534,8 +534,8 @@ def _unsigned_too(template: str, unsigned: str) -> Callable[..., ast.expr]:
 
 
 def _eigh(w: Writing, x: Var, lower: bool = True) -> ast.expr:
-    whole = w(x) if lower else w.fill("tf.linalg.adjoint(x)", x=x)
-    return w.fill("eigh(x)" if dtypes.is_complex(x.dtype) else "tf.linalg.eigh(x)", x=whole)
+    triangle = w(x) if lower else w.fill("tf.linalg.adjoint(x)", x=x)
+    return w.fill("eigh(x)" if dtypes.is_complex(x.dtype) else "tf.linalg.eigh(x)", x=triangle)
 
 
 def _gelu(w: Writing, x: Var, approximate: bool = False) -> ast.expr:
@@ -762,8 +762,8 @@ def _arange(w: Writing, start: Any, stop: Any, step: Any, dtype: np.dtype) -> as
     known = dtype in (dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64)
     numbers = [start, stop] if rules.same(step, 1) else [start, stop, step]
     numbers = [stop] if len(numbers) == 2 and rules.same(start, 0) else numbers
-    told = dtype if known else dtypes.float32 if dtypes.is_floating(dtype) else dtypes.int64
-    out = expressions.call("tf.range", *map(w, numbers), dtype=w(told))
+    computed_dtype = dtype if known else dtypes.float32 if dtypes.is_floating(dtype) else dtypes.int64
+    out = expressions.call("tf.range", *map(w, numbers), dtype=w(computed_dtype))
     return out if known else w.fill("tf.cast(x, dtype)", x=out, dtype=dtype)
 
 

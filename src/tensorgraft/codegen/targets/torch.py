@@ -118,15 +118,15 @@ def _axes(x: Var, axis: Any, keepdims: bool = False) -> Any:
     return tuple(axis) if isinstance(axis, tuple | list) else axis
 
 
-def _reduced(name: str, over_none: str = "x", of_sum: bool = False, more: str = "") -> Rule:
+def _reduced(name: str, over_none: str = "x", of_sum: bool = False, suffix: str = "") -> Rule:
     """`over_none`: of each element by itself, which PyTorch takes for all."""
 
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
         if axis == ():
             return w.fill(over_none, x=x)
-        told = x.dtype if of_sum and x.dtype in rules.NARROW_INTEGERS else None
-        return w.fill(f"x.{name}(dim=axis, keepdim=keepdims, dtype=dtype{more})", x=x, axis=_axes(x, axis, keepdims),
-                      keepdims=keepdims or None, dtype=told)  # fmt: skip
+        result_dtype = x.dtype if of_sum and x.dtype in rules.NARROW_INTEGERS else None
+        return w.fill(f"x.{name}(dim=axis, keepdim=keepdims, dtype=dtype{suffix})", x=x, axis=_axes(x, axis, keepdims),
+                      keepdims=keepdims or None, dtype=result_dtype)  # fmt: skip
 
     return rule
 
@@ -134,13 +134,15 @@ def _reduced(name: str, over_none: str = "x", of_sum: bool = False, more: str = 
 def _prod(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
     """PyTorch multiplies along one axis, or all."""
     narrow = x.dtype in _NARROW
-    told = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+    result_dtype = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
     out = w.fill("x.float()", x=x) if narrow else w(x)
     axes = rules.axes_of(x, axis)
     if axis is None and not keepdims:
-        out = w.fill("x.prod(dtype=dtype)", x=out, dtype=told)
+        out = w.fill("x.prod(dtype=dtype)", x=out, dtype=result_dtype)
     for a in sorted(axes, reverse=True) if axis is not None or keepdims else ():
-        out = w.fill("x.prod(dim=a, keepdim=keepdims, dtype=dtype)", x=out, a=a, keepdims=keepdims or None, dtype=told)
+        out = w.fill(
+            "x.prod(dim=a, keepdim=keepdims, dtype=dtype)", x=out, a=a, keepdims=keepdims or None, dtype=result_dtype
+        )
     return w.fill("y.to(dtype)", y=out, dtype=x.dtype) if narrow and (axes or not x.ndim) else out
 
 
@@ -186,8 +188,8 @@ def _scan_along(name: str) -> Rule:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
         if x.dtype in _NARROW:
             return w.fill(f"x.{name}(dim=axis, dtype=torch.float32).to(dtype)", x=x, axis=axis, dtype=x.dtype)
-        told = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
-        return w.fill(f"x.{name}(dim=axis, dtype=dtype)", x=x, axis=axis, dtype=told)
+        result_dtype = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        return w.fill(f"x.{name}(dim=axis, dtype=dtype)", x=x, axis=axis, dtype=result_dtype)
 
     return rule
 
@@ -206,8 +208,8 @@ def _running(name: str) -> Rule:
 
 def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     if isinstance(value, Var):
-        same = value.dtype == dtype
-        return rules.unpacked(w.fill("x.expand(shape)", x=value if same else w.fill("x.to(t)", x=value, t=dtype),
+        same_dtype = value.dtype == dtype
+        return rules.unpacked(w.fill("x.expand(shape)", x=value if same_dtype else w.fill("x.to(t)", x=value, t=dtype),
                                      shape=tuple(shape)))  # fmt: skip
     if rules.is_plain_zero_or_one(value):
         name = "ones" if value else "zeros"
@@ -256,7 +258,7 @@ def _padding(config: Any) -> tuple[Any, ...]:
 
 
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
-    if isinstance(value, Var) or any(gap for _, _, gap in config):
+    if isinstance(value, Var) or any(interior for _, _, interior in config):
         return w.fill("pad(x, value, config)", x=x, value=value, config=tuple(map(tuple, config)))
     widths = _padding(config)
     if not widths:
@@ -400,11 +402,11 @@ def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False)
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.float32 if out in (dtypes.bool_, dtypes.float16) else out
     left, right = (w(x) if x.dtype == wide else w.fill("x.to(dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     if out == dtypes.bool_:
         return w.fill("y != 0", y=y)
     return y if wide == out else w.fill("y.to(dtype)", y=y, dtype=out)
@@ -429,10 +431,10 @@ def _triangular_solve(
     w: Writing, a: Var, b: Var, lower: bool, left: bool = True, transpose: bool = False, adjoint: bool = False,
     unit_diagonal: bool = False,
 ) -> ast.expr:  # fmt: skip
-    turned = transpose or adjoint
+    swapped = transpose or adjoint
     return w.fill(
         "torch.linalg.solve_triangular(a, b, upper=upper, left=left, unitriangular=unit)",
-        a=w.fill("a.mH" if adjoint else "a.mT", a=a) if turned else a, b=b, upper=lower if turned else not lower,
+        a=w.fill("a.mH" if adjoint else "a.mT", a=a) if swapped else a, b=b, upper=lower if swapped else not lower,
         left=None if left else False, unit=unit_diagonal or None,
     )  # fmt: skip
 
@@ -471,9 +473,9 @@ def _conv(
 ) -> ast.expr:  # fmt: skip
     n = len(stride)
     narrow = x.dtype == dtypes.float16
-    around = None
+    symmetric = None
     if _symmetric(padding):
-        around = _non_default(0, [low for low, _ in padding])
+        symmetric = _non_default(0, [low for low, _ in padding])
     else:
         x = _pad(w, x, 0, [(0, 0, 0), (0, 0, 0), *((*p, 0) for p in padding)])
     if narrow:
@@ -481,7 +483,7 @@ def _conv(
     out = w.fill(
         f"F.conv{n}d(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)" if bias is not
         None else f"F.conv{n}d(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)",
-        x=x, weight=weight, bias=bias, stride=_non_default(1, stride), padding=around,
+        x=x, weight=weight, bias=bias, stride=_non_default(1, stride), padding=symmetric,
         dilation=_non_default(1, dilation), groups=None if groups == 1 else groups,
     )  # fmt: skip
     return w.fill("y.half()", y=out) if narrow else out
@@ -509,13 +511,13 @@ def _pool(kind: str) -> Rule:
         count_padding: bool = True,
     ) -> ast.expr:  # fmt: skip
         n, pads = len(window), tuple(padding) if len(padding) == len(window) else tuple(padding) * len(window)
-        fits = _symmetric(pads) and all(2 * low <= k for (low, _), k in zip(pads, window, strict=True))
-        if not fits or n > 3 or x.ndim not in (n + 1, n + 2) or not dtypes.is_floating(x.dtype):
-            ones = (1,) * (x.ndim - n)
-            where = {"window": ones + tuple(window), "stride": ones + tuple(stride)}
-            where["padding"] = ((0, 0),) * len(ones) + pads
+        is_supported = _symmetric(pads) and all(2 * low <= k for (low, _), k in zip(pads, window, strict=True))
+        if not is_supported or n > 3 or x.ndim not in (n + 1, n + 2) or not dtypes.is_floating(x.dtype):
+            unit_dims = (1,) * (x.ndim - n)
+            where = {"window": unit_dims + tuple(window), "stride": unit_dims + tuple(stride)}
+            where["padding"] = ((0, 0),) * len(unit_dims) + pads
             if kind == "max":
-                gaps = None if dilation is None else ones + tuple(dilation)
+                gaps = None if dilation is None else unit_dims + tuple(dilation)
                 template = "reduce_window(torch.amax, x, least, window, stride, padding, dilation=gaps)"
                 return w.fill(template, x=x, least=rules.identity("max", x.dtype), gaps=gaps, **where)
             total = "reduce_window(torch.sum, {}, 0, window, stride, padding)"
@@ -551,16 +553,16 @@ def _normalised(function: str, usual_eps: float) -> Rule:
 
 
 def _group_norm(w: Writing, x: Var, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ast.expr:
-    given = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
-    return w.fill(f"F.group_norm(x, groups{given}, eps=eps)", x=x, groups=groups, weight=weight, bias=bias,
+    affine = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
+    return w.fill(f"F.group_norm(x, groups{affine}, eps=eps)", x=x, groups=groups, weight=weight, bias=bias,
                   eps=None if eps == 1e-5 else eps)  # fmt: skip
 
 
 def _batch_norm(
     w: Writing, x: Var, mean: Any, variance: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> ast.expr:
-    given = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
-    return w.fill(f"F.batch_norm(x, mean, variance{given}, eps=eps)", x=x, mean=mean, variance=variance, weight=weight,
+    affine = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
+    return w.fill(f"F.batch_norm(x, mean, variance{affine}, eps=eps)", x=x, mean=mean, variance=variance, weight=weight,
                   bias=bias, eps=None if eps == 1e-5 else eps)  # fmt: skip
 
 
@@ -581,9 +583,11 @@ def _dot_product_attention(
     w: Writing, q: Var, k: Var, v: Var, mask: Any = None, causal: bool = False, scale: float | None = None
 ) -> ast.expr:
     if mask is not None and causal:  # of which PyTorch takes one
-        seen = w.fill("torch.ones(n, m, dtype=torch.bool, device=x.device).tril()", n=q.shape[2], m=k.shape[2], x=q)
-        both = "mask & seen" if mask.dtype == dtypes.bool_ else "mask.masked_fill(~seen, -torch.inf)"
-        mask, causal = w.fill(both, mask=mask, seen=seen), False
+        causal_mask = w.fill(
+            "torch.ones(n, m, dtype=torch.bool, device=x.device).tril()", n=q.shape[2], m=k.shape[2], x=q
+        )
+        combined = "mask & seen" if mask.dtype == dtypes.bool_ else "mask.masked_fill(~seen, -torch.inf)"
+        mask, causal = w.fill(combined, mask=mask, seen=causal_mask), False
     return w.fill(
         "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared)",
         q=q, k=k, v=v, mask=mask, causal=causal or None, scale=scale,
@@ -823,16 +827,18 @@ def _through_int64(template: str, rule: Rule) -> Rule:
 
     def wide(w: Writing, **arguments: Any) -> ast.expr:
         if not any(v.dtype in _UNSIGNED for v in rules.arrays(arguments)):
-            told = rules.without_defaults(arguments)
-            return w.fill(rule, **told) if isinstance(rule, str) else rule(w, **arguments)
-        said = template
+            operands = rules.without_defaults(arguments)
+            return w.fill(rule, **operands) if isinstance(rule, str) else rule(w, **arguments)
+        expression = template
         if template.startswith("torch.m") and not all(isinstance(v, Var) for v in arguments.values()):
             x, y = sorted(arguments.values(), key=lambda v: not isinstance(v, Var))
-            said = f"x.clamp({'min' if 'maximum' in template else 'max'}=y)"
+            expression = f"x.clamp({'min' if 'maximum' in template else 'max'}=y)"
             arguments = {"x": x, "y": y}
-        y = w.fill(said, **{k: w.fill("x.long()", x=v) if isinstance(v, Var) else v for k, v in arguments.items()})
-        outcome = w.call_outcome()
-        return w.fill("y.to(dtype)", y=y, dtype=outcome.dtype) if outcome.dtype in _UNSIGNED else y
+        y = w.fill(
+            expression, **{k: w.fill("x.long()", x=v) if isinstance(v, Var) else v for k, v in arguments.items()}
+        )
+        result_vars = w.call_outcome()
+        return w.fill("y.to(dtype)", y=y, dtype=result_vars.dtype) if result_vars.dtype in _UNSIGNED else y
 
     return wide
 

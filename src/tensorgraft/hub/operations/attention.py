@@ -110,8 +110,8 @@ def _scores(
             mask = xp.take_slice(mask, len(shape) - 2, first, last)
         if shape and shape[-1] > 1:
             mask = xp.take_slice(mask, len(shape) - 1, 0, keys)
-        seen = dtypes.is_bool(xp.dtype_of(mask))
-        scores = xp.where(mask, scores, hidden) if seen else xp.add(scores, xp.astype(mask, wide))
+        is_boolean = dtypes.is_bool(xp.dtype_of(mask))
+        scores = xp.where(mask, scores, hidden) if is_boolean else xp.add(scores, xp.astype(mask, wide))
     return scores, q
 
 
@@ -146,8 +146,8 @@ def _plus(xp: Any, total: Array | None, x: Array) -> Array:
 
 
 def _padded(xp: Any, x: Array, keys: int) -> Array:
-    n, heads, here, width = xp.shape(x)
-    return x if here == keys else xp.concat([x, xp.zeros((n, heads, keys - here, width), xp.dtype_of(x))], axis=2)
+    n, heads, length, width = xp.shape(x)
+    return x if length == keys else xp.concat([x, xp.zeros((n, heads, keys - length, width), xp.dtype_of(x))], axis=2)
 
 
 __all__ = ["Attention"]

@@ -177,11 +177,11 @@ class RecordedBackend(_Operations):
         """Compile and run what was recorded; its results are known then (a backend may still be computing them)."""
         with self._lock:
             graph, self._graph = self._graph, Graph()
-            wanted = graph.wanted()
-            if not wanted:
+            live_nodes = graph.wanted()
+            if not live_nodes:
                 return
             self.figures.runs += 1
-            numbers = tuple(node.number for node in wanted)
+            numbers = tuple(node.number for node in live_nodes)
             donated = graph.unheld()
             key = (tuple(graph.calls), tuple(graph.kinds), numbers, donated)
             leaves, graph.leaves = graph.leaves, []
@@ -195,7 +195,7 @@ class RecordedBackend(_Operations):
                 except BaseException:  # an interrupt while it compiles, no memory: nothing is lost
                     graph.leaves, self._graph = leaves, graph
                     raise
-                for node, value in zip(wanted, values, strict=True):
+                for node, value in zip(live_nodes, values, strict=True):
                     node.value, node.graph = value, None
             if key not in self._programs:
                 self._programs[key] = program
@@ -224,24 +224,24 @@ class RecordedBackend(_Operations):
         self.judge()
         return x.value
 
-    def when_known(self, x: Array, judge: Callable[[np.ndarray], None], /) -> None:
+    def when_known(self, x: Array, check: Callable[[np.ndarray], None], /) -> None:
         if self.replaying:
-            self.inner.when_known(x, judge)
+            self.inner.when_known(x, check)
         elif isinstance(x, Node) and x.graph is not None:
-            self._pending.append((x, judge))
+            self._pending.append((x, check))
         else:
-            judge(self.to_numpy(x))
+            check(self.to_numpy(x))
 
     def judge(self) -> None:
         """The checks of values that are known by now."""
         pending, self._pending = self._pending, []
         while pending:
-            node, judge = pending.pop(0)
+            node, check_value = pending.pop(0)
             if node.graph is self._graph:
-                self._pending.append((node, judge))
+                self._pending.append((node, check_value))
             elif node.graph is None:
                 try:
-                    judge(self.inner.to_numpy(node.value))
+                    check_value(self.inner.to_numpy(node.value))
                 except Exception as error:
                     self._pending += pending
                     error.add_note(
@@ -289,8 +289,8 @@ class RecordedBackend(_Operations):
     def assembled(self, part: Array, placement: Placement, /) -> Array:
         return self.constant(self.inner.assembled(self.materialize(part), placement))
 
-    def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
-        self.inner.same_everywhere(what, {name: self.materialize(x) for name, x in arrays.items()})
+    def same_everywhere(self, action: str, arrays: Mapping[str, Array], /) -> None:
+        self.inner.same_everywhere(action, {name: self.materialize(x) for name, x in arrays.items()})
 
     def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
         return {at: self.constant(piece) for at, piece in self.inner.pieces(self.materialize(x)).items()}

@@ -75,14 +75,14 @@ class Program:
                 self._on[xp] = constants
         return constants
 
-    def check_inputs(self, xp: Backend, arrays: Sequence[Array], what: str = "the program") -> None:
+    def check_inputs(self, xp: Backend, arrays: Sequence[Array], label: str = "the program") -> None:
         """Raises TypeError or ValueError where `arrays` do not have the shapes and dtypes of `inputs`."""
         if len(arrays) != len(self.inputs):
-            raise TypeError(f"{what} takes {len(self.inputs)} arrays, got {len(arrays)}")
+            raise TypeError(f"{label} takes {len(self.inputs)} arrays, got {len(arrays)}")
         for k, (array, expected) in enumerate(zip(arrays, self.inputs, strict=True)):
-            got = ShapeDtype(tuple(xp.shape(array)), xp.dtype_of(array))
-            if got != expected:
-                raise ValueError(f"argument {k} of {what} is {got}, but was recorded as {expected}")
+            given_spec = ShapeDtype(tuple(xp.shape(array)), xp.dtype_of(array))
+            if given_spec != expected:
+                raise ValueError(f"argument {k} of {label} is {given_spec}, but was recorded as {expected}")
 
     def check(self) -> None:
         """Raises ValueError or TypeError where a call does not fit its operands, or the results are other than said:

@@ -26,27 +26,27 @@ class JaxCollectives:
     def joined_as(self) -> int | None:
         return self.device.id if processes.count() > 1 else None
 
-    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+    def collective(self, call: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
         if group.size == 1 or not all(x.size for x in arrays):
             return tuple(
-                at_home(what, x, group.size) if group.size == 1 or not x.size else self.collective(what, [x], group)[0]
+                at_home(call, x, group.size) if group.size == 1 or not x.size else self.collective(call, [x], group)[0]
                 for x in arrays
             )
         if is_tracing():
-            return in_trace(what, arrays, group)
-        results = _eager(what, group.devices, group)(*arrays)
+            return in_trace(call, arrays, group)
+        results = _eager(call, group.devices, group)(*arrays)
         return tuple(x if x.device == self.device else jax.device_put(x, self.device) for x in results)
 
 
 @functools.lru_cache(maxsize=1024)
-def _eager(what: CollectiveCall, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
+def _eager(call: CollectiveCall, devices: tuple[int, ...], group: Group) -> Callable[..., tuple[Array, ...]]:
     n = group.size
 
     def agreement(arrays: Sequence[Array]) -> Any:
         shapes = [(x.shape, x.dtype) for x in arrays]
-        return agreed(devices, (what, *shapes), lambda: in_words(what, shapes, str(list(group.ranks))), group.seconds)
+        return agreed(devices, (call, *shapes), lambda: in_words(call, shapes, str(list(group.ranks))), group.seconds)
 
-    return _across_devices(devices).compiled(lambda *xs: tuple(computed(what, x, (WHOLE,), n) for x in xs), agreement)
+    return _across_devices(devices).compiled(lambda *xs: tuple(computed(call, x, (WHOLE,), n) for x in xs), agreement)
 
 
 @functools.lru_cache(maxsize=256)

@@ -52,13 +52,15 @@ class Meeting:
         for name, group in self._apart.items():
             return Across(_mesh(group.devices, (group.size,), (name,)))
         sizes = list(self._axes.values())
-        here = np.unravel_index(self._world.rank, sizes)
-        index = tuple(slice(None) if name in self._met else int(at) for name, at in zip(self._axes, here, strict=True))
+        coordinates = np.unravel_index(self._world.rank, sizes)
+        index = tuple(
+            slice(None) if name in self._met else int(at) for name, at in zip(self._axes, coordinates, strict=True)
+        )
         ranks = np.arange(len(self._world)).reshape(sizes)[index]
         devices = tuple(self._world.device_of(int(r)) for r in ranks.flat)
         return Across(_mesh(devices, ranks.shape, tuple(name for name in self._axes if name in self._met)))
 
-    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+    def collective(self, call: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
         if self._world is None:
             self._world, self._axes = group.world, group.world.axes()
         names = group.world.axes_of(group)
@@ -70,11 +72,11 @@ class Meeting:
             names, sizes = (str(group.ranks),), [group.size]
             self._apart[names[0]] = group
             where = f"{list(group.ranks)}"
-        self.words.append(in_words(what, [(x.shape, x.dtype) for x in arrays], where))
+        self.words.append(in_words(call, [(x.shape, x.dtype) for x in arrays], where))
         with extend_axis_env_nd(list(zip(names, sizes, strict=True))):
             # `lax.psum` takes for granted that a value which is no tracer is the same everywhere
             traced = [x if isinstance(x, Tracer) else lax.optimization_barrier(x) for x in arrays]
-            return tuple(computed(what, x, names, group.size) for x in traced)
+            return tuple(computed(call, x, names, group.size) for x in traced)
 
     def agreement(self, across: Across) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
         """Return the context of a run: before the first one, the processes compare their collectives in the program."""
@@ -106,10 +108,10 @@ def met() -> Iterator[Meeting]:
         _now.meetings = before
 
 
-def in_trace(what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+def in_trace(call: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
     """Call a collective in the program that is traced. Raises TracedValueError in other traces."""
     if not _now.meetings:
         raise TracedValueError(
-            f"{what} between processes works in compiled functions (tg.jit), not inside other transforms"
+            f"{call} between processes works in compiled functions (tg.jit), not inside other transforms"
         )
-    return _now.meetings[-1].collective(what, arrays, group)
+    return _now.meetings[-1].collective(call, arrays, group)

@@ -140,12 +140,12 @@ class Array(Operators):
             with self._cell.backend.scope():
                 native = self._cell.backend.copy(native)
         # not every framework takes all options: those that say nothing new are not passed on
-        away = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
+        other_device = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
         options = {
             "stream": stream if int(device[0]) != _CPU else None,  # on the CPU there are none
             "max_version": max_version if max_version and max_version[0] else None,  # None stands for version 0
-            "dl_device": dl_device if away else None,
-            "copy": False if copy is False and away else None,
+            "dl_device": dl_device if other_device else None,
+            "copy": False if copy is False and other_device else None,
         }
         return native.__dlpack__(**{name: value for name, value in options.items() if value is not None})
 
@@ -186,11 +186,11 @@ class Array(Operators):
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
-    def _host(self, how: str = "values") -> np.ndarray:
-        """The values. `how`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
+    def _host(self, conversion: str = "values") -> np.ndarray:
+        """Values. `conversion`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
         xp, capture = self._cell.backend, tracing.now.capture
         if capture is not None and capture.is_input(self._cell):
-            raise traced_value_errors.value_needed(self, how)
+            raise traced_value_errors.value_needed(self, conversion)
         try:
             with xp.scope():
                 value = self._value()
@@ -199,21 +199,21 @@ class Array(Operators):
                 return xp.to_numpy(value)
         except TracedValueError:
             pass
-        raise traced_value_errors.value_needed(self, how)
+        raise traced_value_errors.value_needed(self, conversion)
 
-    def _exported(self, how: str) -> np.ndarray:
+    def _exported(self, conversion: str) -> np.ndarray:
         """Return the values, for a result outside of all derivatives. Raises TracedValueError where it has one."""
-        values = self._host(how)
-        self._check_exportable(how)
+        values = self._host(conversion)
+        self._check_exportable(conversion)
         return values
 
-    def _check_exportable(self, how: str) -> None:
+    def _check_exportable(self, conversion: str) -> None:
         xp = self._cell.backend
         if self.dtype.kind in "biu":
             return
         with xp.scope():
             if xp.is_differentiated(self._cell.array):
-                raise traced_value_errors.derivative_lost(self, how)
+                raise traced_value_errors.derivative_lost(self, conversion)
 
     def _scalar(self, name: str) -> Any:
         if self.ndim:

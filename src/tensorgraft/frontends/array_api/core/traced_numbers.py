@@ -52,15 +52,15 @@ class Use:
             with self.backend.eagerly():
                 self.cell = Storage(self.backend.asarray(host), self.backend)
         capture.touch(self.cell)
-        mine = Storage(self.cell.array, self.backend)  # a transform inside may take it along; the input stays
-        mine.capture = capture
-        inside = tracing.now.capture
-        while mine.backend is not xp and inside is not None and inside is not capture:
-            if inside.inner is xp:
-                inside.touch(mine)
-            inside = inside.before
-        assert mine.backend is xp
-        return mine.array
+        storage = Storage(self.cell.array, self.backend)  # a transform inside may take it along; the input stays
+        storage.capture = capture
+        capture_inside = tracing.now.capture
+        while storage.backend is not xp and capture_inside is not None and capture_inside is not capture:
+            if capture_inside.inner is xp:
+                capture_inside.touch(storage)
+            capture_inside = capture_inside.before
+        assert storage.backend is xp
+        return storage.array
 
 
 class Number:
@@ -123,12 +123,12 @@ def plain(x: Any) -> Any:
 
 
 def _method(kind: type, name: str) -> Callable[..., Any]:
-    own = getattr(kind, name)
+    operator = getattr(kind, name)
 
-    def method(self: Number, *others: Any) -> Any:
-        if any(hasattr(type(x), "__array_namespace__") for x in others):
+    def method(self: Number, *operands: Any) -> Any:
+        if any(hasattr(type(x), "__array_namespace__") for x in operands):
             return NotImplemented  # the array's own operator takes the number
-        return own(self.look(), *map(plain, others))
+        return operator(self.look(), *map(plain, operands))
 
     method.__name__ = name
     return method

@@ -75,11 +75,13 @@ class QuantizedArray(Array):
         if isinstance(self.scheme, Training):  # the weight itself, which is dense
             self.codes._write(dense(xp, value) if isinstance(value, Quantized) else value, g)
             return
-        whole = self._quantized().whole()
-        values = dense(xp, whole)
+        base_view = self._quantized().whole()
+        values = dense(xp, base_view)
         if isinstance(value, Quantized):
             value = dense(xp, value)
-        new = same_ranges(xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), whole)
+        new = same_ranges(
+            xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), base_view
+        )
         for x, part in zip(self._parts(), new.parts, strict=True):
             x._write(part)
 
@@ -106,8 +108,8 @@ class QuantizedArray(Array):
             value = dense(xp, self._quantized())
             return Array(Storage(xp.ensure_owned(value) if xp.mutable else value, xp))
 
-    def _host(self, how: str = "values") -> np.ndarray:
-        return self.dequantize()._host(how)
+    def _host(self, conversion: str = "values") -> np.ndarray:
+        return self.dequantize()._host(conversion)
 
     def __repr__(self) -> str:
         values = repr(self.dequantize())
@@ -133,11 +135,11 @@ def made_of(array: Any, xp: Any, *sources: Array) -> Array:
     inner: Backend = xp.inner  # of a `QuantizingBackend`
     if isinstance(array, Quantized):
         if inner.mutable:
-            theirs = [part._cell.array for x in sources if isinstance(x, QuantizedArray) for part in x._parts()]
-            codes, *others = array.parts
-            if any(codes is x for x in theirs):
+            source_arrays = [part._cell.array for x in sources if isinstance(x, QuantizedArray) for part in x._parts()]
+            codes, *scales = array.parts
+            if any(codes is x for x in source_arrays):
                 codes = inner.copy(codes)
-            array = array.with_parts((codes, *map(inner.copy, others)))
+            array = array.with_parts((codes, *map(inner.copy, scales)))
         return of_parts(inner, array)
     return Array(Storage(inner.ensure_owned(array) if inner.mutable else array, inner))
 

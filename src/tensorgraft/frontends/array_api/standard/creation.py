@@ -107,8 +107,8 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
             _collect(obj, leaves := [])
         return _stacked(obj, dtype or result_type(*leaves), backend_of("asarray", *leaves))
     xp = target or default().backend
-    if isinstance(obj, Number) and (inside := obj.inside(xp)) is not None:
-        x = made(inside, xp)
+    if isinstance(obj, Number) and (traced_value := obj.inside(xp)) is not None:
+        x = made(traced_value, xp)
         return x if dtype is None or (kind(dtype) != "c" and x.dtype.kind == "c") else astype(x, dtype)
     if isinstance(obj, SCALARS):
         inferred = default_dtype(obj)
@@ -277,10 +277,10 @@ def arange(
             raise TypeError(f"arange: expected Python numbers, got {v!r}")
     if not step:
         raise ValueError("arange: the step must not be 0")
-    whole = all(isinstance(v, int) for v in numbers)
-    resolved = (dtypes.int64 if whole else dtypes.float64) if dtype is None else checked(dtype)
-    n = len(range(*map(int, numbers))) if whole else max(math.ceil((stop - start) / step), 0)
-    wide = resolved if resolved == dtypes.uint64 else dtypes.int64 if whole else dtypes.float64
+    all_ints = all(isinstance(v, int) for v in numbers)
+    resolved = (dtypes.int64 if all_ints else dtypes.float64) if dtype is None else checked(dtype)
+    n = len(range(*map(int, numbers))) if all_ints else max(math.ceil((stop - start) / step), 0)
+    wide = resolved if resolved == dtypes.uint64 else dtypes.int64 if all_ints else dtypes.float64
     xp = tracing.home(resolve(device).backend)
     with xp.scope():
         steps = xp.multiply(xp.iota(n, wide), xp.full((), step, wide))
@@ -365,8 +365,8 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
     out = []
     with xp.scope():
         for i, x in enumerate(arrays):
-            along = xp.reshape(x._value(), tuple(x.size if a == i else 1 for a in order))
-            out.append(made(xp.broadcast_to(along, shape), xp, x))
+            coordinates = xp.reshape(x._value(), tuple(x.size if a == i else 1 for a in order))
+            out.append(made(xp.broadcast_to(coordinates, shape), xp, x))
     return tuple(out)
 
 

@@ -79,8 +79,8 @@ class IntInfo:
 def _dtype_of(name: str, kinds: str, x: Any) -> np.dtype:
     dtype = x.dtype if isinstance(x, Array) else checked(x)
     if promotion.kind(dtype) not in kinds:
-        wanted = " or ".join(promotion.KINDS[k] for k in kinds)
-        raise TypeError(f"{name}({dtype}): expected a {wanted} dtype")
+        expected = " or ".join(promotion.KINDS[k] for k in kinds)
+        raise TypeError(f"{name}({dtype}): expected a {expected} dtype")
     return dtype
 
 

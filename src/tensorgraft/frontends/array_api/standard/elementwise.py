@@ -34,8 +34,8 @@ from tensorgraft.storage import Storage
 Kernel = Callable[..., Any]  # (the backend, its arrays of one dtype) -> an array of it
 
 
-def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") -> Callable[[Array], Array]:
-    """`same`: kinds of which the result is the operand's values."""
+def _unary(name: str, kinds: str, kernel: Kernel | None = None, identity_kinds: str = "") -> Callable[[Array], Array]:
+    """`identity_kinds`: kinds of which the result is the operand's values."""
     loose = kinds in LOOSE
 
     def fn(x: Any, /) -> Any:
@@ -46,7 +46,7 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
         xp = operand(name, x, kinds)
         with xp.scope():
             value = x._value()
-            if same and kind(x.dtype) in same:
+            if identity_kinds and kind(x.dtype) in identity_kinds:
                 out = xp.copy(value)
             else:
                 out = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
@@ -75,13 +75,13 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
         if x1.__class__ is Array and x2.__class__ is Array and x1._cell.backend is x2._cell.backend:
             xp = x1._cell.backend
             dtype = x1.dtype
-            same = dtype == x2.dtype
+            same_dtype = dtype == x2.dtype
         else:
-            xp, same = backend_of(name, x1, x2), False
-        if loose and (not same or kind(dtype) not in kinds):
+            xp, same_dtype = backend_of(name, x1, x2), False
+        if loose and (not same_dtype or kind(dtype) not in kinds):
             x1, x2 = accepted(kinds, x1, x2)
-            same = False
-        if not same:
+            same_dtype = False
+        if not same_dtype:
             if name == "multiply":
                 x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
             dtype = dtype_of_call(name, (x1, x2))
@@ -90,7 +90,7 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
         if name == "pow" and dtype.kind == "i":
             _check_exponent(x1, x2)
         with xp.scope():
-            if same:
+            if same_dtype:
                 a, b = x1._value(), x2._value()
             else:
                 as_array = _as_operand if takes_scalars else converted
@@ -121,12 +121,12 @@ def _check_exponent(x: Any, y: Any) -> None:
             return
         least = xp.min(value)
 
-        def judge(least: np.ndarray) -> None:
+        def check(least: np.ndarray) -> None:
             if least < 0:
                 raise ValueError(message)
 
         if not xp.is_traced(least):
-            xp.when_known(least, judge)
+            xp.when_known(least, check)
 
 
 def _of_mask(x: Any, other: Any) -> Any:
@@ -161,9 +161,9 @@ def _program(xp: Backend, name: str, kernel: Kernel) -> Callable[..., tuple[Any,
     def fn(*values: Any) -> tuple[Any, ...]:
         return (kernel(xp, *values),)
 
-    own = getattr(type(xp), name, None)
-    own = getattr(own, "__wrapped__", own)  # with a cold tier
-    overridden = own is not None and own is not getattr(Backend, name, None)
+    method = getattr(type(xp), name, None)
+    method = getattr(method, "__wrapped__", method)  # with a cold tier
+    overridden = method is not None and method is not getattr(Backend, name, None)
     return fn if overridden and name not in REFINED else xp.compile(fn)
 
 
@@ -180,9 +180,9 @@ def _all_equal_to(value: bool) -> Kernel:
     return lambda xp, x: xp.full(xp.shape(x), value, dtypes.bool_)
 
 
-def _of_inexact(name: str, otherwise: bool) -> Kernel:
+def _of_inexact(name: str, constant_value: bool) -> Kernel:
     """Predicates of NaN and infinity: integers have neither."""
-    constant = _all_equal_to(otherwise)
+    constant = _all_equal_to(constant_value)
     return lambda xp, x: getattr(xp, name)(x) if dtypes.is_inexact(xp.dtype_of(x)) else constant(xp, x)
 
 
@@ -220,16 +220,16 @@ def _expm1(xp: Backend, x: Any) -> Any:
     if not dtypes.is_complex(xp.dtype_of(x)):
         return xp.expm1(x)
     a, b = xp.real(x), xp.imag(x)
-    along = xp.expm1(a)
+    along_real = xp.expm1(a)
     half = xp.sin(xp.multiply(b, 0.5))
     size = xp.exp(a)
-    real = xp.subtract(xp.multiply(along, xp.cos(b)), xp.multiply(xp.square(half), 2))
+    real = xp.subtract(xp.multiply(along_real, xp.cos(b)), xp.multiply(xp.square(half), 2))
     imag = xp.multiply(size, xp.sin(b))
     on_axis = xp.equal(b, 0)
     # infinite, with an angle that says nothing: -1 or infinity
-    lost = xp.logical_and(xp.isinf(a), xp.logical_not(xp.isfinite(b)))
-    real = xp.where(xp.logical_or(on_axis, lost), xp.add(along, 0), real)
-    imag = xp.where(lost, xp.where(xp.less(a, 0), xp.zeros_like(b), xp.full_like(b, math.nan)), imag)
+    is_undefined = xp.logical_and(xp.isinf(a), xp.logical_not(xp.isfinite(b)))
+    real = xp.where(xp.logical_or(on_axis, is_undefined), xp.add(along_real, 0), real)
+    imag = xp.where(is_undefined, xp.where(xp.less(a, 0), xp.zeros_like(b), xp.full_like(b, math.nan)), imag)
     return xp.complex(real, xp.where(on_axis, b, imag))
 
 

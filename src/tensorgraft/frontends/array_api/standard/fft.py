@@ -39,12 +39,12 @@ def _length(name: str, n: int) -> int:
 
 def _fitted(xp: Backend, value: Value, axis: int, n: int) -> Value:
     """Cut off or filled with zeros to `n` points."""
-    here = xp.shape(value)[axis]
-    if n < here:
+    length = xp.shape(value)[axis]
+    if n < length:
         return xp.take_slice(value, axis, 0, n)
-    if n == here:
+    if n == length:
         return value
-    return xp.pad(value, 0, [(0, n - here if a == axis else 0, 0) for a in range(xp.ndim(value))])
+    return xp.pad(value, 0, [(0, n - length if a == axis else 0, 0) for a in range(xp.ndim(value))])
 
 
 def _scaled(xp: Backend, value: Value, factor: float) -> Value:
@@ -232,15 +232,15 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """Frequency 0 in the middle."""
     operand("fftshift", x)
-    along = axes_of("fftshift", x, axes)
-    return roll(x, tuple(x.shape[a] // 2 for a in along), axis=along)
+    axes_ = axes_of("fftshift", x, axes)
+    return roll(x, tuple(x.shape[a] // 2 for a in axes_), axis=axes_)
 
 
 def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fftshift`."""
     operand("ifftshift", x)
-    along = axes_of("ifftshift", x, axes)
-    return roll(x, tuple(-(x.shape[a] // 2) for a in along), axis=along)
+    axes_ = axes_of("ifftshift", x, axes)
+    return roll(x, tuple(-(x.shape[a] // 2) for a in axes_), axis=axes_)
 
 
 __all__ = [

@@ -80,12 +80,12 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     """A view in which axes have other places."""
     operand("moveaxis", x)
     origin = axes_of("moveaxis", x, source)
-    places = axes_of("moveaxis", x, destination)
-    if len(origin) != len(places):
+    destinations = axes_of("moveaxis", x, destination)
+    if len(origin) != len(destinations):
         fail("moveaxis", (x,), f"as many axes as places for them, got {source} and {destination}")
     order = [a for a in range(x.ndim) if a not in origin]
-    for place, a in sorted(zip(places, origin, strict=True)):
-        order.insert(place, a)
+    for position, a in sorted(zip(destinations, origin, strict=True)):
+        order.insert(position, a)
     return x._seen(views.permuted(x._look(), order))
 
 
@@ -101,10 +101,10 @@ def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """A view without axes of one element. Raises ValueError for an axis of more or none."""
     operand("squeeze", x)
-    gone = axes_of("squeeze", x, axis)
-    if any(x.shape[a] != 1 for a in gone):
+    squeezed = axes_of("squeeze", x, axis)
+    if any(x.shape[a] != 1 for a in squeezed):
         fail("squeeze", (x,), f"axes of one element, got axis={axis}")
-    return x._seen(views.indexed(x._look(), [0 if a in gone else slice(None) for a in range(x.ndim)]))
+    return x._seen(views.indexed(x._look(), [0 if a in squeezed else slice(None) for a in range(x.ndim)]))
 
 
 def flip(x: Array, /, *, axis: Axis = None) -> Array:
@@ -119,8 +119,8 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     at = axis_of("unstack", x, axis)
     g = x._look()
     before = [slice(None)] * at
-    after = [slice(None)] * (x.ndim - at - 1)
-    return tuple(x._seen(views.indexed(g, [*before, i, *after])) for i in range(x.shape[at]))
+    after_axis = [slice(None)] * (x.ndim - at - 1)
+    return tuple(x._seen(views.indexed(g, [*before, i, *after_axis])) for i in range(x.shape[at]))
 
 
 def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> Array:
@@ -134,9 +134,9 @@ def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> A
         extents = views.shape_with(extents_of("reshape", shape), x.size)
     except ValueError as error:
         raise ValueError(f"reshape({show((x,))}, {shape}): {error}") from None
-    seen = None if copy else views.reshaped(g, extents)
-    if seen is not None:
-        return x._seen(seen)
+    view = None if copy else views.reshaped(g, extents)
+    if view is not None:
+        return x._seen(view)
     if copy is False:
         fail("reshape", (x,), f"strides that let it be seen as {extents} without a copy (copy=False)")
     with xp.scope():
@@ -238,9 +238,9 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
         times = int(repeats._host("index").reshape(())) if isinstance(repeats, Array) else repeats
         if times < 0:
             fail("repeat", (x, repeats), "counts that are not negative")
-        before, after = source.shape[:at], source.shape[at + 1 :]
-        spread = xp.broadcast_to(xp.reshape(value, (*before, n, 1, *after)), (*before, n, times, *after))
-        return made(xp.reshape(spread, (*before, n * times, *after)), xp, x, source)
+        before, after_axis = source.shape[:at], source.shape[at + 1 :]
+        repeated = xp.broadcast_to(xp.reshape(value, (*before, n, 1, *after_axis)), (*before, n, times, *after_axis))
+        return made(xp.reshape(repeated, (*before, n * times, *after_axis)), xp, x, source)
 
 
 __all__ = [

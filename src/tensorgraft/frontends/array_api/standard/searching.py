@@ -53,8 +53,8 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
     xp = operand("count_nonzero", x)
     axes = axes_of("count_nonzero", x, axis)
     with xp.scope():
-        ones = xp.astype(xp.astype(x._value(), dtypes.bool_), dtypes.int64)
-        return made(xp.sum(ones, axis=axes, keepdims=bool(keepdims)), xp)
+        is_nonzero = xp.astype(xp.astype(x._value(), dtypes.bool_), dtypes.int64)
+        return made(xp.sum(is_nonzero, axis=axes, keepdims=bool(keepdims)), xp)
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:

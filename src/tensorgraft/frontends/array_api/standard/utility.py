@@ -42,8 +42,8 @@ def diff(
     out = concat(parts, axis=at) if len(parts) > 1 else x
     before = (slice(None),) * at
     for _ in range(n):
-        later, sooner = (indexing.get(out, (*before, s)) for s in (slice(1, None), slice(None, -1)))
-        out = elementwise.subtract(later, sooner)  # type: ignore[attr-defined]
+        upper, sooner = (indexing.get(out, (*before, s)) for s in (slice(1, None), slice(None, -1)))
+        out = elementwise.subtract(upper, sooner)  # type: ignore[attr-defined]
     return out if out is not x else elementwise.positive(x)  # type: ignore[attr-defined]
 
 
