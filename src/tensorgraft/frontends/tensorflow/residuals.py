@@ -140,10 +140,10 @@ def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
     if isinstance(x, CountedSizes):
         return _Counted(replace(x, array=None)), [x.array]
     is_cell = isinstance(x, VariableCell)
-    held = x.value if is_cell else x
-    if is_known(held) or isinstance(held, LookupTable):
-        return _Plain(held, is_cell), []
-    return _Plain(None, is_cell), [held]
+    content = x.value if is_cell else x
+    if is_known(content) or isinstance(content, LookupTable):
+        return _Plain(content, is_cell), []
+    return _Plain(None, is_cell), [content]
 
 
 def _key(like: Any) -> Any:
@@ -151,7 +151,7 @@ def _key(like: Any) -> Any:
         return type(like.like), getattr(like.like, "values", None) is None, tuple(map(_key, like.parts))
     if isinstance(like, _List):
         items = None if like.items is None else tuple(None if i is None else _key(i) for i in like.items)
-        same = None if like.like.same is None else like.like.same.tobytes()
+        common_bytes = None if like.like.same is None else like.like.same.tobytes()
         length = None if like.length is None else int(like.length)
-        return like.like.shape, items, like.has_stack, length, same
+        return like.like.shape, items, like.has_stack, length, common_bytes
     return like.known is None, like.is_cell

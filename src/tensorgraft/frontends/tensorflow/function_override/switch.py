@@ -115,22 +115,22 @@ class FunctionSwitch:
         except Exception as error:  # nothing has been computed, and the report names it
             return _first_line(error)
 
-    def _leave(self, what: str, why: str) -> None:
+    def _leave(self, operation: str, reason: str) -> None:
         if self.strict:
-            raise FallbackError(f"TensorFlow would have to compute {what}: {why}")
-        self.left[what, why] += 1
+            raise FallbackError(f"TensorFlow would have to compute {operation}: {reason}")
+        self.left[operation, reason] += 1
 
 
 def _with_own_identity(outputs: list[Any], args: Sequence[Any]) -> list[Any]:
     """Return tensors of their own, as a function of TensorFlow gives: tapes know them by their identity."""
-    seen = {id(x) for x in args}
+    argument_ids = {id(x) for x in args}
     for i, tensor in enumerate(outputs):
-        if id(tensor) in seen:
+        if id(tensor) in argument_ids:
             outputs[i] = tf.raw_ops.Identity(input=tensor)
             if tensor.dtype == tf.resource:
                 outputs[i]._handle_data = tensor._handle_data
                 outputs[i]._tensorgraft_handle = original_handle(tensor)
-        seen.add(id(outputs[i]))
+        argument_ids.add(id(outputs[i]))
     return outputs
 
 

@@ -75,8 +75,8 @@ class Window:
             if entry is None:
                 shape.append(1)
                 continue
-            whole = entry is Ellipsis
-            for _ in range(len(extents) - count if whole else 1):
+            is_ellipsis = entry is Ellipsis
+            for _ in range(len(extents) - count if is_ellipsis else 1):
                 n = extents[axis]
                 if isinstance(entry, int):
                     if not -n <= entry < n:
@@ -85,7 +85,7 @@ class Window:
                         )
                     first, last, by = entry % n, entry % n + 1, 1
                 else:
-                    first, last, by = (slice(None) if whole else entry).indices(n)
+                    first, last, by = (slice(None) if is_ellipsis else entry).indices(n)
                     length = len(range(first, last, by))
                     shape.append(length)
                     if not length:  # the start of an empty reversed slice may be out of range

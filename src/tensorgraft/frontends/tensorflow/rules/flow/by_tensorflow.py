@@ -135,12 +135,12 @@ def show(xp: Backend, *operands: Any, node: GraphNode) -> list[Any]:
     else:
         arrays = [a for x in operands for a in _arrays(x)]
 
-        def told(*values: np.ndarray) -> list[np.ndarray]:
+        def print_values(*values: np.ndarray) -> list[np.ndarray]:
             remaining = iter(values)
             computed(node, [_restored(x, remaining) for x in operands])
             return []
 
-        called(xp, node, told, arrays, [])
+        called(xp, node, print_values, arrays, [])
     return list(operands[: len(node.dtypes)])  # the first version hands its operand on
 
 

@@ -89,7 +89,7 @@ def digamma(xp: Any, x: AnyArray) -> AnyArray:
 def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
     """Hurwitz's zeta function. A pole is infinite for even powers, whose terms have one sign, else NaN; left of it
     powers have to be whole."""
-    pole, whole = _is_pole(xp, q), s == xp.floor(s)
+    pole, is_integer = _is_pole(xp, q), s == xp.floor(s)
     even = xp.floor(s * 0.5) * 2 == s
     return _chosen(
         xp,
@@ -98,7 +98,7 @@ def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
         (~(s >= 1), math.nan),
         (pole & even, math.inf),
         (pole, math.nan),
-        ((q <= 0) & ~whole, math.nan),
+        ((q <= 0) & ~is_integer, math.nan),
         (xp.isinf(s) & (q < 1), math.inf),
         (xp.isinf(s) & (q == 1), 1),
         ((q == math.inf) | (xp.isinf(s) & (q > 1)), 0),
@@ -111,8 +111,8 @@ def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
     """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = x.dtype
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
-    after, half = n + 1, n * 0.5
-    size = xp.exp(xp.lgamma(after)) * zeta(xp, after, x)
+    order, half = n + 1, n * 0.5
+    size = xp.exp(xp.lgamma(order)) * zeta(xp, order, x)
     even = (half == xp.floor(half)) & xp.isfinite(n)
     y = _chosen(xp, xp.where(even, -size, size), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x)))
     return xp.astype(y, dtype)
@@ -165,8 +165,8 @@ def random_gamma_grad(xp: Backend, alpha: Array, sample: Array) -> Array:
 @with_operators
 def population_count(xp: ValueBackend, x: Value) -> Value:
     dtype = x.dtype
-    total, one = xp.zeros_like(x), xp.ones_like(x)
+    total, one_like = xp.zeros_like(x), xp.ones_like(x)
     for bit in range(dtype.itemsize * 8):
         shifted = x >> xp.full_like(x, bit) if bit else x
-        total = total + (shifted & one)
+        total = total + (shifted & one_like)
     return xp.astype(total, dtypes.uint8)

@@ -86,5 +86,5 @@ def fused_batch_norm_grad(
         share = (_along(xp, offset_grad, shape) + centred * _along(xp, scale_grad, shape)) / count
         d = d - share
     x_grad = xp.astype(d * _along(xp, inverse * scale, shape), dtype)
-    nothing = xp.zeros((0,) if dtype == dtypes.float16 else (), dtypes.float32)  # places of the kernels of GPUs
-    return [x_grad, scale_grad, offset_grad, nothing, nothing]
+    unused = xp.zeros((0,) if dtype == dtypes.float16 else (), dtypes.float32)  # places of the kernels of GPUs
+    return [x_grad, scale_grad, offset_grad, unused, unused]

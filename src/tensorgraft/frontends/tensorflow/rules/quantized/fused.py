@@ -82,7 +82,7 @@ def _convolution(relu: bool, has_bias: bool, by_channel: bool) -> Callable[..., 
         if xp.dtype_of(w) == UINT8:
             return quantized_convolution(xp, x, w, low, high, w_low, w_high, strides=strides, padding=padding)
         explicit = tuple(padding_list)
-        around = pads(
+        pad_widths = pads(
             xp.shape(x)[1:3],
             xp.shape(w)[:2],
             strides[1:3],
@@ -92,9 +92,9 @@ def _convolution(relu: bool, has_bias: bool, by_channel: bool) -> Callable[..., 
         )
         groups = 1
         if by_channel:
-            height, width, channels, several = xp.shape(w)
-            w, groups = xp.reshape(w, (height, width, 1, channels * several)), channels
-        total = convolved(xp, x, w, strides[1:3], around, dilations[1:3], groups)
+            height, width, channels, multiplier = xp.shape(w)
+            w, groups = xp.reshape(w, (height, width, 1, channels * multiplier)), channels
+        total = convolved(xp, x, w, strides[1:3], pad_widths, dilations[1:3], groups)
         dtype = xp.dtype_of(x)
         units = (
             xp.divide(_largest(xp, low, high), float(limits(dtype)[1])),

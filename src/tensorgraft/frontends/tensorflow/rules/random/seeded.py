@@ -104,8 +104,8 @@ def _skip(xp: Backend, cell: VariableCell, by: Array) -> Array:
 def read_and_skip(xp: Backend, cell: VariableCell, algorithm: np.ndarray, delta: Array) -> Array:
     """256 numbers further for each of `delta`."""
     check_algorithm(algorithm)
-    each = xp.full((), 256, dtypes.uint64)
-    return _skip(xp, cell, xp.multiply(xp.reshape(xp.astype(delta, dtypes.uint64), ()), each))
+    skip = xp.full((), 256, dtypes.uint64)
+    return _skip(xp, cell, xp.multiply(xp.reshape(xp.astype(delta, dtypes.uint64), ()), skip))
 
 
 @rule("RngSkip", known=("algorithm",), writes=True)
@@ -124,7 +124,7 @@ RESERVED = 256  # numbers of the counter for each number that is drawn
 
 
 def _drawn_of_state(draw: Draw) -> tuple[Callable[..., Array], Callable[..., Array]]:
-    def own(xp: Backend, shape: np.ndarray, cell: VariableCell, *, dtype: np.dtype) -> Array:
+    def unshared(xp: Backend, shape: np.ndarray, cell: VariableCell, *, dtype: np.dtype) -> Array:
         extents = ints(shape)
         return draw(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, dtype)
 
@@ -132,9 +132,9 @@ def _drawn_of_state(draw: Draw) -> tuple[Callable[..., Array], Callable[..., Arr
         xp: Backend, cell: VariableCell, algorithm: np.ndarray, shape: np.ndarray, *, dtype: np.dtype = dtypes.float32
     ) -> Array:
         check_algorithm(algorithm)
-        return own(xp, shape, cell, dtype=dtype)
+        return unshared(xp, shape, cell, dtype=dtype)
 
-    return own, shared
+    return unshared, shared
 
 
 for _names, _draw in [
