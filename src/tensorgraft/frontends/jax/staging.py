@@ -105,8 +105,8 @@ def _is_known(operands: Sequence[Value]) -> bool:
 
 
 def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
-    always = primitive.name in _CALLBACKS or primitive.ref_primitive
-    return always or any(jaxpr.effects for jaxpr in releases.jaxprs_in_params(params))
+    every_run = primitive.name in _CALLBACKS or primitive.ref_primitive
+    return every_run or any(jaxpr.effects for jaxpr in releases.jaxprs_in_params(params))
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

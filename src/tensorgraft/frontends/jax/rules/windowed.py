@@ -69,9 +69,9 @@ def folded_windows(
     """Arrays of one shape, reduced together over windows, in their order. A window is folded along its last axis first,
     so that the extents of a window add up, and do not multiply."""
     for axis in reversed(range(len(window))):
-        k, stride, gap = window[axis], strides[axis], dilation[axis]
+        k, stride, gap_ = window[axis], strides[axis], dilation[axis]
         if k > 1 or stride > 1:
-            arrays = _along(xp, arrays, axis, combine, k, stride, gap)
+            arrays = _along(xp, arrays, axis, combine, k, stride, gap_)
     return arrays
 
 
@@ -81,33 +81,35 @@ def _along(
     n = xp.shape(arrays[0])[axis]
     out = window_count(n, window, stride, dilation)
 
-    def cut(some: Sequence[Array], start: int, stop: int, step: int = 1) -> Sequence[Array]:
-        return [xp.take_slice(x, axis, start, stop, step) for x in some]
+    def slice_all(arrays_: Sequence[Array], start: int, stop: int, step: int = 1) -> Sequence[Array]:
+        return [xp.take_slice(x, axis, start, stop, step) for x in arrays_]
 
     if not out:
-        return cut(arrays, 0, 0)
+        return slice_all(arrays, 0, 0)
     total: Sequence[Array] | None = None
     if window <= 4 or (stride > 1 and window <= 2 * stride):
         for k in range(0, window * dilation, dilation):
-            piece = cut(arrays, k, k + (out - 1) * stride + 1, stride)
+            piece = slice_all(arrays, k, k + (out - 1) * stride + 1, stride)
             total = piece if total is None else combine(xp, total, piece)
         assert total is not None
         return total
     # windows of powers of two out of two of half the length each, then one of `window` out of those
-    power, reach, length, rest = arrays, 0, 1, window
+    power, offset, length, rest = arrays, 0, 1, window
     while True:
         if rest & 1:
-            piece = cut(power, reach * dilation, reach * dilation + n - dilation * (window - 1))
+            piece = slice_all(power, offset * dilation, offset * dilation + n - dilation * (window - 1))
             total = piece if total is None else combine(xp, total, piece)
-            reach += length
+            offset += length
         rest >>= 1
         if not rest:
             break
-        have = xp.shape(power[0])[axis]
-        power = combine(xp, cut(power, 0, have - length * dilation), cut(power, length * dilation, have))
+        length_now = xp.shape(power[0])[axis]
+        power = combine(
+            xp, slice_all(power, 0, length_now - length * dilation), slice_all(power, length * dilation, length_now)
+        )
         length *= 2
     assert total is not None
-    return total if stride == 1 else cut(total, 0, (out - 1) * stride + 1, stride)
+    return total if stride == 1 else slice_all(total, 0, (out - 1) * stride + 1, stride)
 
 
 def _reduced_windows(
@@ -185,19 +187,22 @@ def reduce_window(
     if not any(low > 0 or high > 0 for low, high in padding) and all(d == 1 for d in base_dilation):
         inner = [spread(xp, x, 0, padding, base_dilation) for x in arrays]
         return function.combine(xp, starts, folded_windows(xp, inner, function.combine, *windows))
-    there = spread(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
-    inner = [there, *(spread(xp, x, 0, padding, base_dilation) for x in arrays)]
-    some, *outputs = folded_windows(xp, inner, of_present(function.combine), *windows)
-    return [xp.where(some, a, b) for a, b in zip(function.combine(xp, starts, outputs), starts, strict=True)]
+    is_present = spread(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
+    inner = [is_present, *(spread(xp, x, 0, padding, base_dilation) for x in arrays)]
+    any_present, *outputs = folded_windows(xp, inner, of_present(function.combine), *windows)
+    return [xp.where(any_present, a, b) for a, b in zip(function.combine(xp, starts, outputs), starts, strict=True)]
 
 
 def of_present(combine: Combine) -> Combine:
     """Extend `combine` to elements that may be missing; the first operand says whether they are there."""
 
-    def either(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
-        both = combine(xp, a[1:], b[1:])
-        one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
-        here = xp.logical_and(a[0], b[0])
-        return [xp.logical_or(a[0], b[0]), *(xp.where(here, u, v) for u, v in zip(both, one, strict=True))]
+    def combine_present(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
+        combined = combine(xp, a[1:], b[1:])
+        present_one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
+        both_present = xp.logical_and(a[0], b[0])
+        return [
+            xp.logical_or(a[0], b[0]),
+            *(xp.where(both_present, u, v) for u, v in zip(combined, present_one, strict=True)),
+        ]
 
-    return either
+    return combine_present
