@@ -21,9 +21,9 @@ def framework_of(x: Any) -> str | None:
     if isinstance(x, _OURS):
         return "tensorgraft"
     for name, module, names in _FRAMEWORKS:
-        home = sys.modules.get(module)
-        for attribute in names if home is not None else ():
-            kind = getattr(home, attribute, None)  # of a module that is just being imported there may be less
+        module_ = sys.modules.get(module)
+        for attribute in names if module_ is not None else ():
+            kind = getattr(module_, attribute, None)  # of a module that is just being imported there may be less
             if kind is not None and isinstance(x, kind):
                 return name
     return None

@@ -36,8 +36,8 @@ def lu_solve(a: Array, b: Array, transpose: bool = False) -> Array:
             return made(backend.lu_solve(lu, permutation, right), backend)
         y = backend.triangular_solve(lu, right, lower=False, transpose=True)
         y = backend.triangular_solve(lu, y, lower=True, transpose=True, unit_diagonal=True)
-        back = backend.expand_dims(backend.inverse_permutation(permutation), -1)
-        return made(backend.take_along_axis(y, backend.broadcast_to(back, b.shape), -2), backend)
+        inverse = backend.expand_dims(backend.inverse_permutation(permutation), -1)
+        return made(backend.take_along_axis(y, backend.broadcast_to(inverse, b.shape), -2), backend)
 
 
 def adjoint(x: Array) -> Array:
@@ -66,10 +66,10 @@ def tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> 
     a, d, c = (xp.expand_dims(v, axis=1) for v in (a, d, c))
     s = 1
     while s < n:  # rows are coupled with those s above and below
-        before, after = -a / _shifted(d, s, 1), -c / _shifted(d, -s, 1)
-        d = d + before * _shifted(c, s) + after * _shifted(a, -s)
-        x = x + before * _shifted(x, s) + after * _shifted(x, -s)
-        a, c = before * _shifted(a, s), after * _shifted(c, -s)
+        before, upper_factor = -a / _shifted(d, s, 1), -c / _shifted(d, -s, 1)
+        d = d + before * _shifted(c, s) + upper_factor * _shifted(a, -s)
+        x = x + before * _shifted(x, s) + upper_factor * _shifted(x, -s)
+        a, c = before * _shifted(a, s), upper_factor * _shifted(c, -s)
         s *= 2
     return x / d
 

@@ -136,9 +136,9 @@ def _arrays(name: str, x: Any) -> Structure:
                 f"{name}: expected arrays of tensorgraft.array_api, got a"
                 f" {type(v).__module__}.{type(v).__qualname__}: convert it with asarray"
             )
-    places = dict.fromkeys(str(v.device) for v in leaves)
-    if len(places) > 1:
-        raise ValueError(f"{name}: the arrays are on several devices ({', '.join(places)})")
+    devices = dict.fromkeys(str(v.device) for v in leaves)
+    if len(devices) > 1:
+        raise ValueError(f"{name}: the arrays are on several devices ({', '.join(devices)})")
     return structures.given(name, x)
 
 

@@ -136,8 +136,8 @@ class LowRankLinearOperator(LinearOperator):
         assert self.base is not None
         r, k = self.u.shape[1], b.shape[1]
         dtype = promote(promote(b.dtype, self.dtype), self.base.dtype)
-        both = solve(self.base, xp.concat([xp.astype(b, dtype), xp.astype(self.u, dtype)], axis=1))
-        y, z = both[:, :k], both[:, k:]
+        solved = solve(self.base, xp.concat([xp.astype(b, dtype), xp.astype(self.u, dtype)], axis=1))
+        y, z = solved[:, :k], solved[:, k:]
         adjoint = dense.adjoint(self._right)
         small = xp.eye(r, dtype=dtype, device=b.device) + self._scaled(xp.matmul(adjoint, z))
         return y - xp.matmul(z, xp.linalg.solve(small, self._scaled(xp.matmul(adjoint, y))))

@@ -132,14 +132,14 @@ def refuse(solution: Solution, solver: LinearSolver, operator: LinearOperator) -
     backend = solution.success._cell.backend
     with backend.scope():
         flag = backend.logical_not(solution.success._value())
-        reached = ""
+        residual_note = ""
         if not backend.is_traced(flag):
             if solution.success:
                 return
-            reached = f" The residual is {float(solution.residual):.3g} after {int(solution.num_steps)} steps."
+            residual_note = f" The residual is {float(solution.residual):.3g} after {int(solution.num_steps)} steps."
         text = (
             f"linear_solve: {solver.name} has not solved the system of {type(operator).__name__} of shape"
-            f" {operator.shape}: {solver.failure}.{reached} throw=False gives what there is."
+            f" {operator.shape}: {solver.failure}.{residual_note} throw=False gives what there is."
         )
         check(backend, flag, text)
 

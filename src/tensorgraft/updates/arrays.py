@@ -20,8 +20,8 @@ def _fitting(x: Array, value: Any, keep_dtype: bool, shape: tuple[int, ...] | No
         value = xp.asarray(value, device=x.device)  # the backend's own arrays, NumPy's
     if not keep_dtype:
         check_dtype(value if number else value.dtype, x.dtype)
-    if isinstance(value, Number) and (inside := value.inside(x._cell.backend)) is not None:
-        value = made(inside, x._cell.backend)
+    if isinstance(value, Number) and (traced_value := value.inside(x._cell.backend)) is not None:
+        value = made(traced_value, x._cell.backend)
     elif number:
         host = np.asarray(value)
         host = host.real if host.dtype.kind == "c" and x.dtype.kind != "c" else host

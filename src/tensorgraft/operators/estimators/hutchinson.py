@@ -114,9 +114,9 @@ class HutchPlusPlus(GrowingEstimator):
             new = _more(self.q, y)[0] if self.q is not None else _factored(y)[0]
             self.q, self.z, self.m = joined(self.q, new), joined(self.z, self.problem.times(new)), m
         assert self.g is not None
-        more = k - 2 * m - self.g.shape[1]
-        if more > 0:
-            (g,) = self.problem.draw(more)
+        extra = k - 2 * m - self.g.shape[1]
+        if extra > 0:
+            (g,) = self.problem.draw(extra)
             self.g, self.ag = joined(self.g, g), joined(self.ag, self.problem.times(g))
 
     def estimate(self) -> Pair:
@@ -147,11 +147,11 @@ def _more(q: Array, y: Array) -> tuple[Array, Array, Array]:
     after once may be rounding."""
     a = adjoint(q) @ y
     rest = y - q @ a
-    again = adjoint(q) @ rest
-    p, b = xp.linalg.qr(rest - q @ again)
+    correction = adjoint(q) @ rest
+    p, b = xp.linalg.qr(rest - q @ correction)
     p = p - q @ (adjoint(q) @ p)
     p, r = xp.linalg.qr(p)
-    return p, a + again, r @ b
+    return p, a + correction, r @ b
 
 
 @program
@@ -195,7 +195,7 @@ class NAHutchPlusPlus(GrowingEstimator):
     def grow(self, k: int) -> None:
         had = [0 if x is None else x.shape[1] for x in (self.s, self.g, self.ar)]
         s = g = max(1, k // 4)
-        s, g, r = (whole - part for whole, part in zip((s, g, k - s - g), had, strict=True))
+        s, g, r = (total - part for total, part in zip((s, g, k - s - g), had, strict=True))
         parts = self.problem.draw(s, g, r)
         if self.problem.hermitian:
             y = self.problem.times(xp.concat(list(parts), axis=1))

@@ -43,9 +43,9 @@ def approximation(w: Array, y: Array, orthonormal: bool = False) -> tuple[Nystro
         lower = xp.linalg.cholesky(_symmetric(adjoint(w) @ y))
         inverse = triangular_solve(lower, eye, lower=True)
     else:  # both matrices of inner products at once
-        both = xp.stack([_symmetric(adjoint(w) @ y), adjoint(w) @ w])
-        lowers = xp.linalg.cholesky(both)
-        inverses = triangular_solve(lowers, xp.broadcast_to(eye, both.shape), lower=True)
+        stacked = xp.stack([_symmetric(adjoint(w) @ y), adjoint(w) @ w])
+        lowers = xp.linalg.cholesky(stacked)
+        inverses = triangular_solve(lowers, xp.broadcast_to(eye, stacked.shape), lower=True)
         lower, inverse = lowers[0, :, :], inverses[0, :, :]
         left = 1 / squares(inverses[1, :, :])
     factor = triangular_solve(lower, y, lower=True, left=False, adjoint=True)

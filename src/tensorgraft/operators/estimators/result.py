@@ -45,8 +45,8 @@ def _flatten(e: Any) -> tuple[Any, Any, tuple[str, ...]]:
     return (e.value, e.standard_error), (e.products, e.method), ("value", "standard_error")
 
 
-def _unflatten(about: Any, children: Any) -> Any:
-    return Estimate(*children, *about)
+def _unflatten(static_data: Any, children: Any) -> Any:
+    return Estimate(*children, *static_data)
 
 
 _node: Any = Estimate

@@ -33,8 +33,8 @@ _GRADIENTLESS = frozenset({"stop_gradient"})
 class Scope:
     """The state of the recording of one frame (or of the body of a loop), dropped at its end."""
 
-    def __init__(self, frame: Frame | None, calls: list[Any], around: Scope | None) -> None:
-        self.frame, self.calls, self.around = frame, calls, around
+    def __init__(self, frame: Frame | None, calls: list[Any], outer: Scope | None) -> None:
+        self.frame, self.calls, self.around = frame, calls, outer
         self.seen: dict[Any, Var] = {}  # what a geometry sees of an array, what is a constant, what stops gradients
         self.own: set[Var] = set()  # what was made in it
         self.key: Var | None = None  # where its random numbers come from now
@@ -61,9 +61,9 @@ class SourceRecording:
             yield scope
             scope = scope.around
 
-    def recall(self, about: Any) -> Var | None:
+    def recall(self, key: Any) -> Var | None:
         for scope in self.scopes():
-            known = scope.seen.get(about)
+            known = scope.seen.get(key)
             if known is not None:
                 return known
         return None
@@ -115,19 +115,19 @@ class SourceBackend(ProgramBackend):
         return recording.scope
 
     def end(self, scope: Scope) -> None:
-        around = self._around(scope)
+        outer = self._around(scope)
         assert scope.frame is not None
-        around.own.update(v for v in variables(scope.frame.result) if v in scope.own)
+        outer.own.update(v for v in variables(scope.frame.result) if v in scope.own)
 
     def dissolve(self, scope: Scope) -> None:
         """Move what was recorded in a frame into the frame around it."""
-        around = self._around(scope)
-        at = next(i for i in reversed(range(len(around.calls))) if around.calls[i] is scope.frame)
-        around.calls[at : at + 1] = scope.calls
-        around.seen.update(scope.seen)
-        around.own |= scope.own
+        outer = self._around(scope)
+        at = next(i for i in reversed(range(len(outer.calls))) if outer.calls[i] is scope.frame)
+        outer.calls[at : at + 1] = scope.calls
+        outer.seen.update(scope.seen)
+        outer.own |= scope.own
         if scope.key is not None:
-            around.key = scope.key
+            outer.key = scope.key
 
     def _around(self, scope: Scope) -> Scope:
         recording = self.here
@@ -140,12 +140,12 @@ class SourceBackend(ProgramBackend):
     def recording(self) -> Iterator[list[Call]]:
         """A body of a loop or a branch."""
         recording = self.here
-        around = recording.scope
-        recording.scope = Scope(None, [], around)
+        outer = recording.scope
+        recording.scope = Scope(None, [], outer)
         try:
             yield recording.scope.calls
         finally:
-            recording.scope = around
+            recording.scope = outer
 
     @property
     def in_body(self) -> bool:
@@ -155,7 +155,7 @@ class SourceBackend(ProgramBackend):
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         recording = self.here
-        outcome = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
+        result_vars = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         smooth = halted = False
         for v in variables([args, kwargs]):
             smooth = smooth or v in recording.smooth
@@ -168,14 +168,14 @@ class SourceBackend(ProgramBackend):
                     args, kwargs = mapped(self._stopped, (args, kwargs))
             else:
                 smooth, halted = False, True
-        step = SourceStep(method, args, kwargs, outcome, (), recording.place)
+        step = SourceStep(method, args, kwargs, result_vars, (), recording.place)
         recording.scope.calls.append(step)
-        for v in variables(outcome):
+        for v in variables(result_vars):
             recording.makers[v] = step
             recording.scope.own.add(v)
             if (smooth or halted) and dtypes.is_inexact(v.dtype):
                 (recording.smooth if smooth else recording.halted).add(v)
-        return outcome
+        return result_vars
 
     def _stopped(self, x: Any) -> Any:
         return self.stopped(x) if type(x) is Var and x in self.here.halted else x
@@ -185,10 +185,10 @@ class SourceBackend(ProgramBackend):
         recording = self.here
         if x not in recording.smooth and x not in recording.halted:
             return x
-        about = "stop_gradient", x
-        known = recording.recall(about)
+        key = "stop_gradient", x
+        known = recording.recall(key)
         if known is None:
-            known = recording.scope.seen[about] = self.word("stop_gradient", x)
+            known = recording.scope.seen[key] = self.word("stop_gradient", x)
         return known
 
     def result(self, x: Array) -> Var:
@@ -226,10 +226,10 @@ class SourceBackend(ProgramBackend):
             value = recording.scalars[value]
         if isinstance(value, np.ndarray | np.generic):
             value = value.item()
-        about = "full", tuple(shape), type(value), repr(value), dtype
-        known = recording.recall(about)
+        key = "full", tuple(shape), type(value), repr(value), dtype
+        known = recording.recall(key)
         if known is None:
-            known = recording.scope.seen[about] = super().call("full", (tuple(shape), value, dtype), {})
+            known = recording.scope.seen[key] = super().call("full", (tuple(shape), value, dtype), {})
             if not shape:
                 recording.scalars[known] = value
         return known
@@ -258,17 +258,17 @@ class SourceBackend(ProgramBackend):
     # ---- what is known ---------------------------------------------------------------------------------------------
 
     def recall(self, array: Var, geometry: Geometry, read: Callable[..., Var]) -> Var:
-        about = array, geometry
+        key = array, geometry
         recording = self.here
-        known = recording.recall(about)
+        known = recording.recall(key)
         if known is None:
             known = read(self, array, geometry)
             if known is not array:
-                recording.scope.seen[about] = known
+                recording.scope.seen[key] = known
         return known
 
-    def remember(self, array: Array, geometry: Geometry, seen: Array) -> None:
-        self.here.scope.seen[array, geometry] = seen
+    def remember(self, array: Array, geometry: Geometry, view: Array) -> None:
+        self.here.scope.seen[array, geometry] = view
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         known = None if x.value is not None or self.now is None else values_of(self.here.makers, x, self.here.values)
@@ -312,17 +312,17 @@ def source_backend() -> SourceBackend:
 
 
 def _asked_for(x: Var) -> TracedValueError:
-    what = (
+    problem = (
         f"{current_line()} needs the values of a {x.dtype} array of shape {x.shape} now, which depend on the arguments."
     )
-    return TracedValueError("\n".join([what, "Source has to be the same for all of them.", *ways_out(NUMBER)]))
+    return TracedValueError("\n".join([problem, "Source has to be the same for all of them.", *ways_out(NUMBER)]))
 
 
 def _without_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Drop the dtype of a product where it is that of its operands."""
-    same = {x.dtype for x in args if type(x) is Var}
-    plain = tuple(a for a in args if not (isinstance(a, np.dtype) and same == {a}))
-    return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or same == {v}))}
+    operand_dtypes = {x.dtype for x in args if type(x) is Var}
+    plain = tuple(a for a in args if not (isinstance(a, np.dtype) and operand_dtypes == {a}))
+    return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or operand_dtypes == {v}))}
 
 
 __all__ = ["Block", "SourceBackend", "SourceRecording", "leaves", "source_backend"]

@@ -104,7 +104,7 @@ def _trace(
                 recording.smooth.update(v for v in parameters.values() if dtypes.is_inexact(v.dtype))
                 recording.given.update((v, weights[name]) for name, v in {**parameters, **buffers}.items())
 
-                def given(x: Any) -> Any:
+                def array_of(x: Any) -> Any:
                     if isinstance(x, np.ndarray):
                         x = torch.from_numpy(x)
                     if not isinstance(x, Tensor):
@@ -115,7 +115,7 @@ def _trace(
                         recording.smooth.add(v)
                     return from_array(v, slot)
 
-                args, kwargs = pytrees.mapped(given, (args, kwargs))
+                args, kwargs = pytrees.mapped(array_of, (args, kwargs))
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
@@ -126,7 +126,7 @@ def _trace(
                 watching.refuse_written()
                 with torch.enable_grad():
                     result = _result(xp, out, type(module).__name__)
-                    written = {
+                    writes = {
                         name: xp.result(to_array(t.detach()))
                         for name, t in state.items()
                         if cell_of(t).array is not before[name]
@@ -134,13 +134,13 @@ def _trace(
         finally:
             capture.restore()
         root.result = result
-        for name in written:
+        for name in writes:
             if name in buffers:
                 buffers[name].value = None  # it is state
         constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
         buffers = {name: v for name, v in buffers.items() if name not in constants}
         trace = SourceTrace(
-            "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
+            "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, writes, aliases,
             weights, recording.key, module.training, constants, list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
@@ -148,7 +148,7 @@ def _trace(
         join_keys(trace)
         if trace.key is not None and all(trace.key not in step.args for step in steps(root)):
             trace.key = None
-        note_left(root, written.values())
+        note_left(root, writes.values())
         return trace
 
 

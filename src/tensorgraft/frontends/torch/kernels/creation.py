@@ -76,8 +76,8 @@ def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any
     if any(n.__class__ is not int for n in (start, end, step)) or not start or not step:
         return None
     count = -(-(end - start) // step)
-    whole = dtype is None or not (dtype.is_floating_point or dtype.is_complex)
-    return {"count": count} if whole and count > 0 else None
+    of_integers = dtype is None or not (dtype.is_floating_point or dtype.is_complex)
+    return {"count": count} if of_integers and count > 0 else None
 
 
 def _range(start: Any, end: Any, step: Any = 1, *, out: Any = None, dtype: Any = None, **_: Any) -> Any:

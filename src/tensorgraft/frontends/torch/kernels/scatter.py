@@ -120,8 +120,8 @@ def _scatter_reduce(
     out = _scatter(xp, start, dim, index, src, MODES[reduce])
     if reduce != "mean":
         return out
-    ones = xp.ones_like(x) if include_self else xp.zeros_like(x)
-    count = _scatter(xp, ones, dim, index, xp.full((), 1, dtype), "add")
+    initial = xp.ones_like(x) if include_self else xp.zeros_like(x)
+    count = _scatter(xp, initial, dim, index, xp.full((), 1, dtype), "add")
     return _divide(xp, out, count)
 
 
@@ -175,9 +175,9 @@ def _index_select(xp: Any, x: Array, dim: int, index: Array) -> Array:
     axis, n = _axis(xp, x, dim)
     rest = (*xp.shape(x)[:axis], *xp.shape(x)[axis + 1 :])
 
-    def refuse(bad: int) -> Exception:  # the CPU's kernel for axis 1, and for rows without elements, is another one
-        words = f"INDICES element is out of DATA bounds, id={bad} axis_dim={n}"
-        return RuntimeError(words) if axis == 1 or 0 in rest else _in_self(bad)
+    def refuse(value: int) -> Exception:  # the CPU's kernel for axis 1, and for rows without elements, is another one
+        words = f"INDICES element is out of DATA bounds, id={value} axis_dim={n}"
+        return RuntimeError(words) if axis == 1 or 0 in rest else _in_self(value)
 
     if not xp.ndim(x):
         within(xp, index, n, refuse)
@@ -252,8 +252,8 @@ def _index_reduce(
     out = _put_rows(xp, start, dim, index, source, MODES[reduce], _in_self)
     if reduce != "mean":
         return out
-    ones = xp.ones_like(x) if include_self else xp.zeros_like(x)
-    count = _put_rows(xp, ones, dim, index, xp.full(xp.shape(source), 1, dtype), "add", _in_self)
+    initial = xp.ones_like(x) if include_self else xp.zeros_like(x)
+    count = _put_rows(xp, initial, dim, index, xp.full(xp.shape(source), 1, dtype), "add", _in_self)
     return _divide(xp, out, count)
 
 

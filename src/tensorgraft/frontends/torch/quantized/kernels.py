@@ -149,13 +149,13 @@ def _computed(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any])
         return on_numbers(func, args, kwargs)
     xp = cpu.backend()
     with torch.no_grad(), scope_unless_traced(xp, (args, tuple(kwargs.values()))):
-        given, named = map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
-        arrays = _kernel(plan, xp, func, given, named)
+        operands, named = map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
+        arrays = _kernel(plan, xp, func, operands, named)
         if func is _aten.clone.default:
             arrays = [with_own_codes(xp.inner, arrays[0])]
         # a program that writes into its argument writes into codes and scales: no result of it may have them
-        taken = {_memory(part) for q in flatten((given, tuple(named.values()))) for part in _parts(q)}
-        arrays = [copied(a) if any(_memory(part) in taken for part in _parts(a)) else a for a in arrays]
+        operand_memory = {_memory(part) for q in flatten((operands, tuple(named.values()))) for part in _parts(q)}
+        arrays = [copied(a) if any(_memory(part) in operand_memory for part in _parts(a)) else a for a in arrays]
     pairs = zip(arrays, plan.results or (), strict=True)
     tensors = [cpu.new_tensor(a, *r[:3]) if isinstance(a, Quantized) else a for a, r in pairs]  # type: ignore[index]
     return tensors[0] if plan.structure is None else plan.structure(tensors)

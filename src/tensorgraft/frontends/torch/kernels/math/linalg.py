@@ -184,11 +184,11 @@ def _lstsq(
     eps = float(dtypes.finfo(a.dtype).eps)
     u, s, vh = xp.svd(a)
     least = xp.max(s, axis=-1, keepdims=True) * (rcond if rcond is not None else eps * max(m, n))
-    kept = s > least
-    inverse = xp.where(kept, 1 / xp.where(kept, s, xp.ones_like(s)), xp.zeros_like(s))
+    is_significant = s > least
+    inverse = xp.where(is_significant, 1 / xp.where(is_significant, s, xp.ones_like(s)), xp.zeros_like(s))
     inverse = xp.expand_dims(xp.astype(inverse, a.dtype), -1)
     x = adjoint(xp, vh) @ (inverse * (adjoint(xp, u) @ right))
-    rank = xp.sum(xp.astype(kept, dtypes.int64), axis=-1)
+    rank = xp.sum(xp.astype(is_significant, dtypes.int64), axis=-1)
     none = xp.zeros((0,), dtypes.real_dtype(a.dtype))
     residuals = none
     if m > n and driver != "gelsy" and (driver == "gels" or bool(xp.to_numpy(xp.all(rank == n)))):
@@ -240,7 +240,7 @@ def _matrix_exp(xp: Any, a: Value) -> Value:
     odd = a @ odd
     start = xp.solve(even - odd, even + odd)
 
-    def more(state: tuple[Value, Value]) -> Value:
+    def not_done(state: tuple[Value, Value]) -> Value:
         return xp.max(state[1]) > 0
 
     def squared(state: tuple[Value, Value]) -> tuple[Value, Value]:
@@ -248,4 +248,4 @@ def _matrix_exp(xp: Any, a: Value) -> Value:
         go = xp.expand_dims(xp.expand_dims(left > 0, -1), -1)
         return xp.where(go, x @ x, x), left - 1
 
-    return xp.while_loop(more, squared, (start, squarings))[0]
+    return xp.while_loop(not_done, squared, (start, squarings))[0]

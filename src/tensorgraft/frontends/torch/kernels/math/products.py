@@ -117,14 +117,14 @@ def _linear_backward_meta(
     if weight.dim() == 2 and weight.stride() != (weight.shape[1], 1):
         dw = column_major(dw)
     gradients = dx, dw, x.new_empty(weight.shape[:-1])
-    return tuple(d if asked else None for d, asked in zip(gradients, mask, strict=True))
+    return tuple(d if is_needed else None for d, is_needed in zip(gradients, mask, strict=True))
 
 
 @kernel("linear_backward", meta=_linear_backward_meta)
 def _linear_backward(
     xp: Any, x: Array, grad: Array, weight: Array, output_mask: list[bool]
 ) -> tuple[Array | None, Array | None, Array | None]:
-    lead, dtype = tuple(range(xp.ndim(x) - 1)), xp.dtype_of(x)
+    leading, dtype = tuple(range(xp.ndim(x) - 1)), xp.dtype_of(x)
     wide_dtype = dtypes.accumulator(dtype)
     if dtypes.is_complex(dtype):
         x, weight = xp.conj(x), xp.conj(weight)
@@ -135,8 +135,8 @@ def _linear_backward(
         flat = False
     last = xp.ndim(grad) - 1
     dx = xp.dot_general(grad, weight, ((last,), (0,)), dtype=wide_dtype) if output_mask[0] else None
-    dw = xp.dot_general(grad, x, (lead, lead), dtype=wide_dtype) if output_mask[1] else None
-    db = xp.sum(wide(xp, grad), axis=lead) if output_mask[2] else None
+    dw = xp.dot_general(grad, x, (leading, leading), dtype=wide_dtype) if output_mask[1] else None
+    db = xp.sum(wide(xp, grad), axis=leading) if output_mask[2] else None
     if flat:
         dw, db = (None if d is None else xp.squeeze(d, 0) for d in (dw, db))
     return tuple(None if d is None else xp.astype(d, dtype) for d in (dx, dw, db))  # type: ignore[return-value]
@@ -149,10 +149,10 @@ def _grouped_result(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtyp
     """The tensor that PyTorch's CPU kernel returns; its meta function describes CUDA's, which takes bfloat16 only.
     (Strides need not be multiples of 16 bytes, which the CPU asks for though its results need not be either.)"""
     names = {torch.float32, torch.bfloat16, torch.float16}
-    for which, t in (("a", a), ("b", b)):
+    for operand_name, t in (("a", a), ("b", b)):
         if t.dtype not in names:
             kind = str(t.dtype).removeprefix("torch.").replace("float64", "Double").capitalize()
-            raise RuntimeError(f"Expected mat_{which} to be Float32, BFloat16 or Float16 matrix, got {kind}")
+            raise RuntimeError(f"Expected mat_{operand_name} to be Float32, BFloat16 or Float16 matrix, got {kind}")
     flat_a, flat_b = a.dim() == 2, b.dim() == 2
     if (offs is not None) != (flat_a or flat_b):
         raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
@@ -167,8 +167,8 @@ def _grouped_result(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtyp
     groups = offs.size(0) if offs is not None else a.size(0)
     if any(t.dim() == 3 and t.size(0) != groups for t in (a, b)):
         raise RuntimeError("matrix batch sizes have to match" if flat_a or flat_b else "batched dimension has to match")
-    lead = (groups,) if flat_a == flat_b else ()
-    return a.new_empty((*lead, a.size(-2), b.size(-1)))
+    batch_shape = (groups,) if flat_a == flat_b else ()
+    return a.new_empty((*batch_shape, a.size(-2), b.size(-1)))
 
 
 @kernel("_grouped_mm", meta=_grouped_result)

@@ -113,14 +113,16 @@ def _avg_backward(d: int) -> Any:
 def _adaptive_means(xp: Any, x: Array, axis: int, out: int) -> Array:
     """The means of windows, each of its own elements alone: infinities and NaN of others have no part."""
     starts, ends = intervals(xp.shape(x)[axis], out)
-    ahead, behind = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
+    shape_before, shape_after = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
     steps = np.arange(int((ends - starts).max(initial=1)))
-    places = np.minimum(starts[:, None] + steps, ends[:, None] - 1)
-    windows = xp.reshape(xp.take(x, xp.asarray(places.reshape(-1)), axis), (*ahead, *places.shape, *behind))
-    along = (*places.shape, *(1 for _ in behind))
-    inside = xp.asarray((steps < (ends - starts)[:, None]).reshape(along))
-    counts = xp.asarray((ends - starts).astype(xp.dtype_of(x)).reshape(out, *(1 for _ in behind)))
-    return xp.divide(xp.sum(xp.where(inside, windows, xp.zeros_like(windows)), axis=axis + 1), counts)
+    positions = np.minimum(starts[:, None] + steps, ends[:, None] - 1)
+    windows = xp.reshape(
+        xp.take(x, xp.asarray(positions.reshape(-1)), axis), (*shape_before, *positions.shape, *shape_after)
+    )
+    mask_shape = (*positions.shape, *(1 for _ in shape_after))
+    in_window = xp.asarray((steps < (ends - starts)[:, None]).reshape(mask_shape))
+    counts = xp.asarray((ends - starts).astype(xp.dtype_of(x)).reshape(out, *(1 for _ in shape_after)))
+    return xp.divide(xp.sum(xp.where(in_window, windows, xp.zeros_like(windows)), axis=axis + 1), counts)
 
 
 def _adaptive_avg(d: int) -> Any:

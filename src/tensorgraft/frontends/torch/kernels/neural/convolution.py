@@ -19,12 +19,12 @@ Ints = tuple[int, ...]
 
 def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
     """Raises what PyTorch raises, and its meta function does not."""
-    for wrong, message in (
+    for is_invalid, message in (
         (any(s <= 0 for s in stride), "non-positive stride is not supported"),
         (any(p < 0 for p in padding), "negative padding is not supported"),
         (any(d <= 0 for d in dilation), "dilation should be greater than zero"),
     ):
-        if wrong:
+        if is_invalid:
             raise RuntimeError(message)
     out = torch.ops.aten.convolution.default(x, w, bias, stride, padding, dilation, *rest)
     return _laid_out(out, x, w, stride, *rest)
@@ -110,8 +110,8 @@ def _convolution_backward(
         # output padding may have made room for one more
         grad_x = xp.slice(full, (0,) * (n + 2), (*xp.shape(full)[:2], *xp.shape(x)[2:]), (1,) * (n + 2))
     elif mask[0]:
-        taken = zip(xp.shape(x)[2:], xp.shape(grad)[2:], xp.shape(w)[2:], stride, padding, dilation, strict=True)
-        rest_padding = tuple(i - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for i, o, k, s, p, d in taken)
+        spatial = zip(xp.shape(x)[2:], xp.shape(grad)[2:], xp.shape(w)[2:], stride, padding, dilation, strict=True)
+        rest_padding = tuple(i - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for i, o, k, s, p, d in spatial)
         grad_x = xp.transposed_convolution(grad, w, stride, padding, dilation, rest_padding, groups)
     if mask[1]:
         wide, narrow = (grad, x) if transposed else (x, grad)

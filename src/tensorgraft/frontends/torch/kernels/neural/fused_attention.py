@@ -50,13 +50,13 @@ def spread() -> None:
         samples, heads = [
             [Shard(d) if x.ndim > 2 and x.shape[d] > 1 else Replicate() for x in operands] for d in (0, 1)
         ]
-        ways: list[tuple[list[Any], list[Any]]] = [
+        placements: list[tuple[list[Any], list[Any]]] = [
             ([Replicate()] * results, [Replicate()] * len(operands)),
             ([Shard(0)] * results, samples),
         ]
         if query.shape[1] == key.shape[1] or key.shape[1] % query.mesh.size() == 0:  # groups stay whole
-            ways.append(([Shard(1)] * results, heads))
-        return ways
+            placements.append(([Shard(1)] * results, heads))
+        return placements
 
     for results, operator in ((2, _fused), (3, _fused_backward)):
         register_sharding(operator)(functools.partial(shardings, results))
@@ -172,8 +172,8 @@ def _backward(
     k, v = (x.to(wide).unsqueeze(2) for x in (key, value))
     scores = q @ k.mT * factor
     if is_causal:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~seen, -math.inf)
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~causal, -math.inf)
     if attn_mask is not None:
         scores = scores + attn_mask.expand(*query.shape[:3], key.shape[2]).unflatten(1, heads)
     p = torch._safe_softmax(scores, -1)
