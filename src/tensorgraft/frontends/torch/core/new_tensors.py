@@ -40,8 +40,8 @@ _import = torch._C._from_dlpack
 
 def header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header | None:
     """The header of tensors at the beginning of their storage; None where there are too many already."""
-    kept = _known.get((index, dtype, size, stride))
-    return _new_header(index, dtype, size, stride) if kept is None and len(_known) < _MOST else kept
+    known_header = _known.get((index, dtype, size, stride))
+    return _new_header(index, dtype, size, stride) if known_header is None and len(_known) < _MOST else known_header
 
 
 def empty_header(index: int, dtype: torch.dtype) -> Header:

@@ -24,13 +24,13 @@ class TransferredWork(dist.Work):
     def __init__(
         self,
         inner: dist.Work,
-        written: list[tuple[torch.Tensor, torch.Tensor]],
+        copies: list[tuple[torch.Tensor, torch.Tensor]],
         result: list[torch.Tensor],
         divisor: int = 1,
     ):
         super().__init__()
         self._inner: dist.Work | None = inner
-        self._written, self._divisor = written, divisor
+        self._written, self._divisor = copies, divisor
         self._result: list[Any] = result
         self._source: int | None = None
         if len(_pending) > _MANY:  # of messages sent, for which nobody waits
@@ -40,7 +40,7 @@ class TransferredWork(dist.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Raises what gloo raises: the other process is gone, the time is over."""
         if self._inner is not None:
-            done = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
+            is_completed = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
             with torch.no_grad():
                 for tensor, copy in self._written:
                     if self._divisor > 1:
@@ -52,7 +52,7 @@ class TransferredWork(dist.Work):
             self._inner, self._written, self._result = None, [], [*map(TensorWeakRef, self._result)]
             _pending.discard(self)
             _works.append(self)
-            return done
+            return is_completed
         return True
 
     def synchronize(self) -> None:

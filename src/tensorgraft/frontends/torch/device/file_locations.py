@@ -63,8 +63,8 @@ class _Marking:
         self.module = module
         self.locations: dict[str, str] = {}
         mark = self._mark
-        own: Any = getattr(module.Pickler, "dispatch_table", None)
-        table = own if isinstance(own, MutableMapping) else copyreg.dispatch_table
+        own_table: Any = getattr(module.Pickler, "dispatch_table", None)
+        table = own_table if isinstance(own_table, MutableMapping) else copyreg.dispatch_table
 
         class Pickler(module.Pickler):
             dispatch_table: ClassVar = ChainMap({torch.device: _reduce_device}, table)
@@ -128,8 +128,8 @@ class _LegacyMarking(_Marking):
             return
         if isinstance(x, list):  # the keys of the storages, when the object is pickled
             for table, version in self._held:
-                told = {ENTRY: self.locations} if self.locations else {}
-                self.module.dump({**table, **told}, file, protocol=version)
+                marks = {ENTRY: self.locations} if self.locations else {}
+                self.module.dump({**table, **marks}, file, protocol=version)
             file.write(self._pickled.getvalue())
         self.module.dump(x, file, protocol=protocol)
 

@@ -49,8 +49,8 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _instead(ours: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
-    return lambda original: ours
+def _instead(replacement: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
+    return lambda original: replacement
 
 
 ACCELERATOR = {f"_accelerator_{name}": _instead(ours) for name, ours in _ANSWERS.items()}
@@ -119,9 +119,9 @@ def resolving(original: Callable[..., Any]) -> Callable[..., Any]:
             kwargs["device"] = _resolved(kwargs["device"])
         return original(*(_resolved(a) if isinstance(a, str | torch.device) else a for a in args), **kwargs)
 
-    ours = functools.wraps(original)(call)
-    scripted.stand_for(ours, original)
-    return ours
+    replacement = functools.wraps(original)(call)
+    scripted.stand_for(replacement, original)
+    return replacement
 
 
 def _resolved(device: Any) -> Any:

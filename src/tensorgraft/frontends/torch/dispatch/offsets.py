@@ -118,9 +118,9 @@ class Reach:
 def reaches_of(geometries: Sequence[Geometry], forms: Sequence[Form | None]) -> tuple[list[Reach], int]:
     """Return (the reach of each tensor of a plan, how many arguments of its program are arrays of storages and
     offsets)."""
-    reaches, at = [], len(geometries)
+    references, at = [], len(geometries)
     for geometry, form in zip(geometries, forms, strict=True):
         # one that was resized since the form was told lies at the beginning of another storage
-        reaches.append(Reach(geometry, form if geometry.offset else None, at))
+        references.append(Reach(geometry, form if geometry.offset else None, at))
         at += form is not None
-    return reaches, at
+    return references, at

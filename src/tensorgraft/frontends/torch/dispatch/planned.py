@@ -65,10 +65,10 @@ class PlannedOperator:
         self, key: list[Any], cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Plan, list[Any]]:
         operator = self._operator
-        anywhere, forms, offsets = without_offsets(key, cells, self._writes)
+        geometry_key, forms, offsets = without_offsets(key, cells, self._writes)
         if offsets and self._writes and len(set(map(id, cells))) < len(cells):
-            anywhere.append(relation(operator, args, kwargs))
-        full = tuple(anywhere)
+            geometry_key.append(relation(operator, args, kwargs))
+        full = tuple(geometry_key)
         plan = operator.plans.get(full)
         if plan is None:
             plan = make_plan(operator, args, kwargs, forms)

@@ -46,12 +46,12 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         operator.rehearsed, operator.told = asks(operator), _zeros_suffice(operator)
     if not operator.rehearsed:
         raise Unasked
-    fresh: dict[int, Tensor] | None = {} if operator.writes else None
-    room = ROOM if operator.kind == "out" else 0
+    stand_ins: dict[int, Tensor] | None = {} if operator.writes else None
+    extra_bytes = ROOM if operator.kind == "out" else 0
     sizes: list[torch.Size] = []
     try:
-        positional = [_stand_in(a, fresh, sizes, room) for a in args]
-        named = {name: _stand_in(a, fresh, sizes, room) for name, a in kwargs.items()} if kwargs else kwargs
+        positional = [_stand_in(a, stand_ins, sizes, extra_bytes) for a in args]
+        named = {name: _stand_in(a, stand_ins, sizes, extra_bytes) for name, a in kwargs.items()} if kwargs else kwargs
         if not sizes or is_large(operator, sizes):
             raise Unasked
         results: list[Any] = []
@@ -99,35 +99,35 @@ def is_large(operator: Operator, sizes: list[torch.Size]) -> bool:
         return False
     if operator.spec.promotion is not None and sizes.count(sizes[0]) == len(sizes):
         return False
-    *_, less, most = sorted(elements)
-    return less * most > _MOST_MADE
+    *_, second_most, most = sorted(elements)
+    return second_most * most > _MOST_MADE
 
 
-def _stand_in(a: Any, fresh: dict[int, Tensor] | None, sizes: list[torch.Size], room: int) -> Any:
+def _stand_in(a: Any, stand_ins: dict[int, Tensor] | None, sizes: list[torch.Size], extra_bytes: int) -> Any:
     if a.__class__ in _PLAIN:
         return a
     if isinstance(a, Tensor):
         sizes.append(a.size())
-        if fresh is None:
+        if stand_ins is None:
             return _like(a)
-        if id(a) not in fresh:
-            fresh[id(a)] = _like(a, room, written=True)
-        return fresh[id(a)]
+        if id(a) not in stand_ins:
+            stand_ins[id(a)] = _like(a, extra_bytes, is_written=True)
+        return stand_ins[id(a)]
     if isinstance(a, list | tuple):
-        return [_stand_in(x, fresh, sizes, room) for x in a]
+        return [_stand_in(x, stand_ins, sizes, extra_bytes) for x in a]
     if isinstance(a, torch.device):
         return torch.device("cpu")
     return None if isinstance(a, torch.Generator) else a
 
 
-def _like(t: Tensor, room: int = 0, written: bool = False) -> Tensor:
-    """Zeros of the geometry of `t`, with `room` bytes behind those that are written. Raises where they do not fit into
+def _like(t: Tensor, extra_bytes: int = 0, is_written: bool = False) -> Tensor:
+    """Zeros of the geometry of `t`, with `extra_bytes` behind those that are written. Raises where they do not fit into
     the memory that there is for them."""
     memory = _zeros.get(t.dtype)
     if memory is None:
         memory = _zeros[t.dtype] = _MEMORY.view(t.dtype)
     size, stride = t.size(), t.stride()
-    if written:
+    if is_written:
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if t.numel() else 0
-        memory = torch.zeros(min(extent, len(memory)) + room // t.itemsize, dtype=t.dtype, device="cpu")
+        memory = torch.zeros(min(extent, len(memory)) + extra_bytes // t.itemsize, dtype=t.dtype, device="cpu")
     return memory.as_strided(size, stride)
