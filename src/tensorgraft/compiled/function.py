@@ -128,13 +128,13 @@ class TracedFunction:
             return self.fn(*args, **kwargs)
         leaves, structure = self._flatten(args, kwargs)
         objects = self._reached.now()
-        quick = [structure, *map(id, objects)]
-        self._add_keys(quick, leaves)
+        fast_key = [structure, *map(id, objects)]
+        self._add_keys(fast_key, leaves)
         before, known = self._last
-        if quick != before:  # to compare takes half of what it takes to look up
-            known = self._quick.get(tuple(quick))
+        if fast_key != before:  # to compare takes half of what it takes to look up
+            known = self._quick.get(tuple(fast_key))
             if known is not None:
-                self._last = quick, known
+                self._last = fast_key, known
         if known is not None:
             for trace in known[1]:
                 if trace.guards.hold(leaves):
@@ -142,7 +142,7 @@ class TracedFunction:
         if self._reached.find_again():
             self.report.calls -= 1
             return self(*args, **kwargs)
-        return self._first_call(quick, leaves, structure, objects, args, kwargs)
+        return self._first_call(fast_key, leaves, structure, objects, args, kwargs)
 
     # ---- the front end's own -----------------------------------------------------------------------------------------
 
@@ -155,21 +155,21 @@ class TracedFunction:
         raise NotImplementedError
 
     def _first_call(
-        self, quick: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
+        self, fast_key: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """A call for which no trace is at hand."""
         raise NotImplementedError
 
     # ---- traces ------------------------------------------------------------------------------------------------------
 
-    def _key(self, quick: Sequence[Any], objects: list[Any], backend: Backend) -> Any:
+    def _key(self, fast_key: Sequence[Any], objects: list[Any], backend: Backend) -> Any:
         """The same for all calls that a trace of this one may serve: plain values by what they are."""
-        return backend, quick[0], keys_of(objects), *quick[1 + len(objects) :]
+        return backend, fast_key[0], keys_of(objects), *fast_key[1 + len(objects) :]
 
-    def _remember(self, quick: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
+    def _remember(self, fast_key: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
         if len(self._quick) >= _MOST_KEYS:
             self._quick.clear()
-        self._quick[tuple(quick)] = objects, known
+        self._quick[tuple(fast_key)] = objects, known
 
     @property
     def programs(self) -> int:

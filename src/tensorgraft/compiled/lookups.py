@@ -53,12 +53,13 @@ class Lookups:
         """Look no place up twice that has one of `values` twice. Returns the values that are left."""
         kinds = ("entries", "cells", "attributes")
         left: list[Any] = []
-        for kind, found in zip(kinds, self.split(values), strict=True):
-            once = {
-                _place(place, value): (place, value) for place, value in zip(getattr(self, kind), found, strict=True)
+        for kind, values_of_kind in zip(kinds, self.split(values), strict=True):
+            unique = {
+                _place(lookup, value): (lookup, value)
+                for lookup, value in zip(getattr(self, kind), values_of_kind, strict=True)
             }
-            setattr(self, kind, [place for place, _ in once.values()])
-            left += [value for _, value in once.values()]
+            setattr(self, kind, [lookup for lookup, _ in unique.values()])
+            left += [value for _, value in unique.values()]
         self._prepare()
         return left
 
@@ -69,9 +70,9 @@ class Lookups:
         return values[:a], values[a:b], values[b : b + len(self.attributes)]
 
 
-def _place(place: Any, value: Any) -> Any:
+def _place(lookup: Any, value: Any) -> Any:
     """Return a key of a place that is expected to have a value."""
-    owner, name = place if isinstance(place, tuple) else (place, "")
+    owner, name = lookup if isinstance(lookup, tuple) else (lookup, "")
     return id(owner), name, id(value)
 
 

@@ -68,12 +68,12 @@ class Contents:
                     " that their values before the call were not kept. It has been written once, by tracing."
                     " Write it outside of the function"
                 )
-            dtype, shape, held = self._values
-            if isinstance(held, tuple):  # objects
-                before = np.empty(len(held), object)
+            dtype, shape, kept_values = self._values
+            if isinstance(kept_values, tuple):  # objects
+                before = np.empty(len(kept_values), object)
                 before[:] = self._objects
             else:
-                before = np.frombuffer(held, dtype)
+                before = np.frombuffer(kept_values, dtype)
             _write(self.of, self._framework, before.reshape(shape))
 
 
@@ -85,8 +85,8 @@ class Surroundings:
     """The surroundings of one trace of a function. `own`: the framework whose arrays the trace itself sees being read;
     of the Array API, those of one backend."""
 
-    def __init__(self, own: str, backend: Any = None) -> None:
-        self._own, self._backend = own, backend
+    def __init__(self, front_end: str, backend: Any = None) -> None:
+        self._own, self._backend = front_end, backend
         self._containers: list[Held] = []
         self._arrays: list[Contents] = []
         self._watched: list[Contents] = []
@@ -114,15 +114,15 @@ class Surroundings:
 
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
-        for its_name, x, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
+        for its_name, x, contents in walk([(name, value)], self._seen, modules=self._own != "torch"):
             framework = _framework(x)
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
                     self._arrays.append(Contents(its_name, x, framework))
-            elif held is not None:
+            elif contents is not None:
                 grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
-                if (held.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
-                    self._containers.append(held)
+                if (contents.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
+                    self._containers.append(contents)
                 if isinstance(x, tuple) and is_of_program(x):
                     self._objects.append(x)
             elif is_of_program(x):
@@ -139,16 +139,16 @@ class Surroundings:
 
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
-        known = {id(one.of) for one in self._arrays}
-        kept = 0
+        known = {id(watched_array.of) for watched_array in self._arrays}
+        kept_bytes = 0
         for x in world.seen.values():
             framework = _framework(x)
             if framework is None or id(x) in known or self._is_own(x, framework) or not _is_mutable(x, framework):
                 continue
             size = _on_host(x, framework).nbytes
             if size <= _LARGEST:  # a larger one is refused where the function reads it
-                kept += size
-                self._watched.append(Contents(f"an array of {framework}", x, framework, keep=kept <= _KEPT))
+                kept_bytes += size
+                self._watched.append(Contents(f"an array of {framework}", x, framework, keep=kept_bytes <= _KEPT))
 
     def _is_own(self, x: Any, framework: str) -> bool:
         if framework != self._own:
@@ -161,16 +161,16 @@ class Surroundings:
         changes: Sequence[Change],
         slot: Callable[[Any], Replaceable | None],
         methods: Iterable[types.FunctionType],
-        whole: Iterable[Any] = (),
+        whole_objects: Iterable[Any] = (),
     ) -> None:
         """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
         at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
-        whose variables count, too. `whole`: objects all of whose attributes count. Raises RunsUncompiled for arrays of
-        other frameworks that it has written."""
-        written = next((one for one in (*self._arrays, *self._watched) if not one.holds()), None)
-        if written is not None:
+        whose variables count, too. `whole_objects`: objects all of whose attributes count. Raises RunsUncompiled for
+        arrays of other frameworks that it has written."""
+        changed_array = next((memory for memory in (*self._arrays, *self._watched) if not memory.holds()), None)
+        if changed_array is not None:
             self.undo()
-            raise RunsUncompiled(f"writes {written.name}, which is of another framework than its own")
+            raise RunsUncompiled(f"writes {changed_array.name}, which is of another framework than its own")
         self._watched.clear()
         if id(sys.argv) in world.tables:
             self.add("sys.argv", sys.argv)
@@ -199,7 +199,7 @@ class Surroundings:
                 self._bare.append(table.of)
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
-        for owner in whole:
+        for owner in whole_objects:
             self._containers.append(Held(type(owner).__name__, vars(owner), functools.partial(_own_items, owner)))
         self._settle_containers(world, changed, slot)
 
@@ -208,21 +208,25 @@ class Surroundings:
     ) -> None:
         """Keep the containers that are looked at, all of their entries in a few lists, which are compared at once."""
         left = []
-        for held in self._containers:
-            change = changed.get(_identity(held.of))
+        for container in self._containers:
+            change = changed.get(_identity(container.of))
             if change is None or not world.only_written(change):
-                left.append(held)
+                left.append(container)
                 if change is not None:
-                    held.before = [slot(value) or value for value in held.before]
+                    container.before = [slot(value) or value for value in container.before]
         self._containers = left
-        self._growing = [held for held in left if held.lookups is None]
-        self._lengths = [len(held.before) for held in self._growing]
-        self._elements = list(chain.from_iterable(held.before for held in self._growing))
-        looked = [(held.lookups, held.lookups.split(held.before)) for held in left if held.lookups is not None]
-        places = ((lookups.entries, lookups.cells, lookups.attributes) for lookups, _ in looked)
-        self._lookups = Lookups(*map(chain.from_iterable, zip(*places, strict=True)))
-        found = zip(*(values for _, values in looked), strict=True)
-        self._found = list(chain.from_iterable(map(chain.from_iterable, found)))
+        self._growing = [container for container in left if container.lookups is None]
+        self._lengths = [len(container.before) for container in self._growing]
+        self._elements = list(chain.from_iterable(container.before for container in self._growing))
+        guarded = [
+            (container.lookups, container.lookups.split(container.before))
+            for container in left
+            if container.lookups is not None
+        ]
+        lookups_of = ((lookups.entries, lookups.cells, lookups.attributes) for lookups, _ in guarded)
+        self._lookups = Lookups(*map(chain.from_iterable, zip(*lookups_of, strict=True)))
+        lookup_values = zip(*(values for _, values in guarded), strict=True)
+        self._found = list(chain.from_iterable(map(chain.from_iterable, lookup_values)))
         self._found = self._lookups.each_once(self._found)
 
     def _add_called(self, world: Reachable) -> None:
@@ -235,20 +239,20 @@ class Surroundings:
 
     def undo(self) -> None:
         """Give the arrays of other frameworks the values that they had before the trace."""
-        for one in (*self._arrays, *self._watched):
-            one.put_back()
+        for memory in (*self._arrays, *self._watched):
+            memory.put_back()
 
     def _guard_names(self, table: Table, added: Iterable[str]) -> None:
         space = table.of
         if isinstance(space, Environment):
-            held = Held(table.name, space, lambda: [*space.entries().items()])
+            container = Held(table.name, space, lambda: [*space.entries().items()])
         else:
             bases = [(space.of, "__mro__")] if isinstance(space.of, type) else []
             lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)], attributes=bases)
-            places = (*lookups.entries, *lookups.attributes)
-            held = Held(table.name, space, lookups.now, [f".{name}" for _, name in places], lookups)
-        if held.before:
-            self._containers.append(held)
+            locations = (*lookups.entries, *lookups.attributes)
+            container = Held(table.name, space, lookups.now, [f".{name}" for _, name in locations], lookups)
+        if container.before:
+            self._containers.append(container)
         for name, value in table.before.items():
             if not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
@@ -259,39 +263,52 @@ class Surroundings:
         if not all(map(is_, self._lookups.now(), self._found)):
             return self._equal()
         if self._growing:
-            now = [held.now() for held in self._growing]
-            if [*map(len, now)] != self._lengths:
+            contents_now = [container.now() for container in self._growing]
+            if [*map(len, contents_now)] != self._lengths:
                 return False
-            if not all(map(is_, chain.from_iterable(now), self._elements)):
+            if not all(map(is_, chain.from_iterable(contents_now), self._elements)):
                 return self._equal()
-        return not self._arrays or all(one.holds() for one in self._arrays)
+        return not self._arrays or all(memory.holds() for memory in self._arrays)
 
     def _equal(self) -> bool:
         """Return whether each object that was replaced is the same plain value as before."""
-        return all(held.holds() for held in self._containers) and all(one.holds() for one in self._arrays)
+        return all(container.holds() for container in self._containers) and all(
+            memory.holds() for memory in self._arrays
+        )
 
     def broken(self) -> str | None:
         """Return in words what has changed; None where nothing has."""
-        for held in self._containers:
-            if not held.holds():
-                return f"{held.name or 'a variable'} has other elements" if held.names is None else _description(held)
+        for container in self._containers:
+            if not container.holds():
+                return (
+                    f"{container.name or 'a variable'} has other elements"
+                    if container.names is None
+                    else _description(container)
+                )
         if any(self._bare):
             return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
-        return next((f"{one.name} has other values" for one in self._arrays if not one.holds()), None)
+        return next(
+            (f"{memory.name} has other values" for memory in self._arrays if not memory.holds()),
+            None,
+        )
 
     def __bool__(self) -> bool:
         return bool(self._containers or self._arrays or self._bare)
 
 
-def _description(held: Held) -> str:
-    now = held.now()
-    for name, a, b in zip(held.names or (), held.before, now, strict=False):
+def _description(container: Held) -> str:
+    values_now = container.now()
+    for name, a, b in zip(container.names or (), container.before, values_now, strict=False):
         if not same(a, b):
             if a is ABSENT or b is ABSENT:
-                return f"{held.name}{name} is {'there now' if a is ABSENT else 'gone'}"
+                return f"{container.name}{name} is {'there now' if a is ABSENT else 'gone'}"
             plain = is_plain(a) and is_plain(b)
-            return f"{held.name}{name} was {a!r} and is {b!r}" if plain else f"{held.name}{name} is another object"
-    return f"{held.name} has other elements"
+            return (
+                f"{container.name}{name} was {a!r} and is {b!r}"
+                if plain
+                else f"{container.name}{name} is another object"
+            )
+    return f"{container.name} has other elements"
 
 
 def _identity(of: Any) -> int:

@@ -15,8 +15,8 @@ from tensorgraft.hub import dtypes
 
 def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     if isinstance(value, Var):
-        same = value.dtype == dtype
-        return rules.unpacked(w.fill("x.expand(shape)", x=value if same else w.fill("x.to(t)", x=value, t=dtype),
+        same_dtype = value.dtype == dtype
+        return rules.unpacked(w.fill("x.expand(shape)", x=value if same_dtype else w.fill("x.to(t)", x=value, t=dtype),
                                      shape=tuple(shape)))  # fmt: skip
     if rules.is_plain_zero_or_one(value):
         name = "ones" if value else "zeros"
@@ -59,7 +59,7 @@ def _padding(config: Any) -> tuple[Any, ...]:
 
 
 def pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
-    if isinstance(value, Var) or any(gap for _, _, gap in config):
+    if isinstance(value, Var) or any(interior for _, _, interior in config):
         return w.fill("pad(x, value, config)", x=x, value=value, config=tuple(map(tuple, config)))
     widths = _padding(config)
     if not widths:

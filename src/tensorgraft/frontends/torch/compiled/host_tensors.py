@@ -137,14 +137,14 @@ def written_anew(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
     memory = {t.untyped_storage()._cdata for t in written_by(func, args, kwargs)}
     copies: dict[int, Any] = {}
 
-    def anew(x: Any) -> Any:
+    def copied_if_written(x: Any) -> Any:
         writes = on_host(x) and x.layout is torch.strided and x.untyped_storage()._cdata in memory
         return copied(x, copies) if writes else x
 
-    args, kwargs = pytrees.mapped(anew, (args, kwargs))
-    written = written_by(func, args, kwargs)
+    args, kwargs = pytrees.mapped(copied_if_written, (args, kwargs))
+    targets = written_by(func, args, kwargs)
     out = pytrees.leaves_of(func(*args, **kwargs))
-    return [*written, *(t for t in out if on_host(t) and all(t is not w for w in written))]
+    return [*targets, *(t for t in out if on_host(t) and all(t is not w for w in targets))]
 
 
 def copied(t: Tensor, copies: dict[int, Any]) -> Tensor:

@@ -63,16 +63,16 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 def _give_state(optimizer: Optimizer) -> None:
     """Give an optimizer the state of its first step, which it makes for parameters with gradients only."""
-    without = [p for p in _parameters(optimizer) if p.grad is None and p.requires_grad]
+    without_gradient = [p for p in _parameters(optimizer) if p.grad is None and p.requires_grad]
     fused = [(group, group["fused"]) for group in optimizer.param_groups if "fused" in group]
-    for p in without:
+    for p in without_gradient:
         p.grad = torch.empty_like(p)
     for group, _ in fused:
         group["fused"] = False  # which asks what the device can do
     try:
         prepare(optimizer)
     finally:
-        for p in without:
+        for p in without_gradient:
             p.grad = None
         for group, value in fused:
             group["fused"] = value
@@ -111,10 +111,10 @@ class _Exchange:
                 f"plan: a tensor of the device meta, of shape {tuple(t.shape)}, has a grad_fn: detach it, or"
                 " create it inside"
             )
-        fresh, grad, hooks = self._abstract(t), t.grad, t._backward_hooks
-        fresh.requires_grad_(t.requires_grad)
-        torch._C._swap_tensor_impl(t, fresh)
-        self._done[id(t)] = t, fresh, hooks
+        abstract, grad, hooks = self._abstract(t), t.grad, t._backward_hooks
+        abstract.requires_grad_(t.requires_grad)
+        torch._C._swap_tensor_impl(t, abstract)
+        self._done[id(t)] = t, abstract, hooks
         if grad is not None:
             t.grad = self._abstract(grad)
         if hooks:

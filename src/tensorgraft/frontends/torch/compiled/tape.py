@@ -98,8 +98,8 @@ class Surrounded:
     def changed(self, trace: Callable[[], Any]) -> tuple[Any, bool]:
         """Trace a backward pass; return what comes of it, and whether it has changed anything."""
         world = Reachable([("", self._fn)])
-        made = trace()
-        return made, bool(world.changes())
+        result = trace()
+        return result, bool(world.changes())
 
 
 class Tape:
@@ -143,12 +143,12 @@ class Tape:
 
     def pack(self, t: Tensor) -> Residual | Tensor:
         if t.device.type != TYPE:
-            fed = replay.fed_view(t)
-            if fed is None:
+            view = replay.fed_view(t)
+            if view is None:
                 return t
             nbytes = math.prod(t.shape) * t.element_size()
             metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
-            return Residual((self._key(fed),), metadata, False, False)
+            return Residual((self._key(view),), metadata, False, False)
         state.touch(cell_of(t))
         keys = tuple(self._key(cell.array) for cell in codes.split_quantized([cell_of(t)]))
         self.saved[id(cell_of(t))] = keys
@@ -156,8 +156,8 @@ class Tape:
 
     def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
         """Return hooks for saved tensors. The graph is the tape's, and no collector sees what its nodes refer to."""
-        this: Any = weakref.ref(self)
-        return lambda t: this().pack(t), lambda saved: this().unpack(saved)
+        tape_ref: Any = weakref.ref(self)
+        return lambda t: tape_ref().pack(t), lambda saved: tape_ref().unpack(saved)
 
     def unpack(self, saved: Residual | Tensor) -> Tensor:
         if isinstance(saved, Tensor):
@@ -175,8 +175,8 @@ class Tape:
             return
         if capture.host is not None and capture.host.roots:
             raise RunsUncompiled("writes a CPU tensor, and has functions that run again in a backward pass outside")
-        seen = {id(cell): cell for cell in cells if cell.capture is capture}
-        self.replayed = [(cell, self._key(cell.array)) for cell in codes.split_quantized(list(seen.values()))]
+        cells_by_id = {id(cell): cell for cell in cells if cell.capture is capture}
+        self.replayed = [(cell, self._key(cell.array)) for cell in codes.split_quantized(list(cells_by_id.values()))]
         for token, mark in capture.marks.items():
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
@@ -189,14 +189,16 @@ class Tape:
         them at a call, and results."""
         cells = [(id(cell_of(t)), id(t) in self.originals, find) for t, find in outside]
         self._watched = [(find, self.saved[cell], original) for cell, original, find in cells if cell in self.saved]
-        ours = [(k, id(cell_of(t))) for k, t in enumerate(results) if isinstance(t, Tensor) and t.device.type == TYPE]
-        self._made = [(k, self.saved[cell]) for k, cell in ours if cell in self.saved]
+        of_results = [
+            (k, id(cell_of(t))) for k, t in enumerate(results) if isinstance(t, Tensor) and t.device.type == TYPE
+        ]
+        self._made = [(k, self.saved[cell]) for k, cell in of_results if cell in self.saved]
 
     def saved_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> list[Saved]:
         """Return what a call has saved of tensors that the program can reach afterwards."""
         watched = [(get(arguments), keys, original) for get, keys, original in self._watched]
-        held = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
-        return held + [Saved(results[k].detach(), keys) for k, keys in self._made]
+        saved_arguments = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
+        return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._made]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
         """Return the residuals that the program has to give beside `arrays`: those that are none of its inputs."""
@@ -211,7 +213,7 @@ class Tape:
         outputs: dict[int, int] = {}
         for k, a in enumerate(arrays):
             outputs.setdefault(id(a), k)
-        more = len(arrays)
+        output_count = len(arrays)
         for a in self.arrays:
             if id(a) in inputs:
                 self._places.append((True, inputs[id(a)]))
@@ -220,17 +222,17 @@ class Tape:
             elif sources is not None and id(a) in sources:
                 self._places.append(sources[id(a)])
             else:
-                self._places.append((False, more))
-                more += 1
+                self._places.append((False, output_count))
+                output_count += 1
         self._count, self.arrays, self._keys = len(self.arrays), [], {}
 
     def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], arguments: Any) -> list[Array]:
         saved = []
-        for place in self._places:
-            if isinstance(place, tuple):
-                saved.append((inputs if place[0] else outputs)[place[1]])
+        for place_of_residual in self._places:
+            if isinstance(place_of_residual, tuple):
+                saved.append((inputs if place_of_residual[0] else outputs)[place_of_residual[1]])
             else:
-                saved.append(place(arguments))
+                saved.append(place_of_residual(arguments))
         return saved
 
     def attach(
@@ -249,18 +251,20 @@ class Tape:
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
         out = _Outside.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
         if self.retained and out[0].grad_fn is not None:
-            places = {id(t): o for t, o in zip(self.roots, out, strict=True)}
-            out[0].grad_fn.retained = [_retaining(one, places.get(id(one))) for one in self.retained]
+            positions = {id(t): o for t, o in zip(self.roots, out, strict=True)}
+            out[0].grad_fn.retained = [
+                _retaining(retained_tensor, positions.get(id(retained_tensor))) for retained_tensor in self.retained
+            ]
         return out
 
     # ---- backward -------------------------------------------------------------------------------------------------
 
     def following(self, roots: list[Tensor], first_node: int, capture: Capture) -> Tape | None:
         """The tape of what a walk of this one has computed."""
-        after = taped(roots, first_node, capture, self)
-        if after is not None:
-            after.python, after.surroundings = self.python, self.surroundings
-        return after
+        following_tape = taped(roots, first_node, capture, self)
+        if following_tape is not None:
+            following_tape.python, following_tape.surroundings = self.python, self.surroundings
+        return following_tape
 
     def chain(self) -> Iterator[Tape]:
         """This tape and those before it."""
@@ -295,13 +299,15 @@ class Tape:
         """The same with a history, which ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
-        slopes, more = program([*residuals, *_given(arrays)])
+        slopes, more_residuals = program([*residuals, *_given(arrays)])
         slot = slot_of_backend(backend)
         gradients = [None if a is None else from_array(a, slot) for a in slopes]
         if tape is not None:
             all_ends = [program.end(t, ends, _given(cotangents)) for t in tape.leaves]
             roots = program.roots
-            attached = tape.attach(backend, [*residuals, *more], [gradients[i] for i in roots], all_ends, saved)  # type: ignore[misc]
+            attached = tape.attach(
+                backend, [*residuals, *more_residuals], [gradients[i] for i in roots], all_ends, saved
+            )  # type: ignore[misc]
             for i, t in zip(roots, attached, strict=True):
                 gradients[i] = t
         return gradients
@@ -315,8 +321,8 @@ class Tape:
         batched: tuple[bool, ...] = (),
     ) -> tuple[replay.Backward, Tape | None]:
         """Return the backward program for cotangents that look so, and its own tape."""
-        looks = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
-        key = (differentiable, batched, *looks)
+        signatures = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
+        key = (differentiable, batched, *signatures)
         holds = not self.python or self.surroundings.hold()
         if key in self._programs and holds:
             return self._programs[key]
@@ -326,12 +332,12 @@ class Tape:
             trace = functools.partial(
                 replay.trace_backward, self, backend, residuals, cotangents, differentiable, batched
             )
-            made, changed = self.surroundings.changed(trace) if self.python else (trace(), False)
+            built, changed = self.surroundings.changed(trace) if self.python else (trace(), False)
             if changed:  # as each backward pass does
                 self.surroundings.left()
             elif holds:
-                self._programs[key] = made
-        return made
+                self._programs[key] = built
+        return built
 
     def walk(
         self,
@@ -350,7 +356,7 @@ class Tape:
         for cell in cells:
             capture.created(cell)
         self._current[:] = cells
-        held = []
+        arrays_before = []
         for tape in tapes:
             for token, (source, key, draws) in tape._marks.items():
                 capture.marks[token] = Mark(source, None if key is None else residuals[key], draws)
@@ -358,22 +364,24 @@ class Tape:
                 if (t := ref()) is not None:
                     capture.fed_tensors[key] = (t, Gone() if live.of_argument else live)
             for cell, key in tape.replayed:
-                held.append((cell, cell.array))
+                arrays_before.append((cell, cell.array))
                 cell.array = residuals[key]
                 capture.created(codes.owner(cell))
         # autograd runs the hooks of leaves outside, on the whole gradient
         hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.cut and t._backward_hooks]
         hidden = [(table, dict(table)) for table in hooks]
-        kept = [(t, t.grad) for t in self.retained]
+        gradients_before = [(t, t.grad) for t in self.retained]
         for table in hooks:
             table.clear()
-        given = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
+        seeds = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
 
-        def slopes(of: Sequence[Tensor] | Sequence[GradientEdge], without: Tensor | None = None) -> list[Tensor | None]:
-            begun = [(t, dy) for t, dy in given if t is not without]
-            if not begun or not of:
+        def slopes(
+            of: Sequence[Tensor] | Sequence[GradientEdge], excluded: Tensor | None = None
+        ) -> list[Tensor | None]:
+            seeds_left = [(t, dy) for t, dy in seeds if t is not excluded]
+            if not seeds_left or not of:
                 return [None] * len(of)
-            roots, dys = map(list, zip(*begun, strict=True))
+            roots, dys = map(list, zip(*seeds_left, strict=True))
             return list(
                 torch.autograd.grad(roots, of, dys, retain_graph=True, create_graph=differentiable, allow_unused=True)
             )
@@ -386,10 +394,10 @@ class Tape:
         finally:
             for table, entries in hidden:
                 table.update(entries)
-            for t, before in kept:
+            for t, before in gradients_before:
                 t.grad = before
             self._current.clear()
-            for cell, array in held:
+            for cell, array in arrays_before:
                 cell.array, codes.owner(cell).capture = array, None
 
 
@@ -401,11 +409,11 @@ class _Outside(torch.autograd.Function):
         ctx: Any,
         tape: Tape,
         residuals: list[Tensor],
-        held: Sequence[Saved],
+        saved_objects: Sequence[Saved],
         results: list[Tensor],
         *ends: Tensor,
     ) -> Any:
-        ctx.tape, ctx.retained, ctx.held = tape, (), held
+        ctx.tape, ctx.retained, ctx.held = tape, (), saved_objects
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
         ctx.saves = tape.saves or bool(residuals)
@@ -418,36 +426,36 @@ class _Outside(torch.autograd.Function):
         # what has saved nothing can be gone through again
         saved = ctx.saved_tensors if ctx.saves else ()
         residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
-        for one in ctx.held:
-            one.put(residuals)
+        for saved_object in ctx.held:
+            saved_object.put(residuals)
         n = len(ctx.ends)
         if all(g is None for g in gradients):
             return (None,) * (4 + n)
         level = max(map(_level, _given(gradients)))
         if level < 0:
             slopes = _slopes(ctx, residuals, gradients)
-            for (ref, held), slope in zip(ctx.retained, slopes[n:], strict=False):
+            for (ref, previous), slope in zip(ctx.retained, slopes[n:], strict=False):
                 if slope is not None and (t := ref()) is not None:
-                    before = held.pop() if held else t.grad
+                    before = previous.pop() if previous else t.grad
                     t.grad = slope.clone() if before is None else before + slope
         else:
             slopes = _batched_slopes(ctx, residuals, gradients, level)
         return None, None, None, None, *slopes[:n]
 
 
-def _retaining(one: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:
+def _retaining(tensor: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:
     """Let the result that a traced tensor has become retain its gradient; return what retains it, and a list for the
     gradient that this has before a backward pass.
 
     Outside it retains what comes from there. Where hooks of the traced tensor come before, that does not count.
     """
-    held: list[Tensor | None] = []
-    ref = weakref.ref(one if result is None else result)
+    previous: list[Tensor | None] = []
+    ref = weakref.ref(tensor if result is None else result)
     if result is not None:
-        if one._backward_hooks:
-            result.register_hook(lambda _: held.append(this.grad) if (this := ref()) is not None else None)
+        if tensor._backward_hooks:
+            result.register_hook(lambda _: previous.append(alive.grad) if (alive := ref()) is not None else None)
         result.retain_grad()
-    return ref, held
+    return ref, previous
 
 
 def _slopes(
@@ -473,18 +481,18 @@ def _batched_slopes(
             batched.append(_level(g) == level)
             inner[i] = _unwrapped(g, level) if batched[-1] else g
     if not torch.is_grad_enabled() and all(_level(g) < 0 for g in _given(inner)):
-        whole = _slopes(ctx, residuals, inner, tuple(batched))
+        all_slopes = _slopes(ctx, residuals, inner, tuple(batched))
     else:
-        which = iter(batched)
-        apart = [None if g is None else g.unbind(0) if next(which) else g for g in inner]
-        length = next(len(g) for g in apart if isinstance(g, tuple))
+        is_batched = iter(batched)
+        rows_of = [None if g is None else g.unbind(0) if next(is_batched) else g for g in inner]
+        length = next(len(g) for g in rows_of if isinstance(g, tuple))
         rows = []
         for k in range(length):
-            row = [g[k] if isinstance(g, tuple) else g for g in apart]
+            row = [g[k] if isinstance(g, tuple) else g for g in rows_of]
             nested = max(map(_level, _given(row)))
             rows.append(_slopes(ctx, residuals, row) if nested < 0 else _batched_slopes(ctx, residuals, row, nested))
-        whole = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
-    return [None if t is None else _wrapped(t, level) for t in whole]
+        all_slopes = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
+    return [None if t is None else _wrapped(t, level) for t in all_slopes]
 
 
 _LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grads_batched`, which does not nest
@@ -544,30 +552,30 @@ def _edge_of(t: Tensor) -> Any:
 
 
 def record(
-    flat: Sequence[Any], identical: Sequence[int | None], looks: Sequence[Any], first_node: int, capture: Capture
+    flat: Sequence[Any], identical: Sequence[int | None], finders: Sequence[Any], first_node: int, capture: Capture
 ) -> tuple[list[int], Tape | None]:
     """Return (which of the results can be differentiated, the tape of these). Those that are arguments, and those that
-    `looks` has something for, have their own history.
+    `finders` has something for, have their own history.
 
     `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
     graph goes on to nodes from before.
     """
-    places = [
+    positions = [
         i
         for i, t in enumerate(flat)
         if isinstance(t, Tensor)
         and t.device.type == TYPE
         and has_history(t)
         and identical[i] is None
-        and looks[i] is None
+        and finders[i] is None
         and not any(t is before for before in flat[:i])
     ]
-    tape = taped([flat[i] for i in places], first_node, capture) if places else None
+    tape = taped([flat[i] for i in positions], first_node, capture) if positions else None
     if tape is not None:
         tape.cut = frozenset(capture.cut)
         tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
         tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
-    return ([], None) if tape is None else (places, tape)
+    return ([], None) if tape is None else (positions, tape)
 
 
 Finder = Callable[[Sequence[Any]], Tensor]
@@ -578,20 +586,20 @@ def looks(
 ) -> list[Finder | None]:
     """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
     those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
-    given: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
-    born = set(map(id, capture.survivors()))
+    argument_finders: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
+    new_storages = set(map(id, capture.survivors()))
 
-    def look(t: Any) -> Finder | None:
+    def finder_of(t: Any) -> Finder | None:
         try:
             return look_of(t)
         except RuntimeError:  # one of several views of what was written since, which PyTorch tells nothing of
             return None
 
     def look_of(t: Any) -> Finder | None:
-        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in given:
+        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in argument_finders:
             return None
         cell = cell_of(t)
-        if id(cell) in born or cell.backend.compound or capture.looking_elsewhere(t):
+        if id(cell) in new_storages or cell.backend.compound or capture.looking_elsewhere(t):
             return None
         if id(t) in outside:
             return outside[id(t)]
@@ -600,18 +608,18 @@ def looks(
         base = t._base
         if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
             return None
-        find = given.get(id(base)) or outside.get(id(base))
+        find = argument_finders.get(id(base)) or outside.get(id(base))
         if find is None and not base.requires_grad:
             return None
-        seen, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
-        return functools.partial(_view, find or (lambda leaves: base), seen, graded)
+        metadata, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
+        return functools.partial(_view, find or (lambda leaves: base), metadata, graded)
 
-    return list(map(look, flat))
+    return list(map(finder_of, flat))
 
 
-def _view(find: Finder, seen: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
+def _view(find: Finder, metadata: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
     with torch.set_grad_enabled(graded):
-        return seen.view(find(leaves))
+        return metadata.view(find(leaves))
 
 
 def has_history(t: Tensor) -> bool:
@@ -706,12 +714,12 @@ def _intact(node: Any, name: str) -> list[tuple[Any, Tensor]]:
 
 def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
     """The nodes of autograd's graph behind tensors."""
-    seen = set()
+    seen_nodes = set()
     stack = [t.grad_fn for t in roots]
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
+        if node is None or node in seen_nodes:
             continue
-        seen.add(node)
+        seen_nodes.add(node)
         yield node
-        stack.extend(after for after, _ in node.next_functions)
+        stack.extend(next_node for next_node, _ in node.next_functions)

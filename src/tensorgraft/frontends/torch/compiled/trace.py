@@ -99,14 +99,14 @@ class Trace:
 
     def __post_init__(self) -> None:
         self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
-        looking: list[Result | Gradient] = [*self.results, *self.gradients]
-        users = Counter(x.survivor for x in looking)
-        for x in looking:
+        with_survivors: list[Result | Gradient] = [*self.results, *self.gradients]
+        users = Counter(x.survivor for x in with_survivors)
+        for x in with_survivors:
             m = x.metadata
             if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
                 x.make = m.maker(self.backend)
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
-        more = (
+        has_more = (
             self.moved,
             self.required,
             self.classes,
@@ -119,7 +119,7 @@ class Trace:
             self.schedule.before,
             self.schedule.after,
         )
-        plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
+        plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(has_more)
         plain = plain and self.template is None and self.grad_mode is None and not self.said
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something at the host's side asks for the arguments of the call
@@ -190,12 +190,12 @@ class Trace:
         self.ran = True
         for source, n in self.draws:
             source.offset += n
-        written = self.written(leaves)
-        for cell, array in zip(written, outputs, strict=False):
+        written_cells = self.written(leaves)
+        for cell, array in zip(written_cells, outputs, strict=False):
             put_as_it_is(cell, array)
             cell.shared = False
         for k, cell in self.kept:
-            cell.array = outputs[len(written) + k]
+            cell.array = outputs[len(written_cells) + k]
         if flat:
             for i in reversed(self.moved):  # a gradient is as large as its leaf
                 leaves[i].data = flat.pop()
@@ -219,7 +219,7 @@ class Trace:
                 call()
         if self.said:
             self.said.repeat(first)
-        placed = [cell for cell in written if cell.__class__ is Placed]
+        placed = [cell for cell in written_cells if cell.__class__ is Placed]
         if placed:  # a move may fail, for lack of memory: each has its array by now
             all_or_none(move_to_placement, placed)
 

@@ -19,8 +19,8 @@ class ValueGuards:
     def __init__(self, guards: Guards, values: Values, program: Any, inputs: ProgramInputs, backend: Backend) -> None:
         self._guards, self._inputs, self._backend = guards, inputs, backend
         self._answers = values.answers
-        whole, n = program.compile(), len(values.answers)
-        self._run = backend.compile(lambda *arrays: whole(*arrays)[-n:])
+        full_program, n = program.compile(), len(values.answers)
+        self._run = backend.compile(lambda *arrays: full_program(*arrays)[-n:])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._guards, name)
@@ -31,9 +31,9 @@ class ValueGuards:
     def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         if not self._guards.hold(leaves):
             return self._guards.broken(leaves, names)
-        for now, before in zip(self.now(leaves), self._answers, strict=True):
-            if not np.array_equal(now, before):
-                return f"a value that Python asks for is {_words(now)}, was {_words(before)}"
+        for value_now, before in zip(self.now(leaves), self._answers, strict=True):
+            if not np.array_equal(value_now, before):
+                return f"a value that Python asks for is {_words(value_now)}, was {_words(before)}"
         return "values that Python asked for were others for a moment"
 
     def now(self, leaves: Sequence[Any]) -> list[np.ndarray]:
