@@ -49,11 +49,11 @@ def print_report(devices: bool = False) -> None:
     console.print(f"tensorgraft {own_version}, Python {python}, {platform.platform()}", highlight=False)
 
     known = list(registry.known().values())
-    processes = {info.name: _ask(info) for info in known if devices and info.installed}
+    processes = {info.name: _start_query(info) for info in known if devices and info.installed}
     table = Table("backend", "framework", *(["devices"] if devices else []), Column("to install", overflow="fold"))
     for info in known:
         state, command = _state(info.requires, info.installed, info.install_command)
-        failure = info.installed and _broken(info)
+        failure = info.installed and _problem(info)
         names = _devices_of(info, processes[info.name]) if info.name in processes else ""
         if failure and not devices:
             state = failure
@@ -79,13 +79,13 @@ def _state(package: str, is_installed: bool, command: str) -> tuple[str, str]:
     """Return (the package and its version, what installs one that serves)"""
     if not is_installed:
         return f"[dim]{escape(package)}[/dim]", escape(command)
-    installed, least = version(package), _least(package)
+    installed, least = version(package), _least_version(package)
     if installed and least and _parts(installed) < _parts(least):
         return f"[red]{escape(package)} {installed}[/red], needs {least}", escape(command)
     return f"{escape(package)} {installed}", ""
 
 
-def _least(package: str) -> str:
+def _least_version(package: str) -> str:
     """The least version of a package that this one asks for; "" where it does not say."""
     try:
         requirements = importlib.metadata.requires("tensorgraft") or []
@@ -131,7 +131,7 @@ def version(package: str) -> str:
         return ""
 
 
-def _broken(info: registry.BackendInfo) -> str:
+def _problem(info: registry.BackendInfo) -> str:
     """Return why a backend cannot work, as far as its metadata tell; "" otherwise."""
     top = info.entry.partition(":")[0].partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -139,7 +139,7 @@ def _broken(info: registry.BackendInfo) -> str:
     return ""
 
 
-def _ask(info: registry.BackendInfo) -> subprocess.Popen[str]:
+def _start_query(info: registry.BackendInfo) -> subprocess.Popen[str]:
     # JAX and TensorFlow tell of missing GPUs while they are imported: the table says what there is
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     command = [sys.executable, "-m", "tensorgraft.cli.devices", info.entry]

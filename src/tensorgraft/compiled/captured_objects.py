@@ -37,7 +37,7 @@ _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias
 _RUN_WITH = ("__code__", "__defaults__", "__kwdefaults__")
 
 
-class Reached:
+class DirectCaptures:
     """The objects that a function reaches directly: by its closure, its globals and the object it is a method of."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
@@ -98,7 +98,7 @@ def _globals_of(code: types.CodeType) -> Iterable[str]:
 # ---- further -------------------------------------------------------------------------------------------------------
 
 
-class Held:
+class ContainerContents:
     """A container, and what was in it, with the program's names, which are `[k]` where there are none."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Held:
 
 def walk(
     roots: Iterable[Named], known_ids: dict[int, Any] | None = None, modules: bool = False
-) -> Iterator[tuple[str, Any, Held | None]]:
+) -> Iterator[tuple[str, Any, ContainerContents | None]]:
     """Yield what is behind values, the nearest first: (the program's name, a value, what is in it), each once.
     `modules`: look into those of PyTorch, too."""
     known_ids = {} if known_ids is None else known_ids
@@ -173,7 +173,7 @@ def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind:
         yield name, value
         if framework_of(value) is not None:
             continue
-        contents: Held | None
+        contents: ContainerContents | None
         if module:
             attributes = vars(value)
             public, private = ({k: v for k, v in attributes.items() if k.startswith("_") is p} for p in (False, True))
@@ -206,42 +206,44 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     return flat
 
 
-def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
+def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> ContainerContents | None:
     """Return what is in a container, or around a function of the program; None for anything else."""
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
-        return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
+        return ContainerContents(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
     if isinstance(value, list | tuple | deque | set | frozenset | WeakSet):
-        return Held(name, value, lambda: list(value))
+        return ContainerContents(name, value, lambda: list(value))
     if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
         return _attributes(name, value)
     if isinstance(value, ReferenceType):
-        return Held(name, value, lambda: [value()], [""])
+        return ContainerContents(name, value, lambda: [value()], [""])
     if type(value).__module__ == "logging" and hasattr(value, "getEffectiveLevel"):
         names = [".level", ".disabled", ".manager.disable"]
-        return Held(name, value, lambda: [value.getEffectiveLevel(), value.disabled, value.manager.disable], names)
+        return ContainerContents(
+            name, value, lambda: [value.getEffectiveLevel(), value.disabled, value.manager.disable], names
+        )
     if isinstance(value, ContextVar):
-        return Held(name, value, lambda: [value.get(None)], [""])
+        return ContainerContents(name, value, lambda: [value.get(None)], [""])
     if isinstance(value, types.FunctionType):
         if not library(value.__code__.co_filename):
             return _variables_around(value)
         names = [name for name, _ in functions_around(value)]
-        return Held("", value, lambda: [fn for _, fn in functions_around(value)], names) if names else None
+        return ContainerContents("", value, lambda: [fn for _, fn in functions_around(value)], names) if names else None
     if isinstance(value, KeysView | ValuesView | ItemsView):
-        return Held(name, value, lambda: list(value))
+        return ContainerContents(name, value, lambda: list(value))
     if isinstance(value, types.MethodType):
-        return Held("", value, lambda: [value.__func__, value.__self__], [name, "self"])
+        return ContainerContents("", value, lambda: [value.__func__, value.__self__], [name, "self"])
     if is_bound_builtin(value):
-        return Held("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
+        return ContainerContents("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
     if isinstance(value, functools.partial):
         names = [name, *(f"args[{k}]" for k in range(len(value.args))), "keywords"]
-        return Held("", value, lambda: [value.func, *value.args, value.keywords], names)
+        return ContainerContents("", value, lambda: [value.func, *value.args, value.keywords], names)
     if is_compiled_function(value):
-        return Held(name, value, lambda: [value.__wrapped__], [""])
+        return ContainerContents(name, value, lambda: [value.__wrapped__], [""])
     return None
 
 
-def _attributes(name: str, value: Any) -> Held:
+def _attributes(name: str, value: Any) -> ContainerContents:
     """The class of an object, and its attributes."""
     attributes: Any = getattr(value, "__dict__", {})
     slots = slots_of(type(value))
@@ -251,7 +253,7 @@ def _attributes(name: str, value: Any) -> Held:
         return [type(value), *attributes, *attributes.values(), *(getattr(value, n, None) for n in slots)]
 
     names = [f".{n}" for n in attributes]
-    return Held(
+    return ContainerContents(
         name, value, values_now, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)]
     )
 
@@ -297,10 +299,10 @@ def is_plain_tensor(value: Any) -> bool:
     return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
-def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
+def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> ContainerContents:
     """Attributes."""
     names = [f".{key}" if name else f"{key}" for table in tables for key, _ in table.items()]
-    return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
+    return ContainerContents(name, value, lambda: [v for table in tables for v in table.values()], names)
 
 
 def is_compiled_function(value: Any) -> bool:
@@ -308,14 +310,14 @@ def is_compiled_function(value: Any) -> bool:
     return type(value).__module__.startswith("tensorgraft.") and hasattr(value, "__wrapped__")
 
 
-def _variables_around(fn: types.FunctionType) -> Held:
+def _variables_around(fn: types.FunctionType) -> ContainerContents:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
     run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     lookups = Lookups([(fn.__globals__, n) for n in names], fn.__closure__ or (), [(fn, n) for n in run_with])
     attributes = [vars(fn)] if has_attributes(fn) else []
     extra_names = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
-    return Held(
+    return ContainerContents(
         "", fn, lambda: [*lookups.now(), *attributes], [*names, *fn.__code__.co_freevars, *extra_names], lookups
     )
 

@@ -58,7 +58,7 @@ def change_of(table: Table) -> Change | None:
         if len(entries) == n and all(map(is_, entries, before)):
             return None
         full = len(entries) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
-        left = next((before[k:] for k in range(n + 1 if full else 1) if _begins(entries, before[k:])), None)
+        left = next((before[k:] for k in range(n + 1 if full else 1) if _has_prefix(entries, before[k:])), None)
         if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended anew
             return Change(table, entries[len(left) :], [], [])
         positions = {id(v): k for k, v in reversed(list(enumerate(before)))}
@@ -78,5 +78,5 @@ def change_of(table: Table) -> Change | None:
     return Change(table, [entries[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
 
 
-def _begins(entries: list[Any], left: list[Any]) -> bool:
+def _has_prefix(entries: list[Any], left: list[Any]) -> bool:
     return len(entries) >= len(left) and all(map(is_, entries, left))

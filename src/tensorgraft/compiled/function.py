@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.compiled.captured_objects import Call, Reached
+from tensorgraft.compiled.captured_objects import Call, DirectCaptures
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
 
@@ -117,7 +117,7 @@ class TracedFunction:
         # the same traces by a key that is made faster, with the objects that it knows by identity
         self._quick: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
         self._last: tuple[Any, tuple[list[Any], Sequence[Any]] | None] = None, None  # most calls' key
-        self._reached = Reached(fn)
+        self._reached = DirectCaptures(fn)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

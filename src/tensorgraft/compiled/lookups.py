@@ -55,7 +55,7 @@ class Lookups:
         left: list[Any] = []
         for kind, values_of_kind in zip(kinds, self.split(values), strict=True):
             unique = {
-                _place(lookup, value): (lookup, value)
+                _lookup_key(lookup, value): (lookup, value)
                 for lookup, value in zip(getattr(self, kind), values_of_kind, strict=True)
             }
             setattr(self, kind, [lookup for lookup, _ in unique.values()])
@@ -70,7 +70,7 @@ class Lookups:
         return values[:a], values[a:b], values[b : b + len(self.attributes)]
 
 
-def _place(lookup: Any, value: Any) -> Any:
+def _lookup_key(lookup: Any, value: Any) -> Any:
     """Return a key of a place that is expected to have a value."""
     owner, name = lookup if isinstance(lookup, tuple) else (lookup, "")
     return id(owner), name, id(value)

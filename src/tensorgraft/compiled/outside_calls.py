@@ -77,7 +77,7 @@ class OutsideCalls:
         functions."""
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
-            for owner, name, make in self._places():
+            for owner, name, make in self._overrides():
                 original = vars(owner)[name]
                 wrapped[id(original)] = self._wrapped(original, make)
                 setattr(owner, name, wrapped[id(original)])
@@ -92,7 +92,7 @@ class OutsideCalls:
             finally:
                 self._active = False
 
-    def _places(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    def _overrides(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         """Yield (a module or class, a name in it, what is done in the place of a call by the program)."""
         for owner, name, reason in _refused():
             yield owner, name, functools.partial(self._refuse, f"{reason} ({getattr(owner, '__name__', owner)}.{name})")

@@ -57,7 +57,7 @@ class Storages:
     """Many of them at once. `cell_of`: the storage of an argument."""
 
     def __init__(self, sources: Sequence[Source], cell_of: Callable[[Any], Cell]) -> None:
-        no_source: Any = _Nobody(None)
+        no_source: Any = _NoStorage(None)
         self._cell_of = cell_of
         self._fixed: list[Any] = [source.cell or no_source for source in sources]
         self._arguments = [(k, s.argument) for k, s in enumerate(sources) if s.argument is not None]
@@ -92,7 +92,7 @@ class Storages:
         return arrays
 
 
-class _Nobody:
+class _NoStorage:
     """A placeholder for a storage that each call brings, or for that of a constant."""
 
     shared = True
@@ -119,7 +119,10 @@ class ProgramInputs:
         self._numbers = [(k, *s) for k, s in enumerate(sources) if isinstance(s, NumberInput)]
         varying = (Feed, NumberInput)
         self._storages = Storages(
-            [s if isinstance(s, Source) else Source(_Nobody(None if isinstance(s, varying) else s)) for s in sources],
+            [
+                s if isinstance(s, Source) else Source(_NoStorage(None if isinstance(s, varying) else s))
+                for s in sources
+            ],
             cell_of,
         )
         self._donated = list(donated)
@@ -155,7 +158,7 @@ class ProgramInputs:
         arrays = self(leaves)
         cells = self._storages(leaves)
         sole_owner = {
-            k: cell for k in program.takes if not isinstance(cell := cells[k], _Nobody) and cell.array is arrays[k]
+            k: cell for k in program.takes if not isinstance(cell := cells[k], _NoStorage) and cell.array is arrays[k]
         }
         if not sole_owner:
             return tuple(program(*arrays))
@@ -195,7 +198,7 @@ def _on_mesh(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
 
 def _count_of_sole_reference() -> int:
     """The count that `ProgramInputs` sees of an array which only its storage holds."""
-    cells = [_Nobody(object())]
+    cells = [_NoStorage(object())]
     arrays = [cell.array for cell in cells]
     donated = [arrays[k] for k in (0,)]
     return max(list(map(sys.getrefcount, donated)))

@@ -107,12 +107,12 @@ class CompiledPart:
 
     def _compile(self, xp: Backend, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]]:
         stand_ins = [xp.stand_in(a) for a in arrays]
-        program = xp.trace(lambda: self._evaluate(xp, self._given(xp, stand_ins)))
+        program = xp.trace(lambda: self._evaluate(xp, self._operands(xp, stand_ins)))
         argument = {id(a): i for i, a in enumerate(stand_ins)}
         sources = [argument.get(id(a), a) for a in program.captured]
         run = program.compile()
         return lambda arrays: list(run(*[arrays[s] if isinstance(s, int) else s for s in sources]))
 
-    def _given(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
+    def _operands(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
         """Return the operands of `evaluate` in the trace: the stand-ins, as it does not ask for values."""
         return stand_ins

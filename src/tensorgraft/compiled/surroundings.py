@@ -22,7 +22,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, roots, walk
+from tensorgraft.compiled.captured_objects import ContainerContents, is_namespace, is_of_program, roots, walk
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
@@ -50,14 +50,14 @@ class Contents:
                 "  make it constant: array.flags.writeable = False, for NumPy arrays"
             )
         self._kept = keep
-        self._values = self._now(host)
+        self._values = self._current(host)
         self._objects = list(host.ravel()) if host.dtype.hasobject else []
 
-    def _now(self, host: np.ndarray) -> Any:
+    def _current(self, host: np.ndarray) -> Any:
         return bits_of(host) if self._kept else hash(bits_of(host))
 
     def holds(self) -> bool:
-        return self._now(_on_host(self.of, self._framework)) == self._values
+        return self._current(_on_host(self.of, self._framework)) == self._values
 
     def put_back(self) -> None:
         """Write the values that it had, where it has others. Raises TracedValueError where they were not kept."""
@@ -87,13 +87,13 @@ class Surroundings:
 
     def __init__(self, front_end: str, backend: Any = None) -> None:
         self._own, self._backend = front_end, backend
-        self._containers: list[Held] = []
+        self._containers: list[ContainerContents] = []
         self._arrays: list[Contents] = []
         self._watched: list[Contents] = []
         self._seen: dict[int, Any] = {}
         self._objects: list[Any] = []  # of the program's classes
         self._lookups, self._found = Lookups(), list[Any]()
-        self._growing: list[Held] = []  # containers that are asked for their elements
+        self._growing: list[ContainerContents] = []  # containers that are asked for their elements
         self._lengths: list[int] = []
         self._elements: list[Any] = []
         self._bare: list[dict[str, Any]] = []  # of tensors without attributes
@@ -106,7 +106,7 @@ class Surroundings:
         return new
 
     def around(self, fn: Callable[..., Any]) -> None:
-        """Look at what a function reaches; what it runs with itself is in the key of its calls (`Reached`)."""
+        """Look at what a function reaches; what it runs with itself is in the key of its calls (`DirectCaptures`)."""
         if isinstance(fn, types.FunctionType):
             self._seen[id(fn)] = fn
         for name, value in roots(fn):
@@ -135,7 +135,7 @@ class Surroundings:
     def look_up(self, name: str, lookups: Lookups) -> None:
         """Look at attributes and entries, be they there or not."""
         names = [f".{key}" for _, key in (*lookups.entries, *lookups.attributes)]
-        self._containers.append(Held(name, lookups, lookups.now, names, lookups))
+        self._containers.append(ContainerContents(name, lookups, lookups.now, names, lookups))
 
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
@@ -178,7 +178,9 @@ class Surroundings:
             self.add("a hook", hook)
         for name, results in world.asked_caches():  # which are not those of the trace where the cache was cleared
             lookups = Lookups([(results, key) for key in results])
-            self._containers.append(Held(f"a result that {name} remembers", results, lookups.now, None, lookups))
+            self._containers.append(
+                ContainerContents(f"a result that {name} remembers", results, lookups.now, None, lookups)
+            )
         for fn in methods:
             self.add(fn.__qualname__, fn)
         self._add_called(world)
@@ -189,18 +191,20 @@ class Surroundings:
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
                 self._containers.append(
-                    Held(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
+                    ContainerContents(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
                 )
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
             if table.before or id(table.of) in changed:
-                self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
+                self._containers.append(ContainerContents(table.name, table.of, functools.partial(_items, table.of)))
             else:
                 self._bare.append(table.of)
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
         for owner in whole_objects:
-            self._containers.append(Held(type(owner).__name__, vars(owner), functools.partial(_own_items, owner)))
+            self._containers.append(
+                ContainerContents(type(owner).__name__, vars(owner), functools.partial(_own_items, owner))
+            )
         self._settle_containers(world, changed, slot)
 
     def _settle_containers(
@@ -245,12 +249,14 @@ class Surroundings:
     def _guard_names(self, table: Table, added: Iterable[str]) -> None:
         space = table.of
         if isinstance(space, Environment):
-            container = Held(table.name, space, lambda: [*space.entries().items()])
+            container = ContainerContents(table.name, space, lambda: [*space.entries().items()])
         else:
             bases = [(space.of, "__mro__")] if isinstance(space.of, type) else []
             lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)], attributes=bases)
             locations = (*lookups.entries, *lookups.attributes)
-            container = Held(table.name, space, lookups.now, [f".{name}" for _, name in locations], lookups)
+            container = ContainerContents(
+                table.name, space, lookups.now, [f".{name}" for _, name in locations], lookups
+            )
         if container.before:
             self._containers.append(container)
         for name, value in table.before.items():
@@ -296,7 +302,7 @@ class Surroundings:
         return bool(self._containers or self._arrays or self._bare)
 
 
-def _description(container: Held) -> str:
+def _description(container: ContainerContents) -> str:
     values_now = container.now()
     for name, a, b in zip(container.names or (), container.before, values_now, strict=False):
         if not same(a, b):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from tensorgraft.compiled.source_location import Place, is_ours, place_of, spelled
+from tensorgraft.compiled.source_location import Place, expression_of, is_ours, place_of
 from tensorgraft.errors import ShapeError, TracedValueError
 
 Ways = Sequence[tuple[str, str]]  # (what to do, how)
@@ -93,8 +93,8 @@ def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray)
     """Return the error for `name(shape=...)`, of which `x` is an extent."""
     node, is_sequence = _node(frame), isinstance(shape, tuple | list)
     at = next(i for i, n in enumerate(shape) if n is x.value) if is_sequence else 0
-    shape_text = (frame and spelled(frame, node, shape)) or "shape"
-    extent = (frame and spelled(frame, node, x.value)) or (f"{shape_text}[{at}]" if is_sequence else "the size")
+    shape_text = (frame and expression_of(frame, node, shape)) or "shape"
+    extent = (frame and expression_of(frame, node, x.value)) or (f"{shape_text}[{at}]" if is_sequence else "the size")
     needs = f"{extent} now, for the shape of {name}()"
     return _error(ShapeError, frame, needs, extent, x, [_static(extent, x), _bound(extent)])
 
@@ -269,7 +269,7 @@ def _needed_expression(frame: FrameType | None, node: Any, x: TracedArray, unnam
     """The part of an expression whose value is asked for."""
     if frame is None or node is None:
         return unnamed
-    if (name := spelled(frame, node, x.value)) is not None:
+    if (name := expression_of(frame, node, x.value)) is not None:
         return name
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and not node.args:  # x.item()

@@ -34,7 +34,7 @@ def warn_uncompiled(name: str, reason: str) -> None:
     warnings.warn_explicit(words, UncompiledWarning, file, line, frame.f_globals.get("__name__"), registry)
 
 
-def called(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def call_traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call a function that is traced: what it raises has this in its traceback."""
     return fn(*args, **kwargs)
 
@@ -46,10 +46,10 @@ def raised_by_the_function(error: Exception) -> bool:
         return False
     if type(error).__module__.partition(".")[0] in _OF_BACKENDS:
         return False
-    frame_traceback, is_inside, code = error.__traceback__, False, called.__code__
+    frame_traceback, is_inside, code = error.__traceback__, False, call_traced.__code__
     while frame_traceback is not None:
         code = frame_traceback.tb_frame.f_code
-        is_inside = is_inside or code is called.__code__
+        is_inside = is_inside or code is call_traced.__code__
         if code.co_name == "__torch_dispatch__" and not code.co_filename.startswith(OURS):
             return False  # a mode or a subclass of the program's is between the operators
         frame_traceback = frame_traceback.tb_next

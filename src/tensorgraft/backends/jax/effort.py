@@ -33,7 +33,7 @@ _TOGETHER = {"ge": "order", "gt": "order", "le": "order", "lt": "order", "select
 
 
 @functools.cache
-def matters() -> bool:
+def is_cpu_only() -> bool:
     """Return True if the CPU is the only device: compile options here are the CPU's."""
     return jax.default_backend() == "cpu" and {d.platform for d in jax.devices()} == {"cpu"}
 
@@ -56,7 +56,7 @@ def _is_option(name: str, value: Any) -> bool:
     return True
 
 
-def least(jaxpr: Any) -> bool:
+def suits_least_effort(jaxpr: Any) -> bool:
     """Return True if a program may be compiled with the least `options`: it is small, and gives the same bits."""
     kinds: set[str] = set()
     if _walk(jaxpr, kinds) > EQUATIONS:

@@ -16,7 +16,7 @@ from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.backends.jax.sharding import global_programs
 from tensorgraft.backends.jax.sharding.abstract_devices import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.sharding.common_subexpressions import is_spread, merged
-from tensorgraft.backends.jax.sharding.traced_collectives import met
+from tensorgraft.backends.jax.sharding.traced_collectives import collecting
 from tensorgraft.backends.jax.tracing import current_trace
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.hub.array import NativeArray as Array
@@ -62,7 +62,7 @@ class JaxProgram:
                 trace.invalidate()
                 raise
 
-        with backend.scope(), _own_errors(), uncollected(), met() as meeting:
+        with backend.scope(), _own_errors(), uncollected(), collecting() as meeting:
             closed = jax.make_jaxpr(traced)()
         self._meeting, self._across = meeting, meeting.across
         jaxpr, stand_ins, self._abstract = inputs.out_of(closed.jaxpr)
@@ -106,7 +106,7 @@ class JaxProgram:
                 return analyse(jaxpr, self._across.lowered(run, self.captured, **options))
             program = global_programs.jit(run, **options)
             own_captured = self.captured[: len(self.captured) - len(self._abstract)]
-            operands = [*_anywhere(own_captured, bool(self._abstract)), *self._abstract]
+            operands = [*_lowering_operands(own_captured, bool(self._abstract)), *self._abstract]
             if devices := devices_of(self._abstract):
                 return analyse(jaxpr, LoweredElsewhere(program.trace(*operands), devices, self._options))
             return analyse(jaxpr, program.lower(*operands))
@@ -123,7 +123,7 @@ class JaxProgram:
         return self._across.compiled(run, agreement, self._backend.scope, donate, self._options)
 
 
-def _anywhere(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:
+def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:
     """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
     if not on_mesh and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays

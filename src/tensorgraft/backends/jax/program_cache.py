@@ -75,13 +75,13 @@ class KeptProgram:
             if program is not None and _compiling():
                 signature = _signature(args, kwargs)
                 must_check = program._small and signature not in program.signatures
-                if must_check and not effort.least(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
+                if must_check and not effort.suits_least_effort(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
                     raise NotSmall
                 _shelf.add(program, signature)
             return fn(*args, **kwargs)
 
         full = global_programs.jit(traced, **self._options)
-        if not self._small or not effort.matters():
+        if not self._small or not effort.is_cpu_only():
             self._small = False
             self.jitted = self._full = full
             return full
@@ -91,7 +91,7 @@ class KeptProgram:
             if program is None or is_tracing():  # a program in a trace has no options of its own
                 return full(*args, **kwargs)
             program._small = False
-            program._small = effort.least(full.trace(*args, **kwargs).jaxpr.jaxpr)
+            program._small = effort.suits_least_effort(full.trace(*args, **kwargs).jaxpr.jaxpr)
             if program._small:
                 program.jitted = global_programs.jit(
                     traced, **program._options | {"compiler_options": effort.options()}
@@ -141,12 +141,12 @@ class _ProgramList:
             program.signatures.add(signature)
             self._new += 1
             if self._new >= _EVERY:
-                self._look()
+                self._drop_unused()
 
     def _forget(self, ref: weakref.ref[KeptProgram]) -> None:
         self._programs.pop(ref, None)
 
-    def _look(self) -> None:
+    def _drop_unused(self) -> None:
         """Drop programs that were not called since the last check, oldest first, until the limit is met."""
         if self._back >= _OFTEN:
             self.room = min(2 * self.room, MOST)

@@ -64,7 +64,7 @@ def _part(x: Array, start: Array, sizes: Shape, step: Shape) -> Array:
     return part if max(step) == 1 else lax.slice(part, [0] * len(spans), spans, step)
 
 
-def _place(start: Shape) -> np.ndarray:
+def _start_indices(start: Shape) -> np.ndarray:
     return np.array(start, np.int32 if max(start) < 2**31 else np.int64)
 
 
@@ -113,7 +113,7 @@ class JaxShape:
             return _cut(self, x, tuple(start), tuple(stop), tuple(step))
         # eagerly, one program for every place
         sizes = tuple(-(-(b - a) // by) for a, b, by in zip(start, stop, step, strict=True))
-        return _cut_anywhere(self, x, _place(start), sizes=sizes, step=tuple(step))
+        return _cut_anywhere(self, x, _start_indices(start), sizes=sizes, step=tuple(step))
 
     def concat(self, arrays: Sequence[Array], /, axis: int) -> Array:
         return _joined(self, list(arrays), axis=axis % len(arrays[0].shape))
@@ -124,7 +124,7 @@ class JaxShape:
     def slice_update(self, x: Array, update: Array, start: Shape, step: Shape, /) -> Array:
         eager = not (isinstance(x, Tracer) or isinstance(update, Tracer) or is_tracing())
         if eager and start and max(step) == 1:
-            return _updated_anywhere(self, x, update, _place(start))
+            return _updated_anywhere(self, x, update, _start_indices(start))
         return _updated(self, x, update, start=tuple(start), step=tuple(step))
 
     def roll(self, x: Array, shift: int, axis: int) -> Array:

@@ -44,7 +44,7 @@ class TensorFlowControlFlow:
         return optree.tree_unflatten(trees[0], _listed(out, trees[0].num_leaves))
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
-        leaves, tree = _carried(init)
+        leaves, tree = _carry_leaves(init)
         if tf.executing_eagerly():
             state = optree.tree_unflatten(tree, leaves)
             while bool(condition(state)):
@@ -67,7 +67,7 @@ class TensorFlowControlFlow:
     def scan(
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
     ) -> tuple[Any, Any]:
-        leaves, tree = _carried(init)
+        leaves, tree = _carry_leaves(init)
         x_leaves, x_tree = optree.tree_flatten(xs)
         if not length:  # the structure of the results is that of a step that is not taken
             first = [tf.zeros(shape_of(x)[1:], x.dtype) for x in x_leaves]
@@ -75,7 +75,7 @@ class TensorFlowControlFlow:
             return init, optree.tree_map(lambda y: tf.zeros((0, *shape_of(y)), y.dtype), y)
         order = range(length - 1, -1, -1) if reverse else range(length)
         if tf.executing_eagerly():
-            return _scan_now(body, optree.tree_unflatten(tree, leaves), x_leaves, x_tree, order)
+            return _scan_eagerly(body, optree.tree_unflatten(tree, leaves), x_leaves, x_tree, order)
         sources = [
             tf.TensorArray(x.dtype, length, element_shape=shape_of(x)[1:], clear_after_read=False).unstack(x)
             for x in x_leaves
@@ -133,7 +133,7 @@ class TensorFlowControlFlow:
         return list(outputs)
 
 
-def _scan_now(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: range) -> tuple[Any, Any]:
+def _scan_eagerly(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: range) -> tuple[Any, Any]:
     columns: dict[int, list[Array]] = {}
     y_tree: Any = None
     for i in order:
@@ -143,7 +143,7 @@ def _scan_now(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: 
     return carry, optree.tree_unflatten(y_tree, stacked)
 
 
-def _carried(init: Any) -> tuple[list[Array], Any]:
+def _carry_leaves(init: Any) -> tuple[list[Array], Any]:
     """The leaves of what a loop begins with, Python scalars among them as tensors."""
     leaves, tree = optree.tree_flatten(init)
     leaves = [x if isinstance(x, tf.Tensor) else weak_input(x) for x in leaves]

@@ -168,7 +168,7 @@ def _zero64() -> Array:
     return constant(0, dtypes.int64)
 
 
-def _fits(y: Array, bits: int) -> bool:
+def _is_small_shift(y: Array, bits: int) -> bool:
     """Return True if `y` is a scalar, known now, by which an integer of `bits` bits can be shifted."""
     if shape_of(y):
         return False
@@ -180,7 +180,7 @@ def _shift(name: str) -> Fn:
     def shift(x: Array, y: Array) -> Array:
         """TensorFlow shifts by at most all bits but one, which leaves the sign where there is one."""
         bits, signed = 8 * dtype_of(x).itemsize, dtype_of(x).kind == "i"
-        if _fits(y, bits):
+        if _is_small_shift(y, bits):
             return getattr(raw, name)(x=x, y=y)
         in_range = raw.Less(x=y, y=_like(y, bits))
         if signed:

@@ -117,7 +117,7 @@ def _factors(factor: Callable[[Array], Sequence[Array]], x: Array) -> tuple[Arra
 class TensorFlowLinearAlgebra:
     _programs: dict[str, Callable[..., Any]]
 
-    def _stepped(self, fn: Callable[..., Any], *arrays: Array) -> Any:
+    def _compiled_if_eager(self, fn: Callable[..., Any], *arrays: Array) -> Any:
         """A function of many small steps: compiled where it is not part of a program already."""
         if any(map(is_symbolic, arrays)):
             return fn(self, *arrays)
@@ -167,7 +167,7 @@ class TensorFlowLinearAlgebra:
             order = tf.broadcast_to(tf.range(m), (*batch, m))
             return x, tf.zeros((*batch, k), tf.int32), order
         flat = raw.Reshape(tensor=x, shape=ints((count, m, n)))
-        out, pivots, order = self._stepped(_lu_steps, flat)
+        out, pivots, order = self._compiled_if_eager(_lu_steps, flat)
         return (
             raw.Reshape(tensor=out, shape=ints(shape_of(x))),
             raw.Reshape(tensor=pivots, shape=ints((*batch, k))),
@@ -207,7 +207,7 @@ class TensorFlowLinearAlgebra:
             return tf.broadcast_to(tf.eye(m, n, dtype=a.dtype), shape_of(a))
         flat = raw.Reshape(tensor=a, shape=ints((count, m, n)))
         factors = raw.Reshape(tensor=tau, shape=ints((count, k)))
-        return raw.Reshape(tensor=self._stepped(_householder_steps, flat, factors), shape=ints(shape_of(a)))
+        return raw.Reshape(tensor=self._compiled_if_eager(_householder_steps, flat, factors), shape=ints(shape_of(a)))
 
 
 def _real(values: Array, x: Array) -> Array:

@@ -10,7 +10,7 @@ from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.hub.array import NativeArray as Array
 
 
-class _Held:
+class _ProgramWithState:
     """A program of another framework, with what it learns: `state` has its variables, by name.
 
     `m(*args, **kwargs)` runs eagerly, in a `tf.function`, and under a `tf.GradientTape`.
@@ -52,8 +52,8 @@ class _Held:
         return function.get_concrete_function(*args, **kwargs)
 
 
-class Module(_Held, tf.Module):
-    __doc__ = _Held.__doc__
+class Module(_ProgramWithState, tf.Module):
+    __doc__ = _ProgramWithState.__doc__
 
     def __init__(self, *arrays: Any, name: str | None = None) -> None:
         tf.Module.__init__(self, name)
@@ -79,8 +79,8 @@ def _layer_class(keras: Any) -> Any:
         count = keras.backend.get_uid(name) if name else 1
         return name if count == 1 else f"{name}_{count - 1}"
 
-    class Layer(keras.layers.Layer, _Held, tf.Module):
-        __doc__ = _Held.__doc__
+    class Layer(keras.layers.Layer, _ProgramWithState, tf.Module):
+        __doc__ = _ProgramWithState.__doc__
         name: Any = None  # Keras sets it; that of a `tf.Module` is read-only
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:

@@ -39,7 +39,7 @@ class _NativeFunction:
         self._forward, self._backward = forward, backward
         self._results = self._residuals = 0  # how many there are
         self._used: list[bool] = []  # which arguments have a cotangent
-        self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._both, 1)
+        self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._forward_and_backward, 1)
         self._undifferentiated, self._pullback = _Recorded(primal, 1), _Recorded(self._pulled_back)
         self._differentiated = tf.custom_gradient(self._run)
 
@@ -71,7 +71,7 @@ class _NativeFunction:
 
         return tuple(results), gradient
 
-    def _both(self, *arrays: Array) -> list[Array]:
+    def _forward_and_backward(self, *arrays: Array) -> list[Array]:
         results, residuals = self._forward(*arrays)
         self._results, self._residuals = len(results), len(residuals)
         return [*results, *residuals]

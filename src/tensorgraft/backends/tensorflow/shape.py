@@ -51,7 +51,7 @@ def _flip(x: Array, axes: Shape) -> Array:
     return raw.ReverseV2(tensor=x, axis=ints(axes)) if axes else x
 
 
-def _spread(x: Array, value: Array, gaps: Sequence[int]) -> Array:
+def _interior_padded(x: Array, value: Array, gaps: Sequence[int]) -> Array:
     """Return `x` with `gaps[axis]` values between its elements."""
     for axis, interior in enumerate(gaps):
         shape = shape_of(x)
@@ -75,7 +75,7 @@ def _pairs(pairs: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 def pad(x: Array, value: Array, config: Sequence[tuple[int, int, int]]) -> Array:
-    x = _spread(x, value, [interior for _, _, interior in config])
+    x = _interior_padded(x, value, [interior for _, _, interior in config])
     shape = shape_of(x)
     if any(low < 0 or high < 0 for low, high, _ in config):
         # what is cut off on one side may be longer than the array, and filled up from the other

@@ -135,7 +135,7 @@ _COMBINE = {"sum": FUNCTIONS["add"], "max": FUNCTIONS["maximum"], "min": FUNCTIO
 _IDENTITY = {"sum": lambda dtype: 0, "max": dtypes.lowest, "min": dtypes.highest}
 
 
-def _cut(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
+def _strided_axis(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
     shape = shape_of(x)
     begin, end, steps = [0] * len(shape), list(shape), [1] * len(shape)
     begin[axis], end[axis], steps[axis] = start, stop, step
@@ -149,7 +149,7 @@ def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dil
     if window <= 4 or (stride > 1 and window <= 2 * stride):
         total = None
         for k in range(window):
-            piece = _cut(x, axis, k * dilation, k * dilation + (out - 1) * stride + 1, stride)
+            piece = _strided_axis(x, axis, k * dilation, k * dilation + (out - 1) * stride + 1, stride)
             total = piece if total is None else combine(total, piece)
         return total
     # windows of powers of two out of two of half the length each, then one of `window` out of those
@@ -158,7 +158,7 @@ def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dil
     while True:
         if rest & 1:
             size = n - dilation * (window - 1)
-            piece = _cut(power, axis, covered * dilation, covered * dilation + size)
+            piece = _strided_axis(power, axis, covered * dilation, covered * dilation + size)
             total = piece if total is None else combine(total, piece)
             covered += length
         rest >>= 1
@@ -166,10 +166,11 @@ def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dil
             break
         length_now = shape_of(power)[axis]
         power = combine(
-            _cut(power, axis, 0, length_now - length * dilation), _cut(power, axis, length * dilation, length_now)
+            _strided_axis(power, axis, 0, length_now - length * dilation),
+            _strided_axis(power, axis, length * dilation, length_now),
         )
         length *= 2
-    return total if stride == 1 else _cut(total, axis, 0, (out - 1) * stride + 1, stride)
+    return total if stride == 1 else _strided_axis(total, axis, 0, (out - 1) * stride + 1, stride)
 
 
 def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pads, dilation: Ints) -> Array:

@@ -19,7 +19,7 @@ _flipped = elementwise_move(torch.flip)
 _EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # that `arange` fills by itself
 
 
-def _spread(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
+def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
     """Return `x` padded with a Python scalar."""
     for axis, (_, _, interior) in enumerate(config):
         n = x.shape[axis]
@@ -101,11 +101,11 @@ class TorchShape:
     def pad(self, x: Array, value: Any, config: Sequence[tuple[int, int, int]], /) -> Array:
         dtype = x.dtype
         if not isinstance(value, Tensor) and dtype not in LIMITED:
-            return _spread(x, value, config)
+            return _padded(x, value, config)
         if not isinstance(value, Tensor):
             value = filled((), value, dtype, x.device)
-        is_operand = _spread(torch.ones_like(x, dtype=torch.bool), False, config)
-        return torch.where(is_operand, _spread(as_bits(x), 0, config), as_bits(value)).view(dtype)
+        is_operand = _padded(torch.ones_like(x, dtype=torch.bool), False, config)
+        return torch.where(is_operand, _padded(as_bits(x), 0, config), as_bits(value)).view(dtype)
 
     def slice(self, x: Array, start: Shape, stop: Shape, step: Shape, /) -> Array:
         return x[tuple(map(slice, start, stop, step))]

@@ -36,10 +36,10 @@ class ProgramWatch(ABC):
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:
         """Context that notes the variables of the user's functions."""
-        with watched_functions(self._entered):
+        with watched_functions(self._trace_call):
             yield
 
-    def _entered(self, frame: Any, event: str, arg: Any) -> Any:
+    def _trace_call(self, frame: Any, event: str, arg: Any) -> Any:
         if not self.is_users(frame.f_code.co_filename):
             return None
         last_ids = {name: id(x) for name, x in frame.f_locals.items()}

@@ -178,7 +178,7 @@ def einsum_of_moved(state: Rewriting, call: Call) -> New | None:
     return New("einsum", {"equation": f"{','.join(letters)}->{out}", "operands": tuple(operands)}) if changed else None
 
 
-def einsum_said(state: Rewriting, call: Call) -> New | None:
+def einsum_as_product(state: Rewriting, call: Call) -> New | None:
     """Rewrite an einsum as `linear` or `matmul` where it is one."""
     named = bound(call)
     if len(named["operands"]) != 2:
@@ -396,7 +396,7 @@ RULES["divide"].append(mean_of_windows)
 RULES["add"] += [conv_biased, grouped]
 
 # When nothing else applies any more
-SAID: dict[str, list[Rule]] = {"einsum": [einsum_said, einsum_lettered], **table(
+SAID: dict[str, list[Rule]] = {"einsum": [einsum_as_product, einsum_lettered], **table(
     idiom("relu(x)", "maximum(x, 0.0)"),
     idiom("clip(x, low=l, high=h)", "minimum(maximum(x, l), h)", "minimum(maximum(l, x), h)",
           when=lambda m: _are_numbers(m["l"], m["h"])),

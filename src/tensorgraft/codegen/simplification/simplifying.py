@@ -24,7 +24,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(int(a) % ndim for a in (axis if isinstance(axis, tuple | list) else (axis,))))
 
 
-def axis_said(axes: tuple[int, ...], ndim: int) -> Any:
+def written_axis(axes: tuple[int, ...], ndim: int) -> Any:
     """Return axes as people write them: None for all of them, negative numbers for the last ones."""
     if len(axes) == ndim:
         return None
@@ -163,7 +163,9 @@ def same_shape(state: Rewriting, call: Call) -> Any:
             axes = axes_of(inner["axis"], inner["x"].ndim)
             shape_with_axes = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
             if shape_with_axes == call.outcome.shape:
-                return New(state.maker[x].method, {**inner, "axis": axis_said(axes, inner["x"].ndim), "keepdims": True})
+                return New(
+                    state.maker[x].method, {**inner, "axis": written_axis(axes, inner["x"].ndim), "keepdims": True}
+                )
     if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.outcome.size:
         shape_with_axes = _with_kept_axes(state, x, call.outcome.shape)
         if shape_with_axes is not None:
@@ -197,7 +199,7 @@ def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
         axes = axes_of(named["axis"], named["x"].ndim)
         if tuple(1 if a in axes else n for a, n in enumerate(named["x"].shape)) == shape:
             method = getattr(state.xp, call.method)
-            return method(named["x"], axis=axis_said(axes, named["x"].ndim), keepdims=True)
+            return method(named["x"], axis=written_axis(axes, named["x"].ndim), keepdims=True)
     arrays = [n for n, v in named.items() if type(v) is Var]
     if call.method in _SMOOTH and len(arrays) == 1:
         inner = _with_kept_axes(state, named[arrays[0]], shape)
@@ -257,7 +259,7 @@ def moved(state: Rewriting, call: Call) -> Any:
     return x if named["source"] % x.ndim == named["target"] % x.ndim else None
 
 
-def whole(state: Rewriting, call: Call) -> Any:
+def full_slice(state: Rewriting, call: Call) -> Any:
     """Drop a slice of all there is."""
     named = bound(call)
     return named["x"] if named["x"].shape == call.outcome.shape else None
@@ -272,7 +274,7 @@ def reduction(state: Rewriting, call: Call) -> New | None:
         before = axes_of(inner["axis"], inner["x"].ndim)
         if axes == before:
             return New(call.method, {**inner, "keepdims": False})
-    axis = axis_said(axes, named["x"].ndim)
+    axis = written_axis(axes, named["x"].ndim)
     if axis == named["axis"] and type(axis) is type(named["axis"]):
         return None
     return New(call.method, {**named, "axis": axis})
@@ -305,7 +307,7 @@ for _name in _MOVES:
     RULES[_name] = [same_shape]
 RULES["permute_dims"] = [permuted]
 RULES["moveaxis"] = [moved]
-RULES["getitem"] = RULES["take_slice"] = [whole]
+RULES["getitem"] = RULES["take_slice"] = [full_slice]
 RULES["copy"] = [identity]
 RULES["optimization_barrier"] = [identity]
 for _name in ("divide", "multiply"):

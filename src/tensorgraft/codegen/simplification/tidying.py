@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.simplification.rewriting import Rewritten
-from tensorgraft.codegen.structure.size_merging import same
+from tensorgraft.codegen.structure.size_merging import equal_sizes
 from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, variables
 
 
@@ -87,16 +87,16 @@ class _Simplifier:
             if (
                 len(wide) != len(unit_shape)
                 or type(wide[axis + 1]) is not int
-                or not same(unit.outcome.shape, tuple(unit_shape))
+                or not equal_sizes(unit.outcome.shape, tuple(unit_shape))
             ):
                 continue
             n = wide[axis + 1]
             rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
             if (
                 n > 1
-                and same(tuple(wide), (*unit_shape[: axis + 1], n, *unit_shape[axis + 2 :]))
+                and equal_sizes(tuple(wide), (*unit_shape[: axis + 1], n, *unit_shape[axis + 2 :]))
                 and out.ndim == x.ndim
-                and same((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
+                and equal_sizes((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
             ):
                 call.method, call.args, call.kwargs = "repeat", (x, n, axis), {}
                 call.names = call.names or broadcast.names

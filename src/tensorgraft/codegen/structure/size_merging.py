@@ -59,10 +59,10 @@ def joined(values: Sequence[Any]) -> Any:
     return Quantity(values)
 
 
-def same(a: Any, b: Any) -> bool:
+def equal_sizes(a: Any, b: Any) -> bool:
     """Return True for equal numbers or shapes at every size."""
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(equal_sizes, a, b))
     x, y = getattr(a, "values", None), getattr(b, "values", None)
     if x is None and y is None:
         return bool(a == b)

@@ -80,7 +80,7 @@ def words(module: str) -> dict[str, Rule]:
         "iota": module_rules.iota,
         "eye": module_rules.eye,
         "permute_dims": permute_dims,
-        "reshape": rules.spread("x.reshape(shape)"),
+        "reshape": rules.unpacked_arguments("x.reshape(shape)"),
         "matrix_transpose": rules.matrix_transpose,
         "expand_dims": rules.expand_dims(module_rules.named("np.expand_dims(x, axis)")),
         "slice": rules.slice_,

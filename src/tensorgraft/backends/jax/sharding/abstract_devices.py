@@ -135,7 +135,7 @@ class LoweredElsewhere:
 class CompiledElsewhere:
     """The part of `jax.stages.Compiled` that is read from another process."""
 
-    def __init__(self, results: simulated_compile.Told) -> None:
+    def __init__(self, results: simulated_compile.CompilationResult) -> None:
         self._told = results
 
     def cost_analysis(self) -> dict[str, float]:

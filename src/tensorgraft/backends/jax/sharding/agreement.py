@@ -43,10 +43,10 @@ def agree(action: str, values: Mapping[str, str], advice: str = "") -> None:
         n, _times = _times, _times + 1
     client, rank, seconds = processes.client(), processes.index(), wait_seconds()
     at = f"tensorgraft/agreement/{n}"
-    text = json.dumps([action + _place(), dict(values)])
+    text = json.dumps([action + _location(), dict(values)])
     client.key_value_set(f"{at}/{rank}", text)
     if rank == 0:
-        answer = _judge(client, at, text, seconds, advice)
+        answer = _compare(client, at, text, seconds, advice)
         client.key_value_set(f"{at}/verdict", answer)
         if n:
             client.key_value_delete(f"tensorgraft/agreement/{n - 1}/")  # all have read it, or they would not be here
@@ -57,7 +57,7 @@ def agree(action: str, values: Mapping[str, str], advice: str = "") -> None:
         raise RuntimeError(answer)
 
 
-def _judge(client: Any, at: str, text: str, seconds: float, advice: str) -> str:
+def _compare(client: Any, at: str, text: str, seconds: float, advice: str) -> str:
     deadline = time.monotonic() + seconds
     action, values = json.loads(text)
     for other in range(1, processes.count()):
@@ -96,7 +96,7 @@ def _get(client: Any, key: str, seconds: float) -> str | None:
     return value
 
 
-def _place() -> str:
+def _location() -> str:
     """Return the program's place in its source: the innermost frame that is nobody's library."""
     frame = sys._getframe(2)
     while frame is not None:

@@ -64,7 +64,7 @@ class _Call:
             client.key_value_set(f"{self._at}/{rank}", self._words(), allow_overwrite=True)
             answer = self._get("said", _MARGIN, stop)
             if answer is None and not stop():
-                return self._wrong({rank: self._words(), 0: _NOTHING.format(self._seconds)})
+                return self._difference({rank: self._words(), 0: _NOTHING.format(self._seconds)})
             return (answer or "").removeprefix("=")
         calls = {0: self._words()}
         for other in range(1, len(self._devices)):
@@ -77,12 +77,12 @@ class _Call:
         if len(calls) == len(self._devices) and (before := _compared.get(self._devices)) is not None:
             client.key_value_delete(f"{before}/")  # all have read it, or they would not be here
         _compared[self._devices] = self._at
-        problem = self._wrong(calls) if len(set(calls.values())) > 1 else ""
+        problem = self._difference(calls) if len(set(calls.values())) > 1 else ""
         # the service keeps no empty values
         client.key_value_set(f"{self._at}/said", f"={problem}", allow_overwrite=True)
         return problem
 
-    def _wrong(self, calls: dict[int, str]) -> str:
+    def _difference(self, calls: dict[int, str]) -> str:
         lines = "\n".join(f"  process {rank} calls {words}" for rank, words in sorted(calls.items()))
         return f"the processes of a group do not call the same collective (its call {self._number}):\n{lines}"
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from tensorgraft.backends.jax.operation import is_tracing
 from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.sharding.collective_matching import agreed
-from tensorgraft.backends.jax.sharding.process_programs import Across, at_home, computed
+from tensorgraft.backends.jax.sharding.process_programs import ProcessPrograms, at_home, computed
 from tensorgraft.backends.jax.sharding.traced_collectives import in_trace
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.collectives import WHOLE, CollectiveCall, Group, in_words
@@ -50,6 +50,6 @@ def _eager(call: CollectiveCall, devices: tuple[int, ...], group: Group) -> Call
 
 
 @functools.lru_cache(maxsize=256)
-def _across_devices(devices: tuple[int, ...]) -> Across:
+def _across_devices(devices: tuple[int, ...]) -> ProcessPrograms:
     by_id = {d.id: d for d in jax.devices()}
-    return Across(Mesh(np.array([by_id[i] for i in devices]), (WHOLE,)))
+    return ProcessPrograms(Mesh(np.array([by_id[i] for i in devices]), (WHOLE,)))

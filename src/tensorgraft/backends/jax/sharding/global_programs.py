@@ -76,7 +76,7 @@ class _Program:
             agree(f"runs a program on {shapes}{ellipsis}", {"the program": program})
             _known.add(program)
 
-    def _together(self, args: Any, kwargs: Any) -> Any:
+    def _on_mesh(self, args: Any, kwargs: Any) -> Any:
         mesh = self._mesh or mesh_of(jax.tree.leaves((args, kwargs)))
         return (
             (args, kwargs)
@@ -85,11 +85,11 @@ class _Program:
         )
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._together(args, kwargs)
+        args, kwargs = self._on_mesh(args, kwargs)
         return self._jitted.lower(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._together(args, kwargs)
+        args, kwargs = self._on_mesh(args, kwargs)
         return self._jitted.trace(*args, **kwargs)
 
 

@@ -87,7 +87,7 @@ def _bits(x: Array) -> tuple[Array, Callable[[Array], Array]]:
     return parts, lambda bits: lax.complex(*join(bits))
 
 
-class Across:
+class ProcessPrograms:
     """Programs that run on every device of a mesh at once, each of which is of another process."""
 
     def __init__(self, mesh: Mesh) -> None:

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 from tensorgraft.backends.jax.operation import Tracer
 from tensorgraft.backends.jax.sharding.collective_matching import agreed
-from tensorgraft.backends.jax.sharding.process_programs import Across, computed
+from tensorgraft.backends.jax.sharding.process_programs import ProcessPrograms, computed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.collectives import CollectiveCall, Group, World, in_words
@@ -36,7 +36,7 @@ class Meeting:
         self._apart: dict[str, Group] = {}  # groups that are no axes of it
 
     @property
-    def across(self) -> Across | None:
+    def across(self) -> ProcessPrograms | None:
         """The devices that the program runs on: those with which this process has a group. None without collectives.
 
         Raises TracedValueError for groups that are no axes of one mesh."""
@@ -50,7 +50,7 @@ class Meeting:
                 " or create the groups with init_device_mesh"
             )
         for name, group in self._apart.items():
-            return Across(_mesh(group.devices, (group.size,), (name,)))
+            return ProcessPrograms(_mesh(group.devices, (group.size,), (name,)))
         sizes = list(self._axes.values())
         coordinates = np.unravel_index(self._world.rank, sizes)
         index = tuple(
@@ -58,7 +58,7 @@ class Meeting:
         )
         ranks = np.arange(len(self._world)).reshape(sizes)[index]
         devices = tuple(self._world.device_of(int(r)) for r in ranks.flat)
-        return Across(_mesh(devices, ranks.shape, tuple(name for name in self._axes if name in self._met)))
+        return ProcessPrograms(_mesh(devices, ranks.shape, tuple(name for name in self._axes if name in self._met)))
 
     def collective(self, call: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
         if self._world is None:
@@ -78,7 +78,7 @@ class Meeting:
             traced = [x if isinstance(x, Tracer) else lax.optimization_barrier(x) for x in arrays]
             return tuple(computed(call, x, names, group.size) for x in traced)
 
-    def agreement(self, across: Across) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
+    def agreement(self, across: ProcessPrograms) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
         """Return the context of a run: before the first one, the processes compare their collectives in the program."""
         seconds = max(group.seconds for group in (*self._met.values(), *self._apart.values()))
         words = f"a compiled function with {len(self.words)} collectives: {'; '.join(self.words)}"
@@ -98,7 +98,7 @@ _now = _Thread()
 
 
 @contextlib.contextmanager
-def met() -> Iterator[Meeting]:
+def collecting() -> Iterator[Meeting]:
     """Collect the collectives of the program that is traced inside, in a `Meeting`."""
     before = _now.meetings
     _now.meetings = (*before, Meeting())

@@ -11,7 +11,7 @@ import optree
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace
-from tensorgraft.compiled.captured_objects import Reached, object_key
+from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
 from tensorgraft.compiled.function import (
     MOST_TRACES,
     TracedFunction,
@@ -170,4 +170,4 @@ def _mark(x: Any) -> Any:
             f"an argument of a compiled function is a {type(x).__qualname__}, which is neither an array nor hashable:"
             " pass arrays, numbers, strings, or containers of them"
         ) from None
-    return (x, *keys_of(Reached(x).now())) if isinstance(x, types.FunctionType) else object_key(x)
+    return (x, *keys_of(DirectCaptures(x).now())) if isinstance(x, types.FunctionType) else object_key(x)

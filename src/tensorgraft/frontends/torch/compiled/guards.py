@@ -16,7 +16,7 @@ import torch
 from torch.utils._device import DeviceContext
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Call, Reached, object_key
+from tensorgraft.compiled.captured_objects import Call, DirectCaptures, object_key
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
@@ -118,7 +118,7 @@ def modes() -> tuple[Any, ...]:
 
 def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the modes of PyTorch and the Python values that the function reaches; it is traced again for others."""
-    return *modes(), keys_of(Reached(fn).now())
+    return *modes(), keys_of(DirectCaptures(fn).now())
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------

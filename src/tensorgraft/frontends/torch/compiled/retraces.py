@@ -11,7 +11,7 @@ import optree
 import torch
 from torch.utils import _pytree
 
-from tensorgraft.compiled.captured_objects import Reached, is_plain_tensor, objects_behind
+from tensorgraft.compiled.captured_objects import DirectCaptures, is_plain_tensor, objects_behind
 from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.source_location import quoted
 from tensorgraft.compiled.values import SameObject, is_plain
@@ -49,7 +49,7 @@ class History:
     """The traces of one compiled function."""
 
     fn: Callable[..., Any]
-    reach: Reached
+    reach: DirectCaptures
     calls: list[NamedKey] = field(default_factory=list)
     cold: list[NamedKey] = field(default_factory=list)  # the first that ran uncompiled (`recurring`)
 

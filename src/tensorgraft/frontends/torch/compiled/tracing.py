@@ -16,7 +16,7 @@ from tensorgraft.compiled.objects import Template, reachable, tracking_new_objec
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import RunsUncompiled, called
+from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards import Rebound, global_hooks, modes, modes_around
@@ -149,7 +149,7 @@ class Tracing:
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.said = OutsideCalls()
             with self.said.watched(self.world.outside):
-                out = called(self._fn, self._args, self._kwargs)
+                out = call_traced(self._fn, self._args, self._kwargs)
             self.said.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
