@@ -72,7 +72,7 @@ def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Arra
     return block.plan.outward(xp, block.box())
 
 
-def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
+def read_concrete(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """Compute `storage.read` of an array that has values, by a program that serves every offset of the form."""
     if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
         return storage.read(xp, array, geometry)
@@ -127,13 +127,13 @@ def _points(xp: Backend, geometry: Geometry, offset: Array) -> Array:
     return xp.add(positions(xp, geometry._replace(offset=0)), offset)
 
 
-def _least(geometry: Geometry) -> int:
+def _first_element(geometry: Geometry) -> int:
     """Return the distance from the offset to the first element in memory: negative with negative strides, else 0."""
     return sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True) if s < 0)
 
 
 def _least_offset(xp: Backend, geometry: Geometry, offset: Array) -> Array:
-    least = _least(geometry)
+    least = _first_element(geometry)
     return xp.add(offset, least) if least else offset
 
 
@@ -164,7 +164,7 @@ def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Box) -> Arr
 
 def _slice(xp: Backend, geometry: Geometry, offset: Array, array_shape: Shape) -> tuple[Box, list[Array]]:
     """Return (how the geometry is a slice of an array of shape `array_shape`, where that begins)."""
-    plan = strided_slice.of_array(geometry.shape, geometry.strides, -_least(geometry), array_shape)
+    plan = strided_slice.of_array(geometry.shape, geometry.strides, -_first_element(geometry), array_shape)
     assert plan is not None
     rest, start = _least_offset(xp, geometry, offset), []
     for array_stride, span, n in zip(contiguous_strides(array_shape), _spans(plan), array_shape, strict=True):
@@ -187,7 +187,7 @@ class _Block:
     def __init__(self, xp: Backend, geometry: Geometry, form: Form, offset: Array, flat: Array) -> None:
         self.xp = xp
         self.size = xp.shape(flat)[0]
-        plan = strided_slice.of_memory(geometry.shape, geometry.strides, -_least(geometry), self.size)
+        plan = strided_slice.of_memory(geometry.shape, geometry.strides, -_first_element(geometry), self.size)
         assert plan is not None
         self.plan = plan
         outer = _outermost(plan)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.codegen.simplification import idioms, simplifying, tensorflow_idioms
-from tensorgraft.codegen.simplification.rewriting import Rewritten, live, rewrite
+from tensorgraft.codegen.simplification.rewriting import Rewritten, rewrite, without_unused
 from tensorgraft.codegen.trace import Frame, SourceStep, inputs_of
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 
@@ -65,7 +65,7 @@ def framed(
         calls, rewritten = rewrite(xp, calls, results, table)
         replaced.append(rewritten)
         results = rewritten(results)
-    calls = live(calls, results)
+    calls = without_unused(calls, results)
     used = {*variables(results), *(v for c in calls for v in variables([c.args, c.kwargs]))}
     root = _Numbered(name, "", arguments=arguments, result=results[0])
     _nest(root, calls, 0, watched.called)

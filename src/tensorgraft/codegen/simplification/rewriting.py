@@ -222,7 +222,7 @@ def rewrite(
                     continue
                 for v in variables(call.outcome):
                     state.maker[v] = call
-        alive = live(new_calls, replaced(results))
+        alive = without_unused(new_calls, replaced(results))
         changed = changed or len(alive) < len(calls)
         calls = alive
         if not changed:
@@ -248,7 +248,7 @@ def _used(calls: Iterable[Call]) -> Iterable[Var]:
         yield from variables([call.args, call.kwargs])
 
 
-def live(calls: list[Call], results: Any) -> list[Call]:
+def without_unused(calls: list[Call], results: Any) -> list[Call]:
     """Return the calls without those whose results nobody uses."""
     used = set(variables(results))
     used_calls = []

@@ -116,7 +116,7 @@ class _Planner:
 
     def equation(self, equation: Any, reads: list[int]) -> list[int]:
         """Plan an equation, and return the slots of its results."""
-        inner = called(equation)
+        inner = called_jaxpr(equation)
         if inner is not None:
             return self.inline(inner.jaxpr, inner.consts, reads)
         known = tuple(self.values.get(slot) for slot in reads)
@@ -140,11 +140,11 @@ class _Planner:
         return self.literals[key]
 
 
-def called(equation: Any) -> core.ClosedJaxpr | None:
+def called_jaxpr(equation: Any) -> core.ClosedJaxpr | None:
     """Return the jaxpr that an equation is a call of; None for one that a rule computes, or nothing."""
     name = equation.primitive.name
     if name in releases.CALLS:
-        return releases.called(equation)
+        return releases.called_jaxpr(equation)
     if name in RULES or name in REASONS:
         return None
     return decomposed(equation)

@@ -59,7 +59,7 @@ class JaxprProgram:
         self._derived: dict[Any, Any] = {}
         self._settings = JaxSettings()
 
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
         result = self._derived.get(key)
         if result is None:
             try:
@@ -74,7 +74,7 @@ class JaxprProgram:
 
     @property
     def main(self) -> JaxprPart:
-        return self._once("main", lambda: self._part(self.closed))
+        return self._cached("main", lambda: self._part(self.closed))
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         return self.main(xp, arrays)
@@ -109,7 +109,7 @@ class JaxprProgram:
     def _parts(self, argnums: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
         """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
         with derivative_of_jax("backward"):
-            return self._once(("parts", argnums), lambda: self._make_parts(argnums))
+            return self._cached(("parts", argnums), lambda: self._make_parts(argnums))
 
     def _make_parts(self, argnums: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
         seen: dict[str, Any] = {}
@@ -171,7 +171,7 @@ class JaxprProgram:
         return self._derive(("batched", axes, size), jax.vmap(self.fn, in_axes=axes, axis_size=size), specs)
 
     def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> JaxprProgram:
-        return self._once(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled, region=self.region))
+        return self._cached(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled, region=self.region))
 
     def _smooth_results(self) -> list[Any]:
         return [a for a in self.closed.out_avals if _is_inexact(a.dtype)]

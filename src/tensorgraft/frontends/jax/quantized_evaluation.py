@@ -155,7 +155,9 @@ def _is_arraylike(x: Any) -> bool:
 def _only_moves(jaxpr: core.Jaxpr) -> bool:
     """Return whether nothing is computed, so that another jaxpr is not worth compiling."""
     return all(
-        _only_moves(releases.called(e).jaxpr) if e.primitive.name in ("jit", "pjit") else e.primitive.name in _VIEWS
+        _only_moves(releases.called_jaxpr(e).jaxpr)
+        if e.primitive.name in ("jit", "pjit")
+        else e.primitive.name in _VIEWS
         for e in jaxpr.eqns
     )
 
@@ -178,7 +180,7 @@ def interpreted(jaxpr: core.Jaxpr, constants: Sequence[Any], operands: Sequence[
 def _applied(equation: Any, values: Sequence[Any]) -> Any:
     name = equation.primitive.name
     if name in _INLINED:
-        return _body(releases.called(equation))(*values)
+        return _body(releases.called_jaxpr(equation))(*values)
     if name in _STRUCTURED:
         return _STRUCTURED[name](values, **releases.parameters(equation))
     if name in _RULED:

@@ -32,10 +32,10 @@ def quantize_tree(
 ) -> Any:
     """See `tg.quantize_`."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_quantized)
-    placements: dict[int, _Place] = {}
+    placements: dict[int, _WeightLeaf] = {}
     xp = backend()
     names, weights = [], {}
-    known: dict[tuple[int, Scheme, int], _Place] = {}
+    known: dict[tuple[int, Scheme, int], _WeightLeaf] = {}
     for i, (path, x) in enumerate(leaves):
         if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating):
             continue
@@ -50,7 +50,7 @@ def quantize_tree(
         batched = max(x.ndim - _axes(owner, x), 0)
         key = id(x), scheme, batched
         if key not in known:
-            placement = known[key] = _Place.of(name, x.shape[:batched])
+            placement = known[key] = _WeightLeaf.of(name, x.shape[:batched])
             layers = jnp.reshape(x, (-1, *x.shape[batched:])) if batched else [x]
             weights.update({n: Weight(xp, layer, scheme) for n, layer in zip(placement.layers, layers, strict=True)})
         placements[i] = known[key]  # arrays that are one stay one
@@ -73,14 +73,14 @@ def _until_effects_are_done() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _WeightLeaf:
     """A leaf that is to be quantised: several weights, where `jax.vmap` has made a layer for each of a batch."""
 
     lead: tuple[int, ...]
     layers: tuple[str, ...]  # their names
 
     @classmethod
-    def of(cls, name: str, batch_shape: tuple[int, ...]) -> _Place:
+    def of(cls, name: str, batch_shape: tuple[int, ...]) -> _WeightLeaf:
         return cls(
             batch_shape, tuple([f"{name}[{i}]" for i in range(math.prod(batch_shape))]) if batch_shape else (name,)
         )

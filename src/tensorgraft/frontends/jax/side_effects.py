@@ -99,7 +99,7 @@ def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
 
 
 @contextlib.contextmanager
-def _all_seen() -> Iterator[None]:
+def _unfrozen() -> Iterator[None]:
     """Let the garbage collector list what somebody keeps from it."""
     if not gc.get_freeze_count():
         yield
@@ -111,7 +111,7 @@ def _all_seen() -> Iterator[None]:
         gc.freeze()
 
 
-@_all_seen()
+@_unfrozen()
 def kept_arrays(tracers: list[Any], new_ids: frozenset[int], results: Sequence[Any]) -> list[tuple[Any, str]]:
     """Return those of the arrays of a trace that the program keeps, and where.
 
@@ -143,7 +143,7 @@ def kept_arrays(tracers: list[Any], new_ids: frozenset[int], results: Sequence[A
             if referent is None:
                 continue
             x, near = of[id(referent)]
-            location = _place(referrer, referent)
+            location = _referrer_words(referrer, referent)
             is_new = id(referrer) in new_ids
             of[id(referrer)] = x, near or location or ""
             if id(referrer) in returned or (location is not None and not is_new):
@@ -163,7 +163,7 @@ def _is_of_traces(x: Any) -> bool:
     return type(x).__module__.startswith(("jax._src.core", "jax._src.interpreters"))
 
 
-def _place(referrer: Any, x: Any) -> str | None:
+def _referrer_words(referrer: Any, x: Any) -> str | None:
     """Return, in the program's terms, where an object that refers to `x` keeps it; None for containers and for objects
     of libraries."""
     if isinstance(referrer, types.CellType):

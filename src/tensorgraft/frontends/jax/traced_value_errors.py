@@ -61,7 +61,7 @@ class Failed(Exception):
         )
         self._inputs, self._numbers = list(inputs), set(numbers)
         self._frames = list(_frames(error.__traceback__))
-        self._tracer = self._asked() if self.is_look else None
+        self._tracer = self._needed_array() if self.is_look else None
         self._positions = _positions(self._tracer, trace)
         self.argument: Any = None
         self.origin = _origin(self._tracer) if self._tracer is not None else None
@@ -79,7 +79,7 @@ class Failed(Exception):
         program_frames = [f for f in known if not f.lies_in(*_LIBRARIES)]
         return program_frames[-1] if program_frames else known[-1] if known else None
 
-    def _asked(self) -> Any:
+    def _needed_array(self) -> Any:
         """The array whose value was asked for: by the innermost of JAX's frames, or in the program's line."""
         for frame in reversed(self._frames):
             if not frame.lies_in(*_JAX) or "Non-hashable" in str(self.error):
@@ -127,12 +127,12 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
             translated = traced_value_errors.value_needed(where, traced, "array")
         else:
             translated = traced_value_errors.result_shape_needed(
-                where, _array_in_line(failed, traced), _sized(_called(frame))
+                where, _array_in_line(failed, traced), _sized(_call_expression(frame))
             )
-    elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
+    elif isinstance(error, jax.errors.TracerBoolConversionError) and _line_needs_value(failed, "__bool__"):
         translated = traced_value_errors.value_needed(where, traced, "bool")
     elif _SHAPES.search(message) and (shape := _shape_with(failed, x)) is not None:
-        translated = traced_value_errors.shape_needed(where, _called(frame), shape, traced)
+        translated = traced_value_errors.shape_needed(where, _call_expression(frame), shape, traced)
     elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(message):
         translated = traced_value_errors.value_needed(where, traced, "item")
     else:
@@ -164,7 +164,7 @@ def _converts(message: str) -> bool:
     return any(word in message for word in _CONVERSIONS)
 
 
-def _asks(failed: Failed, name: str) -> bool:
+def _line_needs_value(failed: Failed, name: str) -> bool:
     """Return True if the program's own line asks for the value, not a function of JAX that it calls."""
     names = [f.f_code.co_name for f in failed._frames]
     return name in names and failed._frames[names.index(name) - 1] == failed.frame
@@ -180,7 +180,7 @@ def _shape_with(failed: Failed, x: Any) -> Any:
     return None
 
 
-def _called(frame: FramePlace) -> str:
+def _call_expression(frame: FramePlace) -> str:
     from tensorgraft.compiled.source_location import place_of
     from tensorgraft.compiled.traced_value_errors import short_name
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tensorgraft.frontends.tensorflow.loop_carry import abstractly
-from tensorgraft.frontends.tensorflow.residuals import taken_apart
+from tensorgraft.frontends.tensorflow.residuals import flattened
 from tensorgraft.frontends.tensorflow.values import EitherOptional, OptionalValue, lifted
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -40,14 +40,14 @@ class KeptOfBranches:
             self.places = [i for i, x in enumerate(outputs) if isinstance(x, _KINDS)]
             if not self.places:
                 return
-            self._specs[side] = [a for i in self.places for a in taken_apart(abstract, outputs[i])[1]]
+            self._specs[side] = [a for i in self.places for a in flattened(abstract, outputs[i])[1]]
 
     def others(self, outputs: Sequence[Any]) -> list[Any]:
         return [x for i, x in enumerate(outputs) if i not in self.places]
 
     def arrays(self, side: int, outputs: Sequence[Any]) -> list[Array]:
         xp = self.xp
-        parts = [taken_apart(xp, outputs[i]) for i in self.places]
+        parts = [flattened(xp, outputs[i]) for i in self.places]
         self._likes[side] = [like for like, _ in parts]
         branch_arrays = [lifted(xp, a) for _, arrays in parts for a in arrays]
         zeros = [xp.zeros(spec.shape, spec.dtype) for spec in self._specs[1 - side]]

@@ -23,7 +23,7 @@ _KEPT = "_tensorgraft_graph"  # a graph's own FunctionGraph
 def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], name: str) -> FunctionGraph:
     """Read a graph as a function of `inputs`. Raises ValueError for control flow of TensorFlow 1, which has cycles."""
     effects = list(getattr(graph, "control_outputs", ()))
-    needed_ops = _needed([t.op for t in (*outputs, *inputs)] + effects)
+    needed_ops = _needed_operations([t.op for t in (*outputs, *inputs)] + effects)
     order = _ordered([op for op in graph.get_operations() if op in needed_ops])
     at = {op: i for i, op in enumerate(order)}
     nodes = [_node(op, at, graph) for op in order]
@@ -48,7 +48,7 @@ def read_function(graph: Any, inputs: int | None = None, outputs: int | None = N
     return cached[key]
 
 
-def _needed(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
+def _needed_operations(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
     seen, stack = set(ends), list(ends)
     while stack:
         op = stack.pop()
@@ -91,7 +91,7 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
     kind = op.type
     attributes = {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")}
     if _function(kind, graph) is not None:  # `tf.Defun` makes an operation of a function
-        kind, attributes = "StatefulPartitionedCall", {"f": _called(kind, graph)}
+        kind, attributes = "StatefulPartitionedCall", {"f": _called_function(kind, graph)}
     return GraphNode(
         op.name,
         kind,
@@ -100,7 +100,7 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
         attributes,
         tuple(_shape(t.shape) for t in op.outputs),
         tuple(_dtype(t.dtype) for t in op.outputs),
-        functools.partial(_place, op),
+        functools.partial(_source_line, op),
         bool(op.op_def.is_stateful),
     )
 
@@ -110,7 +110,7 @@ def operation_of(node: GraphNode) -> tf.Operation:
     return node.place.args[0]  # type: ignore[attr-defined]
 
 
-def _place(op: tf.Operation) -> str:
+def _source_line(op: tf.Operation) -> str:
     """Return the line of the user's that made an operation: the last one outside of libraries."""
     library_paths = tuple(
         os.path.dirname(str(sys.modules[name].__file__)) + os.sep for name in _LIBRARIES if name in sys.modules
@@ -156,7 +156,7 @@ def _listed(a: Any, graph: tf.Graph) -> tuple[Any, ...]:
     return ()
 
 
-def _called(name: str, graph: Any) -> FunctionGraph:
+def _called_function(name: str, graph: Any) -> FunctionGraph:
     entry = _function(_of_the_cpu(name, graph), graph)
     if entry is None:
         return read_function(_from_context(name))
@@ -229,7 +229,7 @@ _KINDS: dict[str, Callable[[Any, Any], Any]] = {
     "type": lambda v, _: _dtype(tf.as_dtype(v)),
     "shape": lambda v, _: _shape(tf.TensorShape(v)),
     "tensor": lambda v, _: _constant(tf.make_ndarray(v)),
-    "func": lambda v, graph: _called(v.name, graph),
+    "func": lambda v, graph: _called_function(v.name, graph),
     "list": _listed,
     "placeholder": lambda v, _: v,
 }

@@ -49,7 +49,7 @@ def traced(xp: Backend, operands: Sequence[Any]) -> bool:
     return any(not is_known(x) and xp.is_array(x) and xp.is_traced(x) for o in operands for x in arrays_of(o))
 
 
-class Carried:
+class LoopCarry:
     """Values, and the flat arrays that they are made of. `growth`: by how much lists grow per step, by position."""
 
     def __init__(self, xp: Backend, values: Sequence[Any], growth: dict[int, int] | None = None) -> None:
@@ -112,7 +112,7 @@ class Carried:
         body: Callable[[Backend, list[Any]], list[Any]],
         steps: int | None,
         cells: Sequence[int],
-    ) -> Carried:
+    ) -> LoopCarry:
         """Flatten the initial values of a loop: the operands that change, and the values of the variables that it
         writes. Lists get the room and the element shape that one abstract step of the body tells."""
         values = [operands[i] for i in moving]

@@ -18,7 +18,7 @@ from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError,
 from tensorgraft.frontends.tensorflow.residuals import Residuals
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, lifted
-from tensorgraft.frontends.tensorflow.written_variables import written
+from tensorgraft.frontends.tensorflow.written_variables import written_arguments
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -39,7 +39,7 @@ class CapturedGraph:
 
     def written(self) -> list[str]:
         """Return the names of the variables that the graph writes."""
-        writes = written(self.graph)
+        writes = written_arguments(self.graph)
         names = [c for i, c in enumerate(self.captures) if isinstance(c, str) and self.count + i in writes]
         return list(dict.fromkeys(names))
 
@@ -61,7 +61,7 @@ Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 class GraphPart(CompiledPart):
     """Rules of operations ask for values where there are some: in a compiled program arguments have none."""
 
-    def _given(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
+    def _operands(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
         return [xp.as_traced(x) for x in stand_ins]
 
 
@@ -127,7 +127,7 @@ class GraphProgram:
         halves = self._halves(argnums)
         return halves.second(xp, [*residuals, *cotangents[: halves.cotangents]])
 
-    def _once(self, kind: str, argnums: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
+    def _cached(self, kind: str, argnums: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
         if (kind, argnums) not in self._derived:
             if self._derive is None:
                 raise DerivativeError("programs read from a file have no derivative")
@@ -138,13 +138,13 @@ class GraphProgram:
         return self._derived[kind, argnums]
 
     def _halves(self, argnums: tuple[int, ...]) -> ForwardAndBackward:
-        return self._once("gradient", argnums, lambda captured, _: ForwardAndBackward(self, captured, len(argnums)))
+        return self._cached("gradient", argnums, lambda captured, _: ForwardAndBackward(self, captured, len(argnums)))
 
     def _program(self, kind: str, argnums: tuple[int | None, ...]) -> GraphProgram:
         def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
             return GraphProgram(captured, self.variables, self.is_compiled, derive, self.region)
 
-        return self._once(kind, argnums, make)
+        return self._cached(kind, argnums, make)
 
     def pullback(self, argnums: tuple[int, ...]) -> GraphProgram:
         return self._program("pullback", argnums)

@@ -42,7 +42,7 @@ class Residuals:
         is_traced = traced(xp, values)
         if not is_traced:
             values = [self._settled(xp, i, x) for i, x in enumerate(values)]
-        parts = [taken_apart(xp, x) for x in values]
+        parts = [flattened(xp, x) for x in values]
         layout = [like for like, _ in parts]
         arrays = [a for _, arrays in parts for a in arrays]
         if is_traced:
@@ -119,16 +119,16 @@ class _Counted:
         return CountedRows(next(arrays), next(arrays))
 
 
-def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
+def flattened(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
     """Return (the layout that puts a value together again, its arrays)."""
     if isinstance(x, OptionalValue | EitherOptional):
-        inner = [taken_apart(xp, v) for v in ((x.yes, x.no) if isinstance(x, EitherOptional) else x.values or ())]
+        inner = [flattened(xp, v) for v in ((x.yes, x.no) if isinstance(x, EitherOptional) else x.values or ())]
         bare: Any = EitherOptional(*[OptionalValue(None)] * 2) if isinstance(x, EitherOptional) else x
         if isinstance(x, OptionalValue) and x.values is not None:
             bare = OptionalValue(())
         return _Parts(bare, tuple(like for like, _ in inner)), [a for _, arrays in inner for a in arrays]
     if isinstance(x, TensorList):
-        parts = [None if i is None else taken_apart(xp, i) for i in x.items or ()]
+        parts = [None if i is None else flattened(xp, i) for i in x.items or ()]
         arrays = [a for p in parts if p is not None for a in p[1]]
         length = x.length if x.length is None or is_known(x.length) else None
         arrays += [a for a in (x.stack, None if length is not None else x.length) if a is not None]

@@ -134,13 +134,13 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError where there is not one signature alone."""
-        return self._only()(*args, **kwargs)
+        return self._single()(*args, **kwargs)
 
     def save(self, directory: Any) -> None:
         """Save the only signature, onto NumPy: what was recorded. `tg.load` runs it without TensorFlow."""
-        self._only().save(directory)
+        self._single().save(directory)
 
-    def _only(self) -> Any:
+    def _single(self) -> Any:
         if len(self) != 1:
             raise TypeError(f"{self.path} has {len(self)} signatures ({', '.join(self)}): choose one of them")
         return self[next(iter(self))]

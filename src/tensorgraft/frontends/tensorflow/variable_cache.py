@@ -26,7 +26,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 
-class _Held:
+class _CachedVariable:
     """One variable's value, as a tensor and as an array."""
 
     __slots__ = ("address", "array", "handle", "shape", "tensor")
@@ -44,7 +44,7 @@ class HeldVariables:
 
     def __init__(self, xp: Backend) -> None:
         self.xp = xp
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _CachedVariable] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -53,17 +53,17 @@ class HeldVariables:
         """Return a group of variables that are read and written together."""
         return VariableGroup(self.xp, handles, [self._of(h) for h in handles])
 
-    def _of(self, handle: tf.Tensor) -> _Held:
+    def _of(self, handle: tf.Tensor) -> _CachedVariable:
         key, cache = id(handle), self._held
         if key not in cache:
-            cache[key] = _Held(weakref.ref(handle, lambda _: cache.pop(key, None)))
+            cache[key] = _CachedVariable(weakref.ref(handle, lambda _: cache.pop(key, None)))
         return cache[key]
 
 
 class VariableGroup:
     """Variables that are read and written together. Raises TypeError for a resource that is no variable."""
 
-    def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], entries: list[_Held]) -> None:
+    def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], entries: list[_CachedVariable]) -> None:
         self.xp, self.handles, self._held = xp, list(handles), entries
         handle_data = [_said_of(h) for h in handles]
         self._dtypes = tuple(x.dtype for x in handle_data)
@@ -104,7 +104,7 @@ class VariableGroup:
 
 
 # TensorFlow's function, the variables, what is known of them, which are quantised
-_Writer = tuple[bytes, list[tf.Tensor], list[_Held], list[tuple[int, tf.DType]]]
+_Writer = tuple[bytes, list[tf.Tensor], list[_CachedVariable], list[tuple[int, tf.DType]]]
 
 
 @functools.cache

@@ -34,10 +34,10 @@ class FunctionWatch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        with watched_functions(self._entered):
+        with watched_functions(self._trace_call):
             yield
 
-    def _entered(self, frame: FrameType, event: str, arg: Any) -> Any:
+    def _trace_call(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
         if not is_users(code.co_filename):
             return None

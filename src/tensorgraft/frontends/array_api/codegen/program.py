@@ -21,7 +21,7 @@ from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.array_api.codegen.call_recorder import FunctionWatch
 from tensorgraft.frontends.array_api.core.array import Array
-from tensorgraft.frontends.array_api.core.devices import resolve, stands_for
+from tensorgraft.frontends.array_api.core.devices import alias_device, resolve
 from tensorgraft.frontends.array_api.core.tracing import capturing
 from tensorgraft.frontends.array_api.transforms.gradients import grad
 from tensorgraft.hub import dtypes, registry
@@ -136,7 +136,7 @@ class ArrayFunctionProgram:
         xp = ArrayRecorder()
         arrays = [x for x in (*leaves((args, kwargs)), *(x for _, x in closed_arrays(self.fn))) if isinstance(x, Array)]
         outer = arrays[0]._cell.backend if arrays else resolve(None).backend
-        stands_for(xp, outer)
+        alias_device(xp, outer)
         bound = self.bound(args, kwargs)
         parameters: dict[str, Var] = {}
         buffers: dict[str, Var] = {}

@@ -72,7 +72,7 @@ class Array(Operators):
             raise ValueError(
                 f"T requires an array of two dimensions, but this one has shape {self.shape}: use mT or permute_dims"
             )
-        return self._seen(views.permuted(self._look(), (1, 0)))
+        return self._view(views.permuted(self._full_geometry(), (1, 0)))
 
     @property
     def mT(self) -> Array:
@@ -80,7 +80,7 @@ class Array(Operators):
         n = self.ndim
         if n < 2:
             raise ValueError(f"mT requires an array of at least two dimensions, but this one has shape {self.shape}")
-        return self._seen(views.permuted(self._look(), (*range(n - 2), n - 1, n - 2)))
+        return self._view(views.permuted(self._full_geometry(), (*range(n - 2), n - 1, n - 2)))
 
     # ---- beyond the standard -----------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Array(Operators):
     @property
     def strides(self) -> Shape:
         """The strides in bytes, as NumPy has them."""
-        g = self._look()
+        g = self._full_geometry()
         return tuple(n * g.dtype.itemsize for n in g.strides)
 
     @property
@@ -176,7 +176,7 @@ class Array(Operators):
     def __copy__(self) -> Array:
         xp = self._cell.backend
         with xp.scope():
-            return made(xp.copy(self._value()), xp)
+            return new_array(xp.copy(self._value()), xp)
 
     def __deepcopy__(self, memo: Any) -> Array:
         return self.__copy__()
@@ -292,11 +292,11 @@ class Array(Operators):
         """The storages behind it."""
         return (self._cell,)
 
-    def _seen(self, geometry: Geometry) -> Array:
+    def _view(self, geometry: Geometry) -> Array:
         """Another view of the same storage."""
         return Array(self._cell, geometry)
 
-    def _look(self) -> Geometry:
+    def _full_geometry(self) -> Geometry:
         if self._geometry is None:
             return _whole(self.shape, self.dtype)
         return self._geometry
@@ -315,7 +315,7 @@ class Array(Operators):
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
         """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
         cell = self._cell
-        g = self._look() if geometry is None else geometry
+        g = self._full_geometry() if geometry is None else geometry
         if tracing.now.capture is not None:
             value = tracing.now.capture.writing(cell, value)
         if views.overlaps_itself(g):
@@ -335,7 +335,7 @@ def _from_host(values: np.ndarray, device: Device) -> Array:
 kinds: dict[type[Backend], Callable[..., Array]] = {}
 
 
-def made(array: Any, xp: Backend, *sources: Array) -> Array:
+def new_array(array: Any, xp: Backend, *sources: Array) -> Array:
     """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
     if (kind := kinds.get(type(xp))) is not None:
         return kind(array, xp, *sources)

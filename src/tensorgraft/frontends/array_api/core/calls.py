@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.promotion import KINDS, kind, of_scalar, promote
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.hub import dtypes
@@ -92,7 +92,7 @@ def orderable(xp: Backend, x: Array) -> Any:
 def _in(dtype: np.dtype, x: Array) -> Array:
     xp = x._cell.backend
     with xp.scope():
-        return x if x.dtype == dtype else made(xp.astype(x._value(), dtype), xp)
+        return x if x.dtype == dtype else new_array(xp.astype(x._value(), dtype), xp)
 
 
 def of_python(x: Any) -> Any:
@@ -238,7 +238,7 @@ __all__ = [
     "extents_of",
     "fail",
     "is_known",
-    "made",
+    "new_array",
     "not_an_array",
     "of_python",
     "operand",

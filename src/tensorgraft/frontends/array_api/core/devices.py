@@ -99,7 +99,7 @@ def resolve(device: Any) -> Device:
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
 
 
-def stands_for(backend: Backend, other: Backend) -> None:
+def alias_device(backend: Backend, other: Backend) -> None:
     """Arrays of `backend` say that they are where those of `other` are."""
     _of_backend[backend] = device_of(other)
 

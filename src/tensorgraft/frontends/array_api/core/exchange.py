@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.devices import device_named, device_of, resolve
 from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
@@ -90,7 +90,7 @@ def _marked(x: Array, shared: bool) -> Array:
 
 
 @functools.cache
-def _place(xp: Backend) -> tuple[int, int] | None:
+def _dlpack_device(xp: Backend) -> tuple[int, int] | None:
     """The device of a backend in DLPack's terms."""
     with xp.scope():
         try:
@@ -112,14 +112,14 @@ def moved_to(x: Array, target: Backend) -> Array:
     if (level := tracing.level_of(x._cell)) is not None:
         xp = level.on(device_of(target))
         with x._cell.backend.scope():
-            return made(xp.copy(x._value()), xp)
+            return new_array(xp.copy(x._value()), xp)
     source = x._cell.backend
     mover = movers.get(type(source))
     if mover is not None:
         return mover(x, target)
-    source_device = _place(source)
+    source_device = _dlpack_device(source)
     values = not (source.mutable or target.mutable)
-    if source_device is not None and source_device == _place(target) and (values or source_device[0] != _CPU):
+    if source_device is not None and source_device == _dlpack_device(target) and (values or source_device[0] != _CPU):
         native = x.native
         with target.scope():
             try:
@@ -175,7 +175,7 @@ def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
     """A native array of a backend that writes in place, as one of another; None where one cannot see the memory."""
     with source.scope():
         memory = source.memory(x)
-    if memory is None or _place(source) != _place(target):
+    if memory is None or _dlpack_device(source) != _dlpack_device(target):
         return None
     line, strides, offset = memory
     with target.scope():
@@ -183,7 +183,7 @@ def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
             array = target.from_dlpack(line)
         except _REFUSALS:
             return None
-        host = _place(source) == (_CPU, 0)
+        host = _dlpack_device(source) == (_CPU, 0)
         if host and not np.may_share_memory(source.to_numpy(line), target.to_numpy(array)):
             return None  # of a dtype that one cannot export it is a copy
         return _marked(

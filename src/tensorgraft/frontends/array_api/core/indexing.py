@@ -12,7 +12,7 @@ import numpy as np
 from tensorgraft import views
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.promotion import kind, of_scalar
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.hub import dtypes
@@ -47,15 +47,15 @@ def get(x: Array, key: Any, /) -> Array:
     """Index as NumPy does: integers, slices, None and ... give a view, arrays of integers or booleans a new array."""
     items, advanced = _parse(x, key)
     if not advanced:
-        return x._seen(views.indexed(x._look(), items))
+        return x._view(views.indexed(x._full_geometry(), items))
     xp = x._cell.backend
     with xp.scope():
         selection = _select(x, items)
-        lead = x._seen(views.permuted(selection.view, selection.leading()))._value()
+        lead = x._view(views.permuted(selection.view, selection.leading()))._value()
         out = xp.gather(lead, tuple(selection.indices))
         dims = xp.ndim(out) - (len(selection.view.shape) - len(selection.axes))
         order = selection.placed(dims)
-        return made(out if order == tuple(range(len(order))) else xp.permute_dims(out, order), xp)
+        return new_array(out if order == tuple(range(len(order))) else xp.permute_dims(out, order), xp)
 
 
 COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}  # modes: the hub's functions
@@ -75,10 +75,10 @@ def put(x: Array, key: Any, value: Any, /, mode: str = "set") -> None:
     with xp.scope():
         new = value_of(x, value)
         if not advanced:
-            g = views.indexed(x._look(), items)
+            g = views.indexed(x._full_geometry(), items)
             new = _into(xp, new, g.shape)
             if mode != "set":
-                new = getattr(xp, COMBINE[mode])(x._seen(g)._value(), new)
+                new = getattr(xp, COMBINE[mode])(x._view(g)._value(), new)
             x._write(new, g)
             return
         (mask, *rest) = items
@@ -96,7 +96,7 @@ def put(x: Array, key: Any, value: Any, /, mode: str = "set") -> None:
         full = (*index_shape, *g.shape[len(selection.axes) :])
         new = _into(xp, new, tuple(full[a] for a in result_order))
         new = xp.permute_dims(new, tuple(result_order.index(a) for a in range(len(result_order))))
-        x._write(xp.scatter(x._seen(g)._value(), tuple(selection.indices), new, mode=mode), g)
+        x._write(xp.scatter(x._view(g)._value(), tuple(selection.indices), new, mode=mode), g)
 
 
 def value_of(x: Array, value: Any) -> Any:
@@ -144,7 +144,7 @@ def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
 def from_host(xp: Backend, values: np.ndarray) -> Array:
     """An array of NumPy beside one of ours, as operand, index or value to write: data, which comes to its device."""
     with xp.scope():
-        return made(xp.asarray(values), xp)
+        return new_array(xp.asarray(values), xp)
 
 
 def _on_different_backends(a: Array, b: Array) -> bool:
@@ -224,7 +224,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             if not k.ndim:
                 axes.append(len(basic))
                 basic.append(None)
-                indices.append(xp.zeros((_truth(k),), dtypes.int64))
+                indices.append(xp.zeros((_mask_as_int(k),), dtypes.int64))
                 continue
             index_arrays = true_positions(k, k._value())
         else:
@@ -236,10 +236,10 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             indices.append(index)
             axis += 1
     adjacent = positions == list(range(positions[0], positions[-1] + 1))
-    return Selection(views.indexed(x._look(), basic), axes, indices, adjacent)
+    return Selection(views.indexed(x._full_geometry(), basic), axes, indices, adjacent)
 
 
-def _truth(x: Array) -> int:
+def _mask_as_int(x: Array) -> int:
     """0 or 1, the value of a mask without axes. Raises ShapeError while it is traced."""
     try:
         return int(bool(x))

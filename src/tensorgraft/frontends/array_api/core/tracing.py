@@ -36,7 +36,7 @@ def is_compiling() -> bool:
 
 
 @dataclass
-class Lent:
+class LentCell:
     """A storage, and what it was before."""
 
     cell: weakref.ref[Storage]
@@ -62,7 +62,7 @@ class ArrayCapture:
         self.name = name  # of the transform
         self.fn = fn  # what is transformed
         self.before: ArrayCapture | None = None
-        self.lent: list[Lent] = []
+        self.lent: list[LentCell] = []
         self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
         self.inputs: set[int] = set()  # ids of storages that are known to come from outside
         self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
@@ -106,7 +106,7 @@ class ArrayCapture:
                 inner = self.aliases.get(device_of(cell.backend))
                 if inner is None or not (is_device(cell.backend) or (self.before and self.before.holds(cell))):
                     return  # elsewhere, or of a level inside of this one
-                array = self._from_elsewhere(cell)
+                array = self._copied_from_device(cell)
                 if self.reads:  # a constant of the program
                     cell.backend, cell.array = inner, array
         if array is None:
@@ -121,7 +121,7 @@ class ArrayCapture:
             inner_array = inner.stand_in(array)
         else:
             inner_array = inner.copy(array) if inner.mutable else array
-        self.lent.append(Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
+        self.lent.append(LentCell(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
         self.insides.add(id(inner_array))
         cell.backend, cell.array, cell.capture = inner, inner_array, self
 
@@ -135,7 +135,7 @@ class ArrayCapture:
                 " function"
             )
 
-    def _from_elsewhere(self, cell: Storage) -> Any:
+    def _copied_from_device(self, cell: Storage) -> Any:
         """Return an array of `outer` with the values of one on another device, to which the program moves others."""
         if self.before is not None:
             self.before.take(cell)
@@ -223,7 +223,7 @@ def capturing(
 _MAKING = frozenset({"filter_eval_shape", "tg.source"})
 
 
-def home(xp: Backend) -> Backend:
+def creation_backend(xp: Backend) -> Backend:
     """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated, one
     that records while a program is written down."""
     capture = now.capture

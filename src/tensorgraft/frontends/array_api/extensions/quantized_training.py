@@ -53,7 +53,7 @@ def convert(model: Any) -> Any:
     for i, (path, x) in enumerate(zip(paths, leaves, strict=True)):
         if isinstance(x, QuantizedArray) and isinstance(x.scheme, Training):
             try:
-                replaced[i] = quantize(x.codes, x.scheme.target)._seen(x._look())
+                replaced[i] = quantize(x.codes, x.scheme.target)._view(x._full_geometry())
             except ValueError as error:
                 raise ValueError(f"convert_: {'.'.join(map(str, path))}: {error}") from None
             count += 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import axis_of, backend_of, converted, fail, shape_of, show
 from tensorgraft.frontends.array_api.core.devices import resolve
 from tensorgraft.frontends.array_api.core.promotion import checked, kind
@@ -45,7 +45,7 @@ def key(seed: int | Array, device: Any = None) -> Array:
         if device is not None:
             seed = seed.to_device(device)
         return _sample(seed._cell.backend, samplers.seeded, (seed,))
-    xp = tracing.home(resolve(device).backend)
+    xp = tracing.creation_backend(resolve(device).backend)
     if isinstance(traced_seed := _as_array(seed, xp), Array):
         return _sample(xp, samplers.seeded, (traced_seed,))
     try:
@@ -55,7 +55,7 @@ def key(seed: int | Array, device: Any = None) -> Array:
     if not -(2**63) <= number < 2**64:
         raise OverflowError(f"key: the seed {number} has more than 64 bits")
     with xp.scope():
-        return made(xp.asarray(samplers.words(number)), xp)
+        return new_array(xp.asarray(samplers.words(number)), xp)
 
 
 def split(key: Array, num: Shape = 2) -> Array:
@@ -75,7 +75,7 @@ def fold_in(key: Array, data: int | Array) -> Array:
         except TypeError:
             raise TypeError(f"fold_in: expected an int, got {data!r}") from None
         with xp.scope():
-            data = made(xp.full((), number & 0xFFFFFFFF, dtypes.uint32), xp)
+            data = new_array(xp.full((), number & 0xFFFFFFFF, dtypes.uint32), xp)
     elif data.ndim or data.dtype.kind not in "iu":
         fail("fold_in", (key, data), "an integer without dimensions", TypeError)
     xp = backend_of("fold_in", key, data)
@@ -278,7 +278,7 @@ def _backend(name: str, key: Any, *operands: Any) -> Backend:
 def _as_array(x: Any, xp: Backend) -> Any:
     """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
     traced_value = x.inside(xp) if isinstance(x, Number) and isinstance(x, int) else None
-    return x if traced_value is None else made(traced_value, xp)
+    return x if traced_value is None else new_array(traced_value, xp)
 
 
 def _real(name: str, dtype: Any) -> np.dtype:
@@ -306,7 +306,9 @@ def _drawn_between(
             _check_fits(name, b, shape)
     xp = _backend(name, key, *bounds)
     with xp.scope():
-        arrays = tuple(made(xp.copy(a) if xp.mutable else a, xp) for a in (converted(xp, b, dtype) for b in bounds))
+        arrays = tuple(
+            new_array(xp.copy(a) if xp.mutable else a, xp) for a in (converted(xp, b, dtype) for b in bounds)
+        )
     return _sample(xp, sampler, (key, *arrays), shape, dtype)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import promotion
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import SCALARS, common_dtype, of_python, operand, show
 from tensorgraft.frontends.array_api.core.devices import resolve
 from tensorgraft.frontends.array_api.core.exchange import moved_to
@@ -42,7 +42,7 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
     if x.dtype == dtype and not copy:
         return x
     with xp.scope():
-        return made(xp.astype(x._value(), dtype), xp, x)
+        return new_array(xp.astype(x._value(), dtype), xp, x)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import scalars
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import (
     LOOSE,
     accepted,
@@ -50,7 +50,9 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, identity_kinds: 
                 out = xp.copy(value)
             else:
                 out = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
-            return made(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
+            return (
+                new_array(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
+            )
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -100,7 +102,9 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
             except Exception:
                 _check_broadcast(name, x1, x2)
                 raise
-            return made(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
+            return (
+                new_array(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
+            )
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -133,7 +137,7 @@ def _of_mask(x: Any, other: Any) -> Any:
     """An array of booleans is a mask of the array of numbers that it is multiplied with, beyond the standard."""
     if x.__class__ is Array and other.__class__ is Array and kind(x.dtype) == "b" and kind(other.dtype) != "b":
         with x._cell.backend.scope():
-            return made(x._cell.backend.astype(x._value(), other.dtype), x._cell.backend)
+            return new_array(x._cell.backend.astype(x._value(), other.dtype), x._cell.backend)
     return x
 
 
@@ -324,7 +328,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
             out = xp.maximum(out, converted(xp, min, x.dtype))
         if max is not None:
             out = xp.minimum(out, converted(xp, max, x.dtype))
-        return made(out, xp, x)
+        return new_array(out, xp, x)
 
 
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
@@ -340,7 +344,7 @@ def where(condition: Array, x1: Any, x2: Any, /) -> Array:
     arrays = [v for v in operands if isinstance(v, Array)]
     broadcast_shape("where", arrays, [v.shape for v in arrays])
     with xp.scope():
-        return made(xp.where(condition._value(), converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
+        return new_array(xp.where(condition._value(), converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
 
 
 __all__ = [*UNARY, *BINARY, "clip", "where"]

@@ -9,7 +9,7 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import SCALARS
 from tensorgraft.frontends.array_api.core.checks import Repeated
 from tensorgraft.frontends.array_api.core.devices import Device
@@ -208,7 +208,7 @@ def _writable_copies(leaves: Sequence[Array]) -> list[Array]:
     for x in leaves:
         xp = x._cell.backend
         with xp.scope():
-            owned.append(made(xp.copy(x._value()) if xp.mutable else x._value(), xp))
+            owned.append(new_array(xp.copy(x._value()) if xp.mutable else x._value(), xp))
     return owned
 
 
@@ -269,7 +269,9 @@ def _to_inner_level(values: Sequence[Any], like: Sequence[Array], capture: traci
 def _to_arrays(values: Sequence[Any], xp: Backend, devices: Sequence[Device]) -> list[Array]:
     """Return arrays of the level that is going on, on their devices."""
     capture = tracing.now.capture
-    return [made(v, xp if capture is None else capture.on(device)) for v, device in zip(values, devices, strict=True)]
+    return [
+        new_array(v, xp if capture is None else capture.on(device)) for v, device in zip(values, devices, strict=True)
+    ]
 
 
 def _results(name: str, arrays: Sequence[Any], capture: tracing.ArrayCapture) -> list[Any]:

@@ -11,7 +11,7 @@ import optree
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.devices import device_of, is_device, unaliased
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -82,7 +82,7 @@ class Closed:
         return optree.tree_unflatten(self.structure, leaves)
 
 
-class _Here(tracing.ArrayCapture):
+class _LevelCapture(tracing.ArrayCapture):
     """Arrays from any level, when they meet those of this one, become constants of it."""
 
     def touch(self, cell: Storage) -> None:
@@ -90,15 +90,15 @@ class _Here(tracing.ArrayCapture):
             return
         if self.before is not None:
             self.before.reading(cell)
-        inner_array, device = carried(cell.array, cell.backend, self.inner), device_of(cell.backend)
+        inner_array, device = lifted_constant(cell.array, cell.backend, self.inner), device_of(cell.backend)
         if inner_array is None and device in self.aliases and is_device(cell.backend):
             root = self.inner
             while isinstance(root, TapeBackend):
                 root = root.inner
-            inner_array = carried(root.asarray(cell.backend.to_numpy(cell.array)), root, self.inner)
+            inner_array = lifted_constant(root.asarray(cell.backend.to_numpy(cell.array)), root, self.inner)
         if inner_array is None:
             return
-        self.lent.append(tracing.Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
+        self.lent.append(tracing.LentCell(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
         cell.array, cell.backend, cell.capture = inner_array, self.on(device), self
 
     def written(self) -> list[tuple[Storage, Any]]:
@@ -107,8 +107,8 @@ class _Here(tracing.ArrayCapture):
 
 
 @contextlib.contextmanager
-def _capturing(inner: Backend) -> Iterator[_Here]:
-    capture = _Here(inner, inner, reads=False)
+def _capturing(inner: Backend) -> Iterator[_LevelCapture]:
+    capture = _LevelCapture(inner, inner, reads=False)
     capture.before, tracing.now.capture = tracing.now.capture, capture
     try:
         yield capture
@@ -117,7 +117,7 @@ def _capturing(inner: Backend) -> Iterator[_Here]:
         capture.restore()
 
 
-def carried(array: Any, source: Backend, target: Backend) -> Any:
+def lifted_constant(array: Any, source: Backend, target: Backend) -> Any:
     """An array of one level of derivatives as a constant of another; None where they are on different devices.
 
     Raises TypeError for an array that has a derivative at a level which the target is outside of.
@@ -276,7 +276,7 @@ def custom_vjp(
         results = xp.custom_vjp(closed, backwards, None if forward is None else forwards, *values)
         inner_args = iter(results)
         leaves = [
-            c if device is None else made(next(inner_args), capture.on(device))
+            c if device is None else new_array(next(inner_args), capture.on(device))
             for c, device in zip(closed.constants, closed.to, strict=True)
         ]
     return optree.tree_unflatten(closed.structure, leaves)

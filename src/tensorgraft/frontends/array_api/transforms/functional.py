@@ -9,7 +9,7 @@ from typing import Any
 import optree
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.checks import check
 from tensorgraft.frontends.array_api.core.devices import is_device
 from tensorgraft.frontends.array_api.core.exchange import to_device
@@ -121,7 +121,7 @@ class ArrayFunction:
         """Arrays in the structure of what `fn` returns."""
         remaining = iter(results)
         leaves = [
-            c if device is None else _moved_to(made(next(remaining), self.outer), device)
+            c if device is None else _moved_to(new_array(next(remaining), self.outer), device)
             for c, device in zip(self.constants, self.devices, strict=True)
         ]
         return optree.tree_unflatten(self.structure, leaves)

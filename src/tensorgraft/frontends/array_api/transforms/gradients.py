@@ -11,7 +11,7 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.devices import device_of
 from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.frontends.array_api.transforms.functional import ArrayFunction
@@ -198,7 +198,7 @@ def _like(args: Sequence[Any], positions: Sequence[int], argnums: Argnums, value
     with xp.scope():
         for k in positions:
             leaves, structure = optree.tree_flatten(args[k])
-            slopes.append(optree.tree_unflatten(structure, [made(next(remaining), xp) for _ in leaves]))
+            slopes.append(optree.tree_unflatten(structure, [new_array(next(remaining), xp) for _ in leaves]))
     return slopes[0] if isinstance(argnums, int) else tuple(slopes)
 
 

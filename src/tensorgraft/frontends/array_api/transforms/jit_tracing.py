@@ -31,7 +31,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
-Lent = dict[int, tuple[Storage, tracing.Lent]]  # by the ids of storages that are still there
+Lent = dict[int, tuple[Storage, tracing.LentCell]]  # by the ids of storages that are still there
 _cell_of = operator.attrgetter("_cell")
 
 

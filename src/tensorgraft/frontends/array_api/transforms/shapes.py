@@ -34,7 +34,7 @@ class _ShapesOf(AbstractBackend):
 @functools.cache
 def _shapes_of(real: Backend) -> _ShapesOf:
     shapes = _ShapesOf(real)
-    devices.stands_for(shapes, real)
+    devices.alias_device(shapes, real)
     return shapes
 
 

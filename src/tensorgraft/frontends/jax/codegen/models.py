@@ -61,7 +61,7 @@ def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[
         if type(self).__call__ is not noted:  # super().__call__
             return plain(self, *args, **kwargs)
         parent = watch.around()
-        path, name = _place(self, parent, paths)
+        path, name = _module_path(self, parent, paths)
         call = Called(
             type(self).__name__,
             path,
@@ -79,7 +79,7 @@ def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[
     stack.callback(type.__setattr__, cls, "__call__", original_call)
 
 
-def _place(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[str, str]:
+def _module_path(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[str, str]:
     """Return (path from the program, path from the module around it) of a module that is called."""
     path_inside = _path_within(parent.model, model) if parent is not None and parent.model is not None else None
     if path_inside is not None and parent is not None:
@@ -123,10 +123,10 @@ def _items(x: Any) -> list[tuple[str, Any]]:
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """Return (path, leaf) of a pytree."""
-    return [(path_said(path), x) for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return [(path_text(path), x) for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
-def path_said(path: Any) -> str:
+def path_text(path: Any) -> str:
     parts = []
     for key in path:
         part = next((getattr(key, n) for n in ("name", "idx", "key") if hasattr(key, n)), str(key))

@@ -92,10 +92,10 @@ class FunctionProgram:
             return _evaluated(closed, {id(x): parameters[n] for n, x in closed_over.items()}, operands)
 
         results = run(trained)
-        positions_: list[Any] = [_Place(k) for k in range(len(results))]
+        positions_: list[Any] = [_ResultIndex(k) for k in range(len(results))]
         tree, written_positions = inputs.results(positions_)
         numbers = by_path(tree)
-        outputs = {n: results[k] for n, k in numbers.items() if type(k) is _Place}
+        outputs = {n: results[k] for n, k in numbers.items() if type(k) is _ResultIndex}
         outputs = {n: x for n, x in outputs.items() if hasattr(x, "dtype")}
         buffers = {n: inputs.inputs.values[i] for n, i in inputs.inputs.buffers.items()}
         buffers |= {n: results[k] for n, k in written_positions.items()}  # type: ignore[call-overload]
@@ -115,7 +115,7 @@ class FunctionProgram:
         )
 
 
-class _Place(int):
+class _ResultIndex(int):
     """The place of an array among the results: a program may return numbers, too."""
 
 
@@ -146,7 +146,7 @@ def _evaluated(closed: core.ClosedJaxpr, replacements: dict[int, Any], operands:
 
     def compute(equation: Any, values: list[Any]) -> list[Any]:
         if equation.primitive.name in ("jit", "pjit", "closed_call"):
-            return _evaluated(releases.called(equation), replacements, values)
+            return _evaluated(releases.called_jaxpr(equation), replacements, values)
         return bind(equation, values)
 
     return interpret(closed.jaxpr, [replacements.get(id(c), c) for c in closed.consts], operands, compute)

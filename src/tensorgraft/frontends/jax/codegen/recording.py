@@ -25,7 +25,7 @@ from tensorgraft.frontends.jax import (
 from tensorgraft.frontends.jax.codegen import word_lowering
 from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, is_users, scopes
 from tensorgraft.frontends.jax.decomposition import without_references
-from tensorgraft.frontends.jax.evaluate import called, folded, resolved, used
+from tensorgraft.frontends.jax.evaluate import called_jaxpr, folded, resolved, used
 from tensorgraft.frontends.jax.jaxpr_interpreter import interpret
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.hub.recorded.block import Var
@@ -107,13 +107,13 @@ class Recording:
             return (
                 list(result) if equation.primitive.multiple_results and isinstance(result, list | tuple) else [result]
             )
-        inner = called(equation)
+        inner = called_jaxpr(equation)
         if inner is not None:
             if name in ("custom_jvp_call", "custom_vjp_call") and _is_of_user(equation):
                 self._compare_derivatives(equation, inner)
             return self.run(inner, operands, self._into(equation, scope))
         known = tuple(x.value if type(x) is Var else None for x in operands)
-        if _folds(equation) and (values := folded(equation, known, numbers=True)) is not None:
+        if _is_foldable(equation) and (values := folded(equation, known, numbers=True)) is not None:
             return [self.xp.asarray(np.array(v)) for v in values]
         results = resolved(equation, known)(self.xp, *operands)
         return [
@@ -140,7 +140,7 @@ class Recording:
         if function is None:
             return scope
         name, location = function
-        info = getattr(releases.called(equation).jaxpr, "debug_info", None)
+        info = getattr(releases.called_jaxpr(equation).jaxpr, "debug_info", None)
         names = getattr(info, "arg_names", None) or ()  # constants come before them
         arguments = [
             (n, atom)
@@ -155,7 +155,7 @@ def _function_of(equation: Any) -> tuple[str, str] | None:
     """Return (name, place) of the user's function that an equation calls."""
     if equation.primitive.name not in ("jit", "pjit", "custom_jvp_call", "custom_vjp_call"):
         return None
-    info = getattr(releases.called(equation).jaxpr, "debug_info", None)
+    info = getattr(releases.called_jaxpr(equation).jaxpr, "debug_info", None)
     name, _, location = (getattr(info, "func_src_info", None) or "").partition(" at ")
     file, _, line = location.rpartition(":")
     if not file or not name.isidentifier() or not is_users(file) or "/site-packages/" in file:
@@ -201,7 +201,7 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
     return not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in zip(custom, plain, strict=True))
 
 
-def _folds(equation: Any) -> bool:
+def _is_foldable(equation: Any) -> bool:
     """Return whether an equation of constants is folded into a constant: not if it makes an array of a given size."""
     return bool(equation.invars) and (
         equation.primitive.name not in ("broadcast_in_dim", "iota") or not equation.outvars[0].aval.shape

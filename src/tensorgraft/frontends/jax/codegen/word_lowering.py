@@ -114,7 +114,7 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
 @function("tril", "triu")
 def triangle(xp: Any, equation: Any, x: Any) -> Any:
     """The diagonal is a number in the function's body."""
-    inner = releases.called(equation).jaxpr
+    inner = releases.called_jaxpr(equation).jaxpr
     added = [e for e in inner.eqns if e.primitive.name == "add"]
     if len(added) != 1 or x.ndim != 2 or not isinstance(added[0].invars[1], core.Literal):
         return None

@@ -42,7 +42,7 @@ class Bridged:
         call = JaxCall(args, kwargs, _operand, objects, values)
         family = self._traces.family(call, self.name, "a tensor")
         trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_program(trace))))
-        slot = _place([x for x in call.slots if isinstance(x, Tensor)], self.name)
+        slot = _slot_of([x for x in call.slots if isinstance(x, Tensor)], self.name)
         tensors = []
         for i in trace.inputs:
             x, operand = call.slots[i], call.operands[i]
@@ -184,7 +184,7 @@ class _Call(torch.autograd.Function):
         return None, None, *out
 
 
-def _place(tensors: Sequence[Tensor], name: str) -> Slot | None:
+def _slot_of(tensors: Sequence[Tensor], name: str) -> Slot | None:
     """The device of JAX that the tensors are on; None: the CPU."""
     devices = {t.device for t in tensors}
     if len(devices) > 1:

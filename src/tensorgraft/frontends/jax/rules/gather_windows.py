@@ -23,7 +23,7 @@ Ints = tuple[int, ...]
 
 
 @dataclass
-class Places:
+class GatherWindows:
     """Windows in an operand, one for each element of `batch`."""
 
     shape: Ints  # of the operand
@@ -83,7 +83,7 @@ class Places:
         return xp.reshape(at, (*xp.shape(at), *(1,) * extra_ndim)) if extra_ndim else at
 
 
-def places(
+def gather_windows(
     xp: Backend,
     shape: Ints,
     indices: Array,
@@ -93,7 +93,7 @@ def places(
     indices_batching: Sequence[int],
     masked: bool,
     known: Any = None,
-) -> Places:
+) -> GatherWindows:
     """The last axis of `indices` has a coordinate for each axis in `index_map`. Windows that do not fit are moved until
     they do; with `masked`, `in_range` tells which they were. `known`: the indices where they are constant."""
     fit = known is not None and _all_fit(np.asarray(known), [shape[a] - sizes[a] for a in index_map])
@@ -114,7 +114,7 @@ def places(
         starts[axis] = xp.reshape(
             xp.iota(n, dtypes.int64), tuple(n if a == batch_axis else 1 for a in range(len(batch)))
         )
-    return Places(tuple(shape), tuple(sizes), batch, starts, in_range, tuple(batching))
+    return GatherWindows(tuple(shape), tuple(sizes), batch, starts, in_range, tuple(batching))
 
 
 def _all_fit(indices: np.ndarray, most: Sequence[int]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.gather_windows import Places, places
+from tensorgraft.frontends.jax.rules.gather_windows import GatherWindows, gather_windows
 from tensorgraft.frontends.jax.rules.structural import broadcast_in_dim, permuted, reshaped
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -37,7 +37,7 @@ def gather(
     if 0 in shape:
         return xp.zeros(shape, dtype)
     filled = GatherScatterMode.from_any(mode) == GatherScatterMode.FILL_OR_DROP
-    where = places(
+    where = gather_windows(
         xp,
         xp.shape(x),
         indices,
@@ -61,7 +61,7 @@ def gather(
     return xp.where(reshaped(xp, where.inside, mask_shape), gathered, fill)
 
 
-def _gathered(xp: Backend, x: Array, where: Places, names: Ints, shape: Ints) -> Array:
+def _gathered(xp: Backend, x: Array, where: GatherWindows, names: Ints, shape: Ints) -> Array:
     if where.count == 1:  # one window
         return reshaped(xp, xp.dynamic_slice(x, where.corner(xp), where.sizes) if where.axes else x, shape)
     axes, spans, whole_axes = where.axes, where.spans, where.whole

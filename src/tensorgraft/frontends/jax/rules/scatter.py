@@ -10,7 +10,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.gather_windows import Places, places
+from tensorgraft.frontends.jax.rules.gather_windows import GatherWindows, gather_windows
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
 from tensorgraft.hub import dtypes
@@ -27,14 +27,14 @@ _COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maxi
 
 def _looked_up(
     xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any, known: Any
-) -> tuple[Places, Array]:
+) -> tuple[GatherWindows, Array]:
     """Return the places that updates go to, and the updates: axes of the batch first, then those of the windows, as in
     the operand."""
     shape, update_shape = xp.shape(x), xp.shape(updates)
     points = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     extents = iter([update_shape[a] for a in numbers.update_window_dims])
     sizes = tuple(1 if a in points else next(extents) for a in range(len(shape)))
-    where = places(
+    where = gather_windows(
         xp,
         shape,
         indices,
@@ -50,12 +50,12 @@ def _looked_up(
     return where, reshaped(xp, updates, (*where.batch, *sizes))
 
 
-def _along(xp: Any, mask: AnyArray, extra_ndim: int) -> AnyArray:
+def _window_mask(xp: Any, mask: AnyArray, extra_ndim: int) -> AnyArray:
     """A mask of the batch, to broadcast with updates of `extra_ndim` axes in a window."""
     return xp.reshape(mask, (*xp.shape(mask), *(1,) * extra_ndim)) if extra_ndim else mask
 
 
-def _put_one(xp: Backend, x: Array, where: Places, update: Array, apply: Apply) -> Array:
+def _put_one(xp: Backend, x: Array, where: GatherWindows, update: Array, apply: Apply) -> Array:
     """Put `update` into the only window."""
     update = xp.reshape(update, where.sizes)
     if not where.axes:
@@ -69,13 +69,13 @@ def _put_one(xp: Backend, x: Array, where: Places, update: Array, apply: Apply) 
     return xp.dynamic_update_slice(x, new, at)
 
 
-def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Array:
+def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str) -> Array:
     """All windows at once."""
     rank, batch_ndim = len(where.shape), len(where.batch)
     axes, spans, whole_axes = where.axes, where.spans, where.whole
     if where.inside is not None and kind != "set":
         neutral = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
-        updates = xp.where(_along(xp, where.inside, rank), updates, neutral)
+        updates = xp.where(_window_mask(xp, where.inside, rank), updates, neutral)
     # points have extent 1: they go
     order = (
         *range(batch_ndim),
@@ -89,7 +89,7 @@ def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Arr
     if not axes:  # everything, many times
         moved, index = xp.expand_dims(moved, 0), [xp.zeros(where.batch, dtypes.int64)]
     if where.inside is not None and kind == "set":
-        out = _set_inside(xp, moved, index, updates, _along(xp, where.inside, len(spans)))
+        out = _set_inside(xp, moved, index, updates, _window_mask(xp, where.inside, len(spans)))
     else:
         out = xp.scatter(moved, index, updates, mode=kind)
     if not axes:
@@ -119,7 +119,7 @@ def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, 
     example = xp.reshape(xp.maximum(last, 0), (1,))
     row = xp.take(flat, example, axis=0)  # if none is inside, any row is given what it has
     value = xp.where(last >= 0, xp.take(updates, example, axis=0), xp.take(rowwise, row, axis=0))
-    updates = xp.where(_along(xp, in_range, len(rest)), updates, value)
+    updates = xp.where(_window_mask(xp, in_range, len(rest)), updates, value)
     return xp.reshape(xp.scatter(rowwise, [xp.where(in_range, flat, row)], updates), shape)
 
 
@@ -167,13 +167,13 @@ def _scatter(kind: str) -> Callable[..., Any]:
     return run
 
 
-def _apply_each(xp: Backend, x: Array, where: Places, updates: Array, function: ScalarFunction) -> Array:
+def _apply_each(xp: Backend, x: Array, where: GatherWindows, updates: Array, function: ScalarFunction) -> Array:
     """A function of what is there and the update, one window after the other: an index may occur twice."""
     n = where.count
 
     def step(carry: Array, row: tuple[Any, Array]) -> tuple[Array, tuple[()]]:
         (starts, in_range), update = row
-        window = Places(
+        window = GatherWindows(
             where.shape, where.sizes, (), dict(zip(where.starts, starts, strict=True)), in_range, where.batching
         )
         return _put_one(xp, carry, window, update, lambda old, new: function(xp, old, new)[0]), ()

@@ -57,7 +57,7 @@ def conv_general_dilated(
 # ---- windowed reductions -------------------------------------------------------------------------------------------
 
 
-def spread(xp: Backend, x: Array, value: Any, padding: Pads, base_dilation: Ints) -> Array:
+def pad_with(xp: Backend, x: Array, value: Any, padding: Pads, base_dilation: Ints) -> Array:
     """Return `x` with gaps and borders of a value."""
     config = tuple((int(low), int(high), d - 1) for (low, high), d in zip(padding, base_dilation, strict=True))
     return xp.pad(x, value, config) if any(map(any, config)) else x
@@ -71,11 +71,11 @@ def folded_windows(
     for axis in reversed(range(len(window))):
         k, stride, gap_ = window[axis], strides[axis], dilation[axis]
         if k > 1 or stride > 1:
-            arrays = _along(xp, arrays, axis, combine, k, stride, gap_)
+            arrays = _reduced_along(xp, arrays, axis, combine, k, stride, gap_)
     return arrays
 
 
-def _along(
+def _reduced_along(
     xp: Backend, arrays: Sequence[Array], axis: int, combine: Combine, window: int, stride: int, dilation: int
 ) -> Sequence[Array]:
     n = xp.shape(arrays[0])[axis]
@@ -120,7 +120,7 @@ def _reduced_windows(
     native = name == "sum" or (name in ("max", "min") and not dtypes.is_complex(dtype))
     if native and not dtypes.is_bool(dtype):
         return xp.reduce_window(x, name, tuple(window), tuple(strides), tuple(padding), tuple(dilation))
-    x = spread(xp, x, identity(name, dtype), padding, (1,) * len(window))
+    x = pad_with(xp, x, identity(name, dtype), padding, (1,) * len(window))
     return folded_windows(xp, [x], combine_function(name, dtype), window, strides, dilation)[0]
 
 
@@ -142,7 +142,7 @@ def _windows(name: str) -> Callable[..., Any]:
             return xp.zeros(tuple(out[0].shape), dtype)
         padding = tuple((int(low), int(high)) for low, high in padding)
         if any(d > 1 for d in base_dilation):
-            x = spread(xp, x, identity(name, dtype), padding, base_dilation)
+            x = pad_with(xp, x, identity(name, dtype), padding, base_dilation)
             padding = ((0, 0),) * len(padding)
         return _reduced_windows(xp, x, name, window_dimensions, window_strides, padding, window_dilation)
 
@@ -180,15 +180,15 @@ def reduce_window(
     name = function.monoid if half == 1 else None
     windows = (window_dimensions, window_strides, window_dilation)
     if name is not None:
-        x = spread(xp, arrays[0], identity(name, xp.dtype_of(arrays[0])), padding, base_dilation)
+        x = pad_with(xp, arrays[0], identity(name, xp.dtype_of(arrays[0])), padding, base_dilation)
         none = ((0, 0),) * len(shape)
         outputs = [_reduced_windows(xp, x, name, window_dimensions, window_strides, none, window_dilation)]
         return outputs if is_identity(known[half], name) else function.combine(xp, starts, outputs)
     if not any(low > 0 or high > 0 for low, high in padding) and all(d == 1 for d in base_dilation):
-        inner = [spread(xp, x, 0, padding, base_dilation) for x in arrays]
+        inner = [pad_with(xp, x, 0, padding, base_dilation) for x in arrays]
         return function.combine(xp, starts, folded_windows(xp, inner, function.combine, *windows))
-    is_present = spread(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
-    inner = [is_present, *(spread(xp, x, 0, padding, base_dilation) for x in arrays)]
+    is_present = pad_with(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
+    inner = [is_present, *(pad_with(xp, x, 0, padding, base_dilation) for x in arrays)]
     any_present, *outputs = folded_windows(xp, inner, of_present(function.combine), *windows)
     return [xp.where(any_present, a, b) for a, b in zip(function.combine(xp, starts, outputs), starts, strict=True)]
 

@@ -159,10 +159,10 @@ class MixedFunction:
             return inner[0](operands)
         if node.op in BRANCHES:
             number = operands[0].tensor(self.run.xp).numpy()
-            branch = int(number) if "branches" in node.attributes else int(not _truth(number))
+            branch = int(number) if "branches" in node.attributes else int(not _as_bool(number))
             return inner[branch if 0 <= branch < len(inner) else -1](operands[1:])
         goes_on, body = inner
-        while _truth(goes_on(operands)[0].tensor(self.run.xp).numpy()):
+        while _as_bool(goes_on(operands)[0].tensor(self.run.xp).numpy()):
             operands = body(operands)
         return operands
 
@@ -284,7 +284,7 @@ def is_compiled(node: GraphNode) -> bool:
     return _COMPILED in operation.node_def.attr and operation.node_def.attr[_COMPILED].b
 
 
-def _truth(x: Any) -> bool:
+def _as_bool(x: Any) -> bool:
     return bool(x) if x.ndim == 0 else x.size > 0
 
 

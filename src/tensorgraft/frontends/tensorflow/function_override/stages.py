@@ -126,7 +126,7 @@ def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
     so that shapes stay known to who plans. Raises UnsupportedOperationError where others than arrays would go over.
     """
     inputs = set(graph.inputs)
-    cheap = _light(graph, hosted)
+    cheap = _cheap_nodes(graph, hosted)
     level: list[Level] = []
     for index, node in enumerate(graph.nodes):
         earliest = max((level[p] for p in (*(p for p, _ in node.inputs), *node.controls)), default=Level(0, False))
@@ -164,7 +164,7 @@ def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
     return out
 
 
-def _light(graph: FunctionGraph, hosted: Sequence[bool]) -> set[int]:
+def _cheap_nodes(graph: FunctionGraph, hosted: Sequence[bool]) -> set[int]:
     """Constants, shapes, and what small integers are computed of these, of arguments and of what TensorFlow gives."""
     inputs, cheap = set(graph.inputs), set()
     for index, node in enumerate(graph.nodes):

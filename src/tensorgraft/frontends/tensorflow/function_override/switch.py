@@ -73,7 +73,7 @@ class FunctionSwitch:
         mixed = self._known.get(function)
         if mixed is None:
             mixed = self._known[function] = self._read(function)
-        name = shown(function.name)
+        name = function_name(function.name)
         if isinstance(mixed, MixedFunction):
             self._inside.now = True
             try:
@@ -110,7 +110,7 @@ class FunctionSwitch:
             read = read_function(graph, len(signature.input_arg), len(signature.output_arg))
             note_iterators(read)
             return MixedFunction(
-                self.run, read, compiled and definition.attr["_XlaMustCompile"].b, shown(function.name)
+                self.run, read, compiled and definition.attr["_XlaMustCompile"].b, function_name(function.name)
             )
         except Exception as error:  # nothing has been computed, and the report names it
             return _first_line(error)
@@ -134,7 +134,7 @@ def _with_own_identity(outputs: list[Any], args: Sequence[Any]) -> list[Any]:
     return outputs
 
 
-def shown(name: Any) -> str:
+def function_name(name: Any) -> str:
     """Return a function's name as its user knows it."""
     text = name.decode() if isinstance(name, bytes) else str(name)
     plain = re.sub(r"(_\d+)+$", "", re.sub(r"^(__(inference|forward|backward)_)+", "", text))

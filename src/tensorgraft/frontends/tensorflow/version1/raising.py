@@ -36,14 +36,14 @@ def call(operations: SessionOperations, name: str, operands: Sequence[Any]) -> l
     return trace(inner, dict(zip(arguments, operands, strict=True)), results, effects)
 
 
-def _called(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _call_function(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     return call(operations, node.attr["f"].func.name, operands)
 
 
 def _if(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     if_true, if_false = (lambda a=a: call(operations, node.attr[a].func.name, operands[1:])
                        for a in ("then_branch", "else_branch"))  # fmt: skip
-    return list(tf.nest.flatten(tf.cond(_truth(operands[0]), if_true, if_false)))
+    return list(tf.nest.flatten(tf.cond(_as_predicate(operands[0]), if_true, if_false)))
 
 
 def _case(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
@@ -61,7 +61,7 @@ def _while(operations: SessionOperations, node: Any, operands: list[Any]) -> Seq
         return [values.get(i, x) for i, x in enumerate(operands)]
 
     def goes_on(*state: tf.Tensor) -> tf.Tensor:
-        return _truth(call(operations, node.attr["cond"].func.name, full_state(state))[0])
+        return _as_predicate(call(operations, node.attr["cond"].func.name, full_state(state))[0])
 
     def step(*state: tf.Tensor) -> list[tf.Tensor]:
         new_state = call(operations, node.attr["body"].func.name, full_state(state))
@@ -70,7 +70,7 @@ def _while(operations: SessionOperations, node: Any, operands: list[Any]) -> Seq
     return full_state(_looped(goes_on, step, [operands[i] for i in moving]))
 
 
-def _truth(x: Any) -> tf.Tensor:
+def _as_predicate(x: Any) -> tf.Tensor:
     """Return the truth of a condition, which may be a number."""
     x = value_of(x)
     if x.dtype == tf.bool and x.shape.rank == 0:
@@ -79,7 +79,7 @@ def _truth(x: Any) -> tf.Tensor:
 
 
 _FUNCTIONAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
-    **dict.fromkeys(["PartitionedCall", "StatefulPartitionedCall"], _called),
+    **dict.fromkeys(["PartitionedCall", "StatefulPartitionedCall"], _call_function),
     **dict.fromkeys(["If", "StatelessIf"], _if),
     **dict.fromkeys(["Case", "StatelessCase"], _case),
     **dict.fromkeys(["While", "StatelessWhile"], _while),
@@ -108,17 +108,17 @@ class _Scope:
         return [self._value(t) for t in results]
 
     def _is_known(self, t: Tensor) -> bool:
-        source = self._taken(t)
+        source = self._switch_input(t)
         return t in self._values or (source is not None and source in self._values)
 
-    def _taken(self, t: Tensor) -> Tensor | None:
+    def _switch_input(self, t: Tensor) -> Tensor | None:
         """Return what a `Switch` takes into this branch from outside; None for other tensors."""
         return self.structure.inputs[t.node][0] if self.branch and self.structure.takes(t, *self.branch) else None
 
     def _value(self, t: Tensor) -> Any:
         if t in self._values:
             return self._values[t]
-        source = self._taken(t)
+        source = self._switch_input(t)
         if source is not None and source in self._values:
             return self._values[source]
         node = self.structure.nodes[t.node]

@@ -76,7 +76,7 @@ class FrameStructure:
         self._fed = frozenset(feeds)
         self.inputs = {name: self._inputs(node) for name, node in nodes.items()}
         self.controls = {name: [i[1:] for i in node.input if i.startswith("^")] for name, node in nodes.items()}
-        self.needed = self._reached([t for t in results if t not in self._fed])
+        self.needed = self._reachable([t for t in results if t not in self._fed])
         self.loops = self._loops()
         self._states: dict[str, Branches] = {}
 
@@ -88,7 +88,7 @@ class FrameStructure:
             raise ValueError(f"the graph has no node {name!r}")
         return self.nodes[name]
 
-    def _reached(self, results: Iterable[Tensor]) -> set[str]:
+    def _reachable(self, results: Iterable[Tensor]) -> set[str]:
         stack = [t.node for t in results]
         seen: set[str] = set()
         while stack:

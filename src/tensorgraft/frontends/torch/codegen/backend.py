@@ -115,13 +115,13 @@ class SourceBackend(ProgramBackend):
         return recording.scope
 
     def end(self, scope: Scope) -> None:
-        outer = self._around(scope)
+        outer = self._outer_scope(scope)
         assert scope.frame is not None
         outer.own.update(v for v in variables(scope.frame.result) if v in scope.own)
 
     def dissolve(self, scope: Scope) -> None:
         """Move what was recorded in a frame into the frame around it."""
-        outer = self._around(scope)
+        outer = self._outer_scope(scope)
         at = next(i for i in reversed(range(len(outer.calls))) if outer.calls[i] is scope.frame)
         outer.calls[at : at + 1] = scope.calls
         outer.seen.update(scope.seen)
@@ -129,7 +129,7 @@ class SourceBackend(ProgramBackend):
         if scope.key is not None:
             outer.key = scope.key
 
-    def _around(self, scope: Scope) -> Scope:
+    def _outer_scope(self, scope: Scope) -> Scope:
         recording = self.here
         assert recording.scope is scope
         assert scope.around is not None

@@ -115,7 +115,7 @@ class WordWatch(TorchFunctionMode):
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         view = views.VIEWS.get(func)
         first = args[0] if args else None
-        if first is None or not self._ours(first):
+        if first is None or not self._is_recorded(first):
             return func(*args, **kwargs)
         if func in _DETACHING:
             array = to_array(first)
@@ -145,14 +145,14 @@ class WordWatch(TorchFunctionMode):
                     " a clone"
                 )
 
-    def _ours(self, t: Any) -> bool:
+    def _is_recorded(self, t: Any) -> bool:
         return isinstance(t, Tensor) and t.device == self.slot.device
 
     def _moved(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Tensors of the host beside those of the recording are constants of it."""
         leaves = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
         host = [t for t in leaves if isinstance(t, Tensor) and t.device.type == "cpu" and t.dim()]
-        if not host or not any(self._ours(t) for t in leaves):
+        if not host or not any(self._is_recorded(t) for t in leaves):
             return args, kwargs
 
         def move(a: Any) -> Any:
@@ -168,13 +168,13 @@ class WordWatch(TorchFunctionMode):
 
     def _name(self, call_spot: Spot, out: Any, before: int) -> None:
         """Name what a call has made: steps from `before` on."""
-        tensors = [out] if self._ours(out) else list(out) if type(out) in (tuple, list) else []
+        tensors = [out] if self._is_recorded(out) else list(out) if type(out) in (tuple, list) else []
         names = call_spot.names
         if len(names) != len(tensors):
             return
         recording = self.xp.here
         for name, t in zip(names, tensors, strict=True):
-            if not self._ours(t):
+            if not self._is_recorded(t):
                 continue
             array = cell_of(t).array
             if type(array) is not Var:

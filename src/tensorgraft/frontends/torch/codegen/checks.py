@@ -30,10 +30,12 @@ def checked() -> str | None:
 
 def _is_about_numbers(condition: ast.expr) -> bool:
     """Say whether a condition asks if something is finite."""
-    return any(isinstance(part, ast.Attribute | ast.Name) and _called(part) in _FINITE for part in ast.walk(condition))
+    return any(
+        isinstance(part, ast.Attribute | ast.Name) and _call_name(part) in _FINITE for part in ast.walk(condition)
+    )
 
 
-def _called(part: ast.Attribute | ast.Name) -> str:
+def _call_name(part: ast.Attribute | ast.Name) -> str:
     return part.attr if isinstance(part, ast.Attribute) else part.id
 
 

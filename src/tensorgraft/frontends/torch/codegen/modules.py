@@ -114,7 +114,7 @@ def doc_of(module: Module) -> str:
 
 
 @contextlib.contextmanager
-def kept(root: Module) -> Iterator[None]:
+def unchanged_modules(root: Module) -> Iterator[None]:
     """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache
     would be full of what was recorded."""
     before = [(vars(m), dict(vars(m)), [(c, copy.copy(c)) for c in vars(m).values() if type(c) in _CONTAINERS])

@@ -23,7 +23,15 @@ from tensorgraft.frontends.torch.codegen.checks import checked
 from tensorgraft.frontends.torch.codegen.escaping_values import note_left
 from tensorgraft.frontends.torch.codegen.kernels import KERNELS
 from tensorgraft.frontends.torch.codegen.keys import join_keys
-from tensorgraft.frontends.torch.codegen.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
+from tensorgraft.frontends.torch.codegen.modules import (
+    DROPPED,
+    Frames,
+    arguments,
+    doc_of,
+    pairs,
+    tree,
+    unchanged_modules,
+)
 from tensorgraft.frontends.torch.codegen.values import values_of
 from tensorgraft.frontends.torch.compiled.capture import active
 from tensorgraft.frontends.torch.compiled.host import HostWatch
@@ -32,7 +40,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.hub import dtypes
@@ -84,7 +92,7 @@ def trace_module(
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
-    with _one_at_a_time, kept(module), _surroundings(), _asked_for_values(), autocast_of_the_cpu():
+    with _one_at_a_time, unchanged_modules(module), _surroundings(), _asked_for_values(), autocast_of_the_cpu():
         if training is not None:
             module.train(training)
         return _trace(module, tuple(args), kwargs or {}, xp, slot)
@@ -226,7 +234,8 @@ def _asked_for_values() -> Iterator[None]:
             t = frame.f_locals.get("tensor")
             if isinstance(t, Tensor) and t.device.type == TYPE:
                 return (
-                    cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                    cell_of(t).backend.is_traced(concrete_array(t))
+                    and looked_up(cell_of(t).backend, concrete_array(t)) is None
                 )
             frame = frame.f_back
         return original()

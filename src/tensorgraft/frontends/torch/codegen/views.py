@@ -153,7 +153,7 @@ def _imaginary(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwa
     return [xp.imag(x)]
 
 
-def _same(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
+def _unchanged(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [x]
 
 
@@ -169,7 +169,7 @@ for _names, _view in (
     ("unbind", _unbound),
     ("select", _selected),
     ("narrow", _narrowed),
-    ("contiguous clone", _same),
+    ("contiguous clone", _unchanged),
 ):
     for _name in _names.split():
         for _owner in (T, torch):

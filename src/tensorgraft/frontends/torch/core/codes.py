@@ -23,7 +23,7 @@ class QuantizedPart(Storage):
         self.capture = self.placement = None
         self.shared = True  # the same codes may be behind other storages
 
-    def _whole(self) -> Quantized:
+    def _quantized(self) -> Quantized:
         full_array = self.owner.array
         if not isinstance(full_array, Quantized) or full_array.kind != self.kind:
             raise RuntimeError(
@@ -34,11 +34,11 @@ class QuantizedPart(Storage):
 
     @property
     def array(self) -> Any:
-        return self._whole().parts[self.number]
+        return self._quantized().parts[self.number]
 
     @array.setter
     def array(self, value: Any) -> None:
-        full_array = self._whole()
+        full_array = self._quantized()
         parts = list(full_array.parts)
         parts[self.number] = value
         self.owner.array = full_array.with_parts(tuple(parts))

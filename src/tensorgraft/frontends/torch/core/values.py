@@ -96,7 +96,7 @@ def too_many() -> TracedValueError:
     )
 
 
-def array_now(t: torch.Tensor, codes: bool = False) -> Array:
+def concrete_array(t: torch.Tensor, codes: bool = False) -> Array:
     """Return the array of a tensor whose value Python needs. While a function is traced, an array from outside is
     returned as an operand of the trace, since its values may be others at the next call."""
     array, capture = to_array(t, codes), state.now.capture

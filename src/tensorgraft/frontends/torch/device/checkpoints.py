@@ -55,13 +55,13 @@ def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
                     undo.append(functools.partial(setattr, cell, "array", cell.array))
                     continue
                 if clearly_fits is None:
-                    clearly_fits = _fits(module, state_dict)
+                    clearly_fits = _matches_keys(module, state_dict)
                 if not clearly_fits:
                     undo.append(functools.partial(t.data.copy_, t.detach().clone()))
     return undo
 
 
-def _fits(module: torch.nn.Module, state_dict: Any) -> bool:
+def _matches_keys(module: torch.nn.Module, state_dict: Any) -> bool:
     """Return True if keys and shapes agree with those of the module. Modules whose hooks change their state, and
     sharded ones that need collectives for it, are not checked."""
     if any(part._state_dict_hooks or part._state_dict_pre_hooks for part in module.modules()):

@@ -60,9 +60,9 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
         if new_data.is_floating_point() or new_data.is_complex():
             new_data.requires_grad_(x.requires_grad)
     grad, hooks, accumulate_hooks = x.grad, x._backward_hooks, getattr(x, "_post_accumulate_grad_hooks", None)
-    guard: _Away | None = None
+    guard: _MovedParameter | None = None
     if x.requires_grad and x._use_count() > 1:  # type: ignore[attr-defined]
-        guard = _Away()
+        guard = _MovedParameter()
         node = torch.autograd.graph.get_gradient_edge(x).node
         node.register_prehook(guard.refuse)
     if isinstance(x, QuantizedTensor) or isinstance(new_data, QuantizedTensor):
@@ -107,7 +107,7 @@ def _exchange_classes(x: torch.Tensor, new_tensor: torch.Tensor) -> None:
     new_tensor.__class__ = before
 
 
-class _Away:
+class _MovedParameter:
     """A parameter that has moved to another device while an autograd graph in C++ refers to it. FSDP1 moves parameters
     away after the forward pass, and back for the backward pass."""
 

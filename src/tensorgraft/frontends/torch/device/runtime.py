@@ -49,11 +49,11 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _instead(replacement: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
+def _replaced_by(replacement: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
     return lambda original: replacement
 
 
-ACCELERATOR = {f"_accelerator_{name}": _instead(ours) for name, ours in _ANSWERS.items()}
+ACCELERATOR = {f"_accelerator_{name}": _replaced_by(ours) for name, ours in _ANSWERS.items()}
 
 
 def install() -> None:

@@ -125,13 +125,15 @@ class ColdOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if not tiered() or (backend is not None and backend.records and backend.is_hot(_anywhere(self.name, key))):
+        if not tiered() or (
+            backend is not None and backend.records and backend.is_hot(_without_offsets(self.name, key))
+        ):
             return MISS
         known = self._signatures.get(key)
         if known is None:
             if backend is None or backend.cold is None:
                 return MISS
-            known = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
+            known = ColdSignature(self._written_storages(args, kwargs), slot_of_backend(backend))
             keep(self._signatures, key, known)
         if self._on_cpu:
             out = self.computed(known, cells, args, kwargs)
@@ -175,7 +177,9 @@ class ColdOperator:
             return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
-        return self.computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
+        return self.computed(
+            ColdSignature(self._written_storages(args, kwargs), slot_of_backend(backend)), cells, args, kwargs
+        )
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
@@ -236,7 +240,7 @@ class ColdOperator:
                 return MISS
             raise
 
-    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    def _written_storages(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         names = self._operator.writes
         if not names:
             return ()
@@ -318,7 +322,7 @@ class ColdOperator:
         return results[0] if plan.structure is None else plan.structure(results)
 
 
-def _anywhere(name: str, key: Any) -> tuple[Any, ...]:
+def _without_offsets(name: str, key: Any) -> tuple[Any, ...]:
     """A call wherever its tensors lie in their storages."""
     return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
 

@@ -41,10 +41,10 @@ def on_the_host(composite: Function, parts: Function, tensors: Sequence[Tensor])
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
         with torch.no_grad():
             return tuple(copied(slot, out) for out in composite(*host_tensors))
-    return _Whole.apply(slot, composite, parts, host_tensors, *tensors)
+    return _Composite.apply(slot, composite, parts, host_tensors, *tensors)
 
 
-class _Whole(torch.autograd.Function):
+class _Composite(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, slot: Slot, composite: Function, parts: Function, host_tensors: list[Tensor], *tensors: Tensor

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core.result_strides import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.schema import short_name
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, stored
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.meta_results import abstract_call, resize_out
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, held_arguments
@@ -47,7 +47,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     capture = state.now.capture
 
     def known(t: Tensor) -> Any:
-        array = array_now(t, codes=True)
+        array = concrete_array(t, codes=True)
         values = looked_up(xp, array)
         return array if values is None else xp.asarray(values)
 

@@ -162,9 +162,9 @@ class ReplayedFormula(Replayed):
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, xp: Backend, *args: Any, **kwargs: Any) -> Any:
-        return (self._run or self._chosen(xp, args, kwargs))(xp, *args, **kwargs)
+        return (self._run or self._program(xp, args, kwargs))(xp, *args, **kwargs)
 
-    def _chosen(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def _program(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         if self._calls < 2:
             self._calls += 1
             return self._fn

@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.tensors import (
     numpy_to_cpu,
 )
 from tensorgraft.frontends.torch.core.traced_values import asked_for_values
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch import absent_layouts
 from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.hub import tiers
@@ -150,7 +150,7 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
         )
     source = computed(t)
     if source is None:
-        xp, array = cell_of(t).backend, array_now(t)
+        xp, array = cell_of(t).backend, concrete_array(t)
         host = looked_up(xp, array)
         if host is None and xp.is_traced(array) and not xp.is_differentiated(array):
             raise asked_for_values(t)

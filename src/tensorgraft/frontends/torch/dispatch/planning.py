@@ -70,7 +70,7 @@ def _make_plan(
         check_overlap(operator, args, kwargs)
         check_out(operator, args, kwargs, all_tensors)
         check_dtypes(operator, args, kwargs, all_tensors)
-        if deterministic() and rehearsal.asks(operator):
+        if deterministic() and rehearsal.can_rehearse(operator):
             refuse(operator, args, kwargs, "does not have a deterministic implementation")
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
@@ -165,7 +165,7 @@ def slot_of_call(
     for name, a in operator.signature.bind(args, kwargs).items():
         if name in operator.spec.host:
             allowed.update(id(t) for t in tensors_in((a,), {}))
-    target_ids = {id(t) for t in _written(operator, args, kwargs) if t.device.type == "cpu"}
+    target_ids = {id(t) for t in _written_tensors(operator, args, kwargs) if t.device.type == "cpu"}
     for t in all_tensors:
         stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed) or id(t) in target_ids
         if t.device != first if t.device.type == TYPE else stray:
@@ -173,7 +173,7 @@ def slot_of_call(
     return slot_at(first.index)
 
 
-def _written(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+def _written_tensors(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     bound = operator.signature.bind(args, kwargs)
     return tensors_in([bound.get(name) for name in operator.writes], {})
 

@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geometry_of, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.decomposed import Replayed, ReplayedFormula
-from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
+from tensorgraft.frontends.torch.dispatch.offsets import StorageReference, reaches_of
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import Step, write_step, write_steps
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, Outline, leaves
@@ -36,7 +36,7 @@ from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense,
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
-Fetch = Callable[[Backend, Sequence[Reach], Sequence[Any], Sequence[Any]], Any]
+Fetch = Callable[[Backend, Sequence[StorageReference], Sequence[Any], Sequence[Any]], Any]
 Computation = Callable[[Sequence[Any], Sequence[Any]], Any]  # (arrays, inputs) -> (results, what waits for a check)
 
 
@@ -81,7 +81,7 @@ def _computation(
     operator: Operator,
     outline: Outline,
     geometries: Sequence[Geometry],
-    references: Sequence[Reach],
+    references: Sequence[StorageReference],
     fixed: dict[str, Any],
 ) -> Computation:
     """Return the kernel as a function of arrays and inputs. `fixed`: arguments that are no operands."""
@@ -151,7 +151,7 @@ def _writing(
     computed: Computation,
     laid: Callable[[list[Any]], list[Array]],
     writes: Sequence[_Write],
-    references: Sequence[Reach],
+    references: Sequence[StorageReference],
     array_count: int,
     rounded: np.dtype | None,
 ) -> Callable[..., tuple[Array, ...]]:
@@ -196,7 +196,7 @@ def _writing(
 
 
 def _put(
-    xp: Backend, references: Sequence[Reach], arrays: list[Array], value: tuple[_Write, Step | None, Array]
+    xp: Backend, references: Sequence[StorageReference], arrays: list[Array], value: tuple[_Write, Step | None, Array]
 ) -> None:
     (tensor, at, geometry, _), step, array = value
     if step is None:
@@ -230,7 +230,9 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
             return lambda xp, references, arrays, inputs: references[at].read(xp, arrays[at], arrays)
         other = to
 
-        def read(xp: Backend, references: Sequence[Reach], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
+        def read(
+            xp: Backend, references: Sequence[StorageReference], arrays: Sequence[Any], inputs: Sequence[Any]
+        ) -> Array:
             array = references[at].read(xp, arrays[at], arrays)
             return array if dtypes[at] == other and not xp.compound else convert(xp, array, other)
 

@@ -238,7 +238,7 @@ def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
     too. Of large tensors (`all_tensors`: the call's) only the dtypes are looked at."""
     if operator.kind != "out" or operator.base is None:
         return
-    if rehearsal.asks(operator) and not rehearsal.is_large(operator, [t.size() for t in all_tensors]):
+    if rehearsal.can_rehearse(operator) and not rehearsal.is_large(operator, [t.size() for t in all_tensors]):
         refuse(operator, args, kwargs)
         return
     if operator.dtype_of_out:

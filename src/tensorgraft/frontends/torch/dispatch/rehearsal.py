@@ -43,7 +43,7 @@ class Unasked(Exception):
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what the CPU's kernel returns for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
-        operator.rehearsed, operator.told = asks(operator), _zeros_suffice(operator)
+        operator.rehearsed, operator.told = can_rehearse(operator), _zeros_suffice(operator)
     if not operator.rehearsed:
         raise Unasked
     stand_ins: dict[int, Tensor] | None = {} if operator.writes else None
@@ -73,7 +73,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return results[0]
 
 
-def asks(operator: Operator) -> bool:
+def can_rehearse(operator: Operator) -> bool:
     """Return True if the CPU's kernel can be asked what it refuses. Assertions refuse values, which zeros do not
     show."""
     if operator.name in OUT_OF_BOUNDS or operator.spec.random or torch.Tag.nondeterministic_seeded in operator.op.tags:

@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch.core.tensors import (
     set_storage,
 )
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value, unraised
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
@@ -183,7 +183,7 @@ def item(x: Tensor) -> Any:
         return value.item()
     _touch(x)
     cell = cell_of(x)
-    array = array_now(x)
+    array = concrete_array(x)
     if cell.backend.is_traced(array):
         known = looked_up(cell.backend, array)
         if known is not None:

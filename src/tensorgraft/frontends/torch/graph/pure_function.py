@@ -99,7 +99,7 @@ class PureFunction:
         shape = self.xp.shape(a)
         if shape is None or not all(isinstance(n, int | np.integer) for n in shape):
             raise ValueError(
-                f"an argument of {type(self.module).__name__} has the shape {_shown(shape)}: a PyTorch module can"
+                f"an argument of {type(self.module).__name__} has the shape {_shape_text(shape)}: a PyTorch module can"
                 " be traced only for known shapes. Specify them (input_signature, TensorSpec,"
                 " drop_remainder=True; for jax.export, one program for each size)."
             )
@@ -155,7 +155,7 @@ class PureSignature:
                 seeds = [from_array(a, slot_of_backend(xp)) for a in dy]
                 walk = functools.partial(run.tape.walk, capture, converted, seeds)
                 state = {f"module.{name}": t for name, t in run.state.items()}
-                gradients = functional_call(_Around(self.owner.module), state, (walk,), tie_weights=False)
+                gradients = functional_call(_Wrapped(self.owner.module), state, (walk,), tie_weights=False)
                 arrays = [None if g is None else to_array(g) for g in gradients[: len(run.ends)]]
         finally:
             capture.restore()
@@ -165,7 +165,7 @@ class PureSignature:
         return gradients_
 
 
-class _Around(torch.nn.Module):
+class _Wrapped(torch.nn.Module):
     """A module that calls what it is given, during which another one may have other parameters."""
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -292,7 +292,7 @@ def plain(o: Any) -> Any:
     return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
 
 
-def _shown(shape: Sequence[Any] | None) -> str:
+def _shape_text(shape: Sequence[Any] | None) -> str:
     return "unknown" if shape is None else f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 

@@ -19,7 +19,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 @with_operators
-def _inside(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
+def _in_bounds(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
     """Return (whether each is an index, the indices held to what there is)."""
     indices = xp.astype(indices, dtypes.int64)
     is_valid = (indices >= 0) & (indices < n)
@@ -40,7 +40,7 @@ def gather_v2(xp: Backend, x: Array, indices: Array, axis: np.ndarray, *, batch_
     if not extent:
         shape = xp.shape(x)
         return xp.zeros((*shape[:at], *xp.shape(indices)[batch:], *shape[at + 1 :]), xp.dtype_of(x))
-    is_valid, indices = _inside(xp, indices, extent)
+    is_valid, indices = _in_bounds(xp, indices, extent)
     if not batch:
         out = xp.take(x, indices, at)
         leading = at
@@ -88,7 +88,7 @@ def _nd(xp: Any, x: AnyArray, indices: AnyArray) -> tuple[AnyArray, list[AnyArra
     is_valid = xp.full(xp.shape(indices)[:-1], True, dtypes.bool_)
     index_arrays = []
     for i, part in enumerate(parts):
-        in_bounds, part = _inside(xp, part, xp.shape(x)[i])
+        in_bounds, part = _in_bounds(xp, part, xp.shape(x)[i])
         is_valid = xp.logical_and(is_valid, in_bounds)
         index_arrays.append(part)
     return is_valid, index_arrays
@@ -125,7 +125,7 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
     if mode == "subtract":
         mode, updates = "add", -updates
     if mode == "divide":
-        factors = xp.scatter(xp.ones_like(x), index_arrays, _kept(xp, is_valid, updates, 1), mode="multiply")
+        factors = xp.scatter(xp.ones_like(x), index_arrays, _masked_updates(xp, is_valid, updates, 1), mode="multiply")
         return div(xp, x, factors)
     # what is out of range goes to a row behind the last one
     first, n = index_arrays[0], x.shape[0]
@@ -134,7 +134,7 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
     return xp.take_slice(xp.scatter(padded, (first, *index_arrays[1:]), updates, mode=mode), 0, 0, n)
 
 
-def _kept(xp: Any, is_valid: AnyArray, updates: AnyArray, fill_value: int) -> AnyArray:
+def _masked_updates(xp: Any, is_valid: AnyArray, updates: AnyArray, fill_value: int) -> AnyArray:
     return xp.where(expand_to_rank(xp, is_valid, updates), updates, xp.full_like(updates, fill_value))
 
 

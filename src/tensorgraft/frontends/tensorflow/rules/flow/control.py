@@ -13,13 +13,13 @@ from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.branch_residuals import KeptOfBranches, of_side
 from tensorgraft.frontends.tensorflow.counted_rows import of_both, of_counts, with_counts
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
-from tensorgraft.frontends.tensorflow.loop_carry import Carried, abstractly, traced
+from tensorgraft.frontends.tensorflow.loop_carry import LoopCarry, abstractly, traced
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import failed
 from tensorgraft.frontends.tensorflow.trip_count import counted
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, all_the_same, is_known, lifted
-from tensorgraft.frontends.tensorflow.written_variables import written
+from tensorgraft.frontends.tensorflow.written_variables import written_arguments
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -27,7 +27,7 @@ from tensorgraft.hub.backend import Backend
 _UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its counter
 
 
-def _truth(xp: Backend, x: Any) -> Any:
+def _as_predicate(xp: Backend, x: Any) -> Any:
     """A bool, or an array of one where it is traced. Of arrays with axes: whether there are elements."""
     x = x if is_known(x) else lifted(xp, x)
     if is_known(x):
@@ -41,7 +41,7 @@ def _truth(xp: Backend, x: Any) -> Any:
 def if_(
     xp: Backend, condition: Any, *operands: Any, then_branch: FunctionGraph, else_branch: FunctionGraph
 ) -> list[Any]:
-    return _branch(xp, _truth(xp, condition), operands, [then_branch], [else_branch])
+    return _branch(xp, _as_predicate(xp, condition), operands, [then_branch], [else_branch])
 
 
 @rule("Case", "StatelessCase", either=EVERY, folds=False)
@@ -68,7 +68,9 @@ def _branch(
         return plan((true_graphs if predicate else false_graphs)[0])(
             xp, *(of_side(x, 0 if predicate else 1) for x in operands)
         )
-    written_positions = sorted(frozenset().union(*(written(graph) for graph in (*true_graphs, *false_graphs))))
+    written_positions = sorted(
+        frozenset().union(*(written_arguments(graph) for graph in (*true_graphs, *false_graphs)))
+    )
     opaque = any(true_graphs[0].nodes[index].dtypes[k] is None for index, k in true_graphs[0].outputs)
     branches = [functools.partial(_of_specs, graphs) for graphs in (true_graphs, false_graphs)] if opaque else []
     most: dict[int, int] = {}
@@ -83,7 +85,7 @@ def _branch(
                 k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None
             }
     residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if branch_index is None else branch_index])
-    carries: list[Carried] = []
+    carries: list[LoopCarry] = []
 
     def run(side: int) -> Callable[[], list[Array]]:
         def branch() -> list[Array]:
@@ -97,7 +99,7 @@ def _branch(
             outputs = with_counts(xp, outputs, most)
             arrays = residuals.arrays(side, outputs)
             carries.append(
-                Carried(xp, [*residuals.others(outputs), *(side_operands[i].value for i in written_positions)])
+                LoopCarry(xp, [*residuals.others(outputs), *(side_operands[i].value for i in written_positions)])
             )
             shapes, other_shapes = ([xp.shape(a) for a in c.arrays] for c in (carries[0], carries[-1]))
             if shapes != other_shapes:
@@ -152,7 +154,7 @@ def while_(xp: Backend, *operands: Any, cond: FunctionGraph, body: FunctionGraph
     count = counted(cond, body, operands)
     if count is not None and not count[0]:
         return list(operands)
-    before = {i: operands[i].value for i in written(body) | written(cond)}
+    before = {i: operands[i].value for i in written_arguments(body) | written_arguments(cond)}
     try:
         return _as_a_loop(xp, operands, cond, body, count)
     except TracedValueError:
@@ -166,7 +168,7 @@ def while_(xp: Backend, *operands: Any, cond: FunctionGraph, body: FunctionGraph
 def _in_steps(xp: Backend, state: list[Any], cond: FunctionGraph, body: FunctionGraph) -> list[Any]:
     goes_on, step = plan(cond), plan(body)
     while True:
-        is_true = _truth(xp, goes_on(xp, *state)[0])
+        is_true = _as_predicate(xp, goes_on(xp, *state)[0])
         if not isinstance(is_true, bool):
             return _as_a_loop(xp, state, cond, body, None)
         if not is_true:
@@ -183,8 +185,8 @@ def _as_a_loop(
 ) -> list[Any]:
     steps = None if count is None else count[0]
     moving = [i for i, value in enumerate(body.outputs) if body.argument(value) != i]
-    cells = sorted(written(body) | written(cond))
-    init = Carried.into_loop(xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells)
+    cells = sorted(written_arguments(body) | written_arguments(cond))
+    init = LoopCarry.into_loop(xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells)
 
     def loop_values(arrays: Sequence[Array]) -> list[Any]:
         state, values = list(operands), init.values(arrays)
@@ -200,7 +202,7 @@ def _as_a_loop(
         return init.again([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
 
     def goes_on(arrays: Sequence[Array]) -> Array:
-        is_true = _truth(xp, plan(cond)(xp, *loop_values(arrays))[0])
+        is_true = _as_predicate(xp, plan(cond)(xp, *loop_values(arrays))[0])
         return xp.full((), is_true, dtypes.bool_) if isinstance(is_true, bool) else is_true
 
     if steps is None:

@@ -49,7 +49,7 @@ def _grid(xp: Any, box_index: Array, rows: Array, columns: Array) -> tuple[Array
     return batch_index, xp.expand_dims(rows, 2), xp.expand_dims(columns, 1)
 
 
-def _seen(xp: Any, y: CropAxis, x: CropAxis) -> Array:
+def _in_image(xp: Any, y: CropAxis, x: CropAxis) -> Array:
     return xp.expand_dims(xp.logical_and(xp.expand_dims(y.inside, 2), xp.expand_dims(x.inside, 1)), -1)
 
 
@@ -80,7 +80,7 @@ def crop_and_resize(
     else:
         parts = [xp.gather(image, indices) * w for indices, w, _, _ in _corners(xp, box_index, y, x)]
         out = parts[0] + parts[1] + (parts[2] + parts[3])
-    return xp.where(_seen(xp, y, x), out, xp.full_like(out, extrapolation_value))
+    return xp.where(_in_image(xp, y, x), out, xp.full_like(out, extrapolation_value))
 
 
 @rule("CropAndResizeGradImage", known=("size",))
@@ -97,7 +97,7 @@ def crop_and_resize_grad_image(
 ) -> Value:
     shape = ints(size)
     y, x = _axes(xp, boxes, shape[1:3], d.shape[1:3])
-    d = xp.where(_seen(xp, y, x), d, xp.zeros_like(d))
+    d = xp.where(_in_image(xp, y, x), d, xp.zeros_like(d))
     wide = T if T.itemsize > 4 else dtypes.float32
     total = xp.zeros(shape, wide)
     if method == "nearest":
@@ -116,7 +116,7 @@ def crop_and_resize_grad_boxes(
     extents, crop = xp.shape(image)[1:3], xp.shape(d)[1:3]
     y, x = _axes(xp, boxes, extents, crop)
     image = xp.astype(image, dtypes.float32)
-    d = xp.where(_seen(xp, y, x), d, xp.zeros_like(d))
+    d = xp.where(_in_image(xp, y, x), d, xp.zeros_like(d))
     by_y = by_x = xp.zeros(xp.shape(d), dtypes.float32)
     for indices, _, down, right in _corners(xp, box_index, y, x):
         pixel = xp.multiply(xp.gather(image, indices), d)

@@ -165,8 +165,8 @@ def projective_transform(
         parts = []
         for r in (top, top + 1):
             a, b = (xp.astype(_pixels(xp, x, r, v, fill), dtypes.float32) for v in (left, left + 1))
-            parts.append(_between(xp, a, b, xp.expand_dims(column - left, -1)))
-        out = xp.astype(_between(xp, parts[0], parts[1], xp.expand_dims(row - top, -1)), dtype)
+            parts.append(_interpolated(xp, a, b, xp.expand_dims(column - left, -1)))
+        out = xp.astype(_interpolated(xp, parts[0], parts[1], xp.expand_dims(row - top, -1)), dtype)
     return xp.where(xp.expand_dims(xp.broadcast_to(is_degenerate, full), -1), fill, out)
 
 
@@ -178,5 +178,5 @@ def _rounded(xp: ValueBackend, x: Value) -> Value:
 
 
 @with_operators
-def _between(xp: ValueBackend, a: Value, b: Value, t: Value) -> Value:
+def _interpolated(xp: ValueBackend, a: Value, b: Value, t: Value) -> Value:
     return a * (1 - t) + b * t

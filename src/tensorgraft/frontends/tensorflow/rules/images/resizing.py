@@ -135,7 +135,7 @@ def read(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
     return total
 
 
-def spread(xp: Backend, d: Array, axis: int, taps: Taps, n: int) -> Array:
+def scatter_taps(xp: Backend, d: Array, axis: int, taps: Taps, n: int) -> Array:
     """The transpose of `read`."""
     d = xp.moveaxis(d, axis, 0)
     total = xp.zeros((n, *xp.shape(d)[1:]), xp.dtype_of(d))
@@ -156,7 +156,7 @@ def _resized(xp: Backend, x: Array, taps: Sequence[Taps], dtype: np.dtype = dtyp
 def _returned(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int], dtype: np.dtype) -> Array:
     d = xp.astype(d, dtype if dtype.itemsize > 4 else dtypes.float32)
     for axis, axis_taps, n in zip((1, 2), taps, shape, strict=True):
-        d = spread(xp, d, axis, axis_taps, n)
+        d = scatter_taps(xp, d, axis, axis_taps, n)
     return xp.astype(d, dtype)
 
 
@@ -170,7 +170,7 @@ def _returned_in_double(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequ
             part = xp.multiply(part, xp.asarray(np.ascontiguousarray(column)))
         part = xp.astype(part, dtypes.float64)
         for axis, (source, weights), n in zip((1, 2), pair, shape, strict=True):
-            part = spread(xp, part, axis, (source[:, None], np.ones_like(weights)[:, None]), n)
+            part = scatter_taps(xp, part, axis, (source[:, None], np.ones_like(weights)[:, None]), n)
         parts.append(part)
     return functools.reduce(xp.add, parts)
 
@@ -222,7 +222,7 @@ def resize_nearest_grad(
     xp: Backend, d: Array, size: np.ndarray, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Array:
     for axis, n in zip((1, 2), ints(size), strict=True):
-        d = spread(xp, d, axis, nearest(n, xp.shape(d)[axis], align_corners, half_pixel_centers), n)
+        d = scatter_taps(xp, d, axis, nearest(n, xp.shape(d)[axis], align_corners, half_pixel_centers), n)
     return d
 
 

@@ -29,7 +29,7 @@ def _offsets(k: np.ndarray) -> range:
     return range(high, low - 1, -1)
 
 
-def _places(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _band_positions(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return, for each diagonal of a band from the uppermost and each place in it, row, column, and whether there is
     one."""
     offsets = _offsets(k)
@@ -50,7 +50,7 @@ def _places(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.n
 @rule("MatrixDiagPartV3", "MatrixDiagPartV2", known=("k",))
 def matrix_diag_part(xp: Backend, x: Array, k: np.ndarray, padding: Array, *, align: str = "LEFT_LEFT") -> Array:
     *batch, n, m = xp.shape(x)
-    rows, columns, in_matrix = _places(n, m, k, align)
+    rows, columns, in_matrix = _band_positions(n, m, k, align)
     flat = xp.reshape(x, (*batch, n * m))
     out = xp.take(flat, xp.asarray(rows * m + columns), len(batch))
     out = xp.where(xp.asarray(in_matrix), out, padding)
@@ -99,7 +99,7 @@ def _extents(n: int, m: int, longest: int, offsets: range) -> tuple[int, int]:
 
 def _with_diagonals(xp: Backend, x: Array, diagonals: Array, k: np.ndarray, align: str) -> Array:
     *batch, n, m = xp.shape(x)
-    rows, columns, in_matrix = _places(n, m, k, align)
+    rows, columns, in_matrix = _band_positions(n, m, k, align)
     flat = xp.reshape(diagonals, (*batch, rows.size))
     flat_index = np.flatnonzero(in_matrix)
     source = np.zeros((n, m), np.int64)

@@ -71,10 +71,10 @@ def einsum(xp: Backend, *operands: Array, equation: str) -> Array:
     absent = [name for name in distinct if name not in names]  # of extent 1, which broadcasting has made so
     x = xp.reshape(x, (*xp.shape(x), *[1] * len(absent)))
     names = [*names, *absent]
-    return _spread(xp, xp.permute_dims(x, tuple(names.index(name) for name in distinct)), result)
+    return _with_diagonals(xp, xp.permute_dims(x, tuple(names.index(name) for name in distinct)), result)
 
 
-def _spread(xp: Backend, x: Array, names: Sequence[str]) -> Array:
+def _with_diagonals(xp: Backend, x: Array, names: Sequence[str]) -> Array:
     """Add the axes of labels that come again, as diagonals among zeros."""
     distinct_names = list(dict.fromkeys(names))
     for k, name in enumerate(names):

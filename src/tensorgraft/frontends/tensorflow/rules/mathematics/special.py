@@ -41,7 +41,7 @@ for _name, _fn in FUNCTIONS.items():
 # ---- at the ends of what they are defined for, where libraries differ ------------------------------------------------
 
 
-def _chosen(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> AnyArray:
+def _first_case(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> AnyArray:
     """The value of the first case that holds, otherwise `y`."""
     for condition, value in reversed(cases):
         y = xp.where(condition, xp.full_like(y, value) if isinstance(value, float | int) else value, y)
@@ -49,7 +49,7 @@ def _chosen(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> 
 
 
 def _left_of_zero(value: float, fn: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda xp, x: _chosen(xp, fn(xp, x), (xp.less(x, 0), value))
+    return lambda xp, x: _first_case(xp, fn(xp, x), (xp.less(x, 0), value))
 
 
 SECOND_KIND = {
@@ -66,7 +66,7 @@ for _name, _fn in SECOND_KIND.items():
 @rule("BesselY1")
 def bessel_y1(xp: Backend, x: Array) -> Array:
     y = _in_double(_left_of_zero(-math.inf, functools.partial(special.y1, monic=True)))(xp, x)
-    return y if xp.dtype_of(x) == dtypes.float64 else _chosen(xp, y, (xp.equal(x, 0), math.nan))
+    return y if xp.dtype_of(x) == dtypes.float64 else _first_case(xp, y, (xp.equal(x, 0), math.nan))
 
 
 @with_operators
@@ -76,12 +76,12 @@ def _is_pole(xp: ValueBackend, x: Value) -> Value:
 
 @rule("Erfinv")
 def erf_inv(xp: Backend, x: Array) -> Array:
-    return _chosen(xp, xp.erf_inv(x), (xp.equal(x, 0), 0))  # not -0
+    return _first_case(xp, xp.erf_inv(x), (xp.equal(x, 0), 0))  # not -0
 
 
 @rule("Digamma")
 def digamma(xp: Any, x: AnyArray) -> AnyArray:
-    return _chosen(xp, xp.digamma(x), (_is_pole(xp, x), math.nan))
+    return _first_case(xp, xp.digamma(x), (_is_pole(xp, x), math.nan))
 
 
 @rule("Zeta")
@@ -91,7 +91,7 @@ def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
     powers have to be whole."""
     pole, is_integer = _is_pole(xp, q), s == xp.floor(s)
     even = xp.floor(s * 0.5) * 2 == s
-    return _chosen(
+    return _first_case(
         xp,
         xp.zeta(s, q),
         (s == 1, math.inf),
@@ -114,7 +114,9 @@ def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
     order, half = n + 1, n * 0.5
     size = xp.exp(xp.lgamma(order)) * zeta(xp, order, x)
     even = (half == xp.floor(half)) & xp.isfinite(n)
-    y = _chosen(xp, xp.where(even, -size, size), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x)))
+    y = _first_case(
+        xp, xp.where(even, -size, size), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x))
+    )
     return xp.astype(y, dtype)
 
 
@@ -127,7 +129,7 @@ def _gamma_edges(xp: ValueBackend, a: Value, x: Value) -> Value:
 @rule("Igamma")
 def igamma(xp: Backend, a: Array, x: Array) -> Array:
     infinite, last = xp.isinf(a), xp.isinf(x)
-    return _chosen(
+    return _first_case(
         xp, xp.igamma(a, x),
         (xp.equal(x, 0), 0), (_gamma_edges(xp, a, x), math.nan), (infinite, 0), (last, 1),
     )  # fmt: skip
@@ -136,7 +138,7 @@ def igamma(xp: Backend, a: Array, x: Array) -> Array:
 @rule("Igammac")
 def igammac(xp: Backend, a: Array, x: Array) -> Array:
     infinite, last = xp.isinf(a), xp.isinf(x)
-    return _chosen(
+    return _first_case(
         xp, xp.igammac(a, x), (_gamma_edges(xp, a, x), math.nan), (last, 0), (infinite, 1), (xp.equal(x, 0), 1)
     )
 

@@ -18,7 +18,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 # ---- local response --------------------------------------------------------------------------------------------------
 
 
-def _around(xp: Any, x: AnyArray, radius: int) -> AnyArray:
+def _window_sums(xp: Any, x: AnyArray, radius: int) -> AnyArray:
     leading_ndim: int = xp.ndim(x) - 1
     window = (*(1,) * leading_ndim, 2 * radius + 1)
     unit_steps = (1,) * len(window)
@@ -27,7 +27,7 @@ def _around(xp: Any, x: AnyArray, radius: int) -> AnyArray:
 
 def _scale(xp: ValueBackend, x: Value, radius: int, bias: float, alpha: float) -> Value:
     wide = xp.astype(x, dtypes.accumulator(x.dtype))
-    return _around(xp, xp.square(wide), radius) * alpha + bias
+    return _window_sums(xp, xp.square(wide), radius) * alpha + bias
 
 
 @rule("LRN")
@@ -50,7 +50,7 @@ def lrn_grad(
     dtype, wide = x.dtype, scale.dtype
     d, x, y = (xp.astype(v, wide) for v in (d, x, y))
     direct = d * scale ** xp.full_like(scale, -beta)
-    shared = _around(xp, d * y / scale, depth_radius)
+    shared = _window_sums(xp, d * y / scale, depth_radius)
     out = direct - x * shared * (2 * alpha * beta)
     return xp.astype(out, dtype)
 

@@ -21,7 +21,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 
-def _around(shape: Ints, ksize: Ints, strides: Ints, padding: str, explicit: Ints = ()) -> Pads:
+def _pad_widths(shape: Ints, ksize: Ints, strides: Ints, padding: str, explicit: Ints = ()) -> Pads:
     if padding == "EXPLICIT":
         return [(explicit[i], explicit[i + 1]) for i in range(0, len(explicit), 2)]
     return pads(shape, ksize, strides, (1,) * len(shape), padding)
@@ -33,7 +33,7 @@ def _pooled(xp: Backend, x: Array, kind: str, ksize: Ints, strides: Ints, pad_wi
 
 @rule("MaxPool", "MaxPool3D")
 def max_pool(xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()) -> Array:
-    return _pooled(xp, x, "max", ksize, strides, _around(xp.shape(x), ksize, strides, padding, explicit_paddings))
+    return _pooled(xp, x, "max", ksize, strides, _pad_widths(xp.shape(x), ksize, strides, padding, explicit_paddings))
 
 
 @rule("MaxPoolV2", known=("ksize", "strides"))
@@ -43,7 +43,7 @@ def max_pool_v2(xp: Backend, x: Array, ksize: np.ndarray, strides: np.ndarray, *
 
 @rule("AvgPool", "AvgPool3D")
 def avg_pool(xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
-    pad_widths = _around(xp.shape(x), ksize, strides, padding)
+    pad_widths = _pad_widths(xp.shape(x), ksize, strides, padding)
     dtype = xp.dtype_of(x)
     wide = xp.astype(x, dtypes.accumulator(dtype))
     total = _pooled(xp, wide, "sum", ksize, strides, pad_widths)
@@ -62,7 +62,7 @@ def _numbers(xp: Backend, counts: np.ndarray, dtype: np.dtype) -> Array:
 def avg_pool_grad(xp: Backend, shape: np.ndarray, d: Array, *, ksize: Ints, strides: Ints, padding: str) -> Array:
     """Spread by the strides, then summed over the windows that an element was in."""
     extents = ints(shape)
-    pad_widths = _around(extents, ksize, strides, padding)
+    pad_widths = _pad_widths(extents, ksize, strides, padding)
     share = xp.divide(d, _numbers(xp, window_counts(extents, ksize, strides, pad_widths), xp.dtype_of(d)))
     config = []
     for n, o, k, s, (low, _) in zip(extents, xp.shape(d), ksize, strides, pad_widths, strict=True):
@@ -78,7 +78,7 @@ def max_pool_grad(
 ) -> Array:
     """Pass derivatives to the first maximum of each window. Not by `y`: a compiler that computes `x` again for it may
     round it in another way."""
-    pad_widths = _around(xp.shape(x), ksize, strides, padding, explicit_paddings)
+    pad_widths = _pad_widths(xp.shape(x), ksize, strides, padding, explicit_paddings)
     dtype = xp.dtype_of(x)
     lowest = dtypes.lowest(dtype)
     padded = xp.pad(x, lowest, [(low, high, 0) for low, high in pad_widths])

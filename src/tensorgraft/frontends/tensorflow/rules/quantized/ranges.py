@@ -25,7 +25,7 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
 
 
 @with_operators
-def away(xp: ValueBackend, x: Value) -> Value:
+def round_half_away(xp: ValueBackend, x: Value) -> Value:
     """Rounded, halves away from zero."""
     truncated = xp.trunc(x)
     half = abs(x - truncated) >= 0.5
@@ -71,7 +71,9 @@ def codes_unheld(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.
     span, steps = _span(xp, low, high, dtype)
     is_empty = xp.equal(low, high)
     scale = xp.divide(steps, xp.where(is_empty, xp.ones_like(span), span))
-    code = xp.subtract(away(xp, xp.multiply(double(xp, x), scale)), away(xp, xp.multiply(double(xp, low), scale)))
+    code = xp.subtract(
+        round_half_away(xp, xp.multiply(double(xp, x), scale)), round_half_away(xp, xp.multiply(double(xp, low), scale))
+    )
     code = xp.where(is_empty, xp.zeros_like(code), code)
     return xp.add(wide(xp, code), limits(dtype)[0])
 
@@ -92,7 +94,7 @@ def numbers(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype
     scale = span / steps
     short = single(xp, scale)
     is_empty = low == high
-    first = away(xp, low / xp.where(is_empty, xp.ones_like(short), short)) * short
+    first = round_half_away(xp, low / xp.where(is_empty, xp.ones_like(short), short)) * short
     offset = double(xp, x) - float(limits(dtype)[0])
     out = single(xp, double(xp, first) + offset * scale)
     return xp.where(is_empty, xp.broadcast_to(low, out.shape), out)
@@ -106,7 +108,7 @@ def numbers_narrow(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: n
     steps = float(2 ** (8 * dtype.itemsize)) - 1.0
     scale = single(xp, double(xp, high - low) / steps)
     is_empty = low == high
-    first = xp.where(is_empty, low, away(xp, low / xp.where(is_empty, xp.ones_like(scale), scale)) * scale)
+    first = xp.where(is_empty, low, round_half_away(xp, low / xp.where(is_empty, xp.ones_like(scale), scale)) * scale)
     first = first - scale * float(limits(dtype)[0])
     return first + single(xp, x) * scale
 
@@ -118,8 +120,8 @@ def codes_narrow(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.
     span = double(xp, xp.subtract(high, low))
     scale = single(xp, xp.divide(steps, xp.where(is_empty, xp.ones_like(span), span)))
     scale = xp.where(is_empty, xp.zeros_like(scale), scale)
-    first = xp.subtract(away(xp, xp.multiply(low, scale)), float(least))
-    code = xp.subtract(away(xp, xp.multiply(x, scale)), first)
+    first = xp.subtract(round_half_away(xp, xp.multiply(low, scale)), float(least))
+    code = xp.subtract(round_half_away(xp, xp.multiply(x, scale)), first)
     top = 2147483520.0 if dtype == INT32 else float(most)  # the last float32 that is an int32
     return xp.astype(wide(xp, xp.clip(code, float(least), top)), dtype)
 

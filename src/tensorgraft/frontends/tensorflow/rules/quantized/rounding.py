@@ -8,11 +8,11 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
-    away,
     codes_narrow,
     limits,
     narrowed,
     numbers_narrow,
+    round_half_away,
     single,
     wide,
 )
@@ -29,7 +29,7 @@ def _nudged(xp: ValueBackend, low: Value, high: Value, num_bits: int, narrow: bo
     first, last = float(narrow), float(2**num_bits - 1)
     scale = (high - low) / (last - first)
     zero = first - low / scale
-    zero_step = xp.clip(away(xp, zero), first, last)
+    zero_step = xp.clip(round_half_away(xp, zero), first, last)
     return (first - zero_step) * scale, (last - zero_step) * scale, scale
 
 
@@ -213,7 +213,7 @@ def quantize_v2(
         low, high, scale = _scaled_range(xp, low, high, float(least + int(narrow_range)), float(most))
         a, b, scale = (_channels(xp, v, x, axis) for v in (low, high, scale))
         out = xp.maximum(xp.minimum(x, b), a) * scale
-        out = away(xp, out) if round_mode == "HALF_AWAY_FROM_ZERO" else xp.round(out)
+        out = round_half_away(xp, out) if round_mode == "HALF_AWAY_FROM_ZERO" else xp.round(out)
         return [xp.astype(wide(xp, out), T), low, high]  # 2**31 wraps
     if mode == "MIN_FIRST":
         return [codes_narrow(xp, x, a, b, T), low, high]
@@ -221,7 +221,7 @@ def quantize_v2(
     out = (xp.maximum(xp.minimum(x, b), a) - a) * scale
     if T.kind == "u":
         return [narrowed(xp, wide(xp, out + 0.5), T), low, high]
-    return [xp.astype(wide(xp, away(xp, out - (most - least + 1) / 2.0)), T), low, high]
+    return [xp.astype(wide(xp, round_half_away(xp, out - (most - least + 1) / 2.0)), T), low, high]
 
 
 def _by_onednn(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype, mode: str) -> list[Value]:

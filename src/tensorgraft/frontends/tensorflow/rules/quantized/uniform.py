@@ -9,14 +9,22 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints
-from tensorgraft.frontends.tensorflow.rules.quantized.ranges import INT8, INT32, away, double, limits, single, wide
+from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
+    INT8,
+    INT32,
+    double,
+    limits,
+    round_half_away,
+    single,
+    wide,
+)
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _along(xp: Any, v: AnyArray, rank: int, axis: int) -> AnyArray:
+def _broadcastable(xp: Any, v: AnyArray, rank: int, axis: int) -> AnyArray:
     """Scales or zero points for an array of so many axes."""
     return v if xp.ndim(v) == 0 else xp.reshape(v, tuple(-1 if a == axis else 1 for a in range(rank)))
 
@@ -33,13 +41,13 @@ def uniform_quantize(
     xp: Backend, x: Array, scale: Array, zero: Array, *, Tout: np.dtype, quantization_axis: int = -1,
     quantization_min_val: int, quantization_max_val: int,
 ) -> Array:  # fmt: skip
-    scale, zero = (_along(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
+    scale, zero = (_broadcastable(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
     return _codes(xp, x, scale, zero, quantization_min_val, quantization_max_val, Tout)
 
 
 @rule("UniformDequantize")
 def uniform_dequantize(xp: Backend, x: Array, scale: Array, zero: Array, *, quantization_axis: int = -1) -> Array:
-    scale, zero = (_along(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
+    scale, zero = (_broadcastable(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
     return xp.multiply(single(xp, xp.subtract(xp.astype(x, INT32), zero)), scale)
 
 
@@ -78,7 +86,7 @@ def _requantized(
 ) -> Array:  # fmt: skip
     rank = xp.ndim(x)
     (scale, zero), (new_scale, new_zero) = (
-        tuple(_along(xp, v, rank, axis) for v in (a, b)) for a, b, axis in (source, target)
+        tuple(_broadcastable(xp, v, rank, axis) for v in (a, b)) for a, b, axis in (source, target)
     )
     factor = xp.divide(double(xp, scale), double(xp, new_scale))
     return _rescaled(xp, xp.subtract(xp.astype(x, INT32), zero), factor, new_zero, least, most, dtype)
@@ -115,7 +123,7 @@ def uniform_add(
         return _requantized(xp, x, (x_scale, own_zero, axis), (scale, none, target), *limits(INT32), INT32)
 
     total = xp.add(moved(a, scale_a, zero_a, lhs_quantization_axis), moved(b, scale_b, zero_b, rhs_quantization_axis))
-    total = xp.add(total, _along(xp, zero, rank, output_quantization_axis))
+    total = xp.add(total, _broadcastable(xp, zero, rank, output_quantization_axis))
     return xp.clip(total, output_quantization_min_val, output_quantization_max_val)
 
 
@@ -123,7 +131,7 @@ def uniform_add(
 def uniform_clip(
     xp: Backend, x: Array, low: Array, high: Array, scale: Array, zero: Array, *, quantization_axis: int = -1
 ) -> Array:
-    low, high = (_along(xp, v, xp.ndim(x), quantization_axis) for v in (low, high))
+    low, high = (_broadcastable(xp, v, xp.ndim(x), quantization_axis) for v in (low, high))
     return xp.minimum(xp.maximum(x, low), high)
 
 
@@ -131,7 +139,7 @@ def uniform_clip(
 
 
 def _centred(xp: Any, x: AnyArray, zero: AnyArray, axis: int) -> AnyArray:
-    return xp.subtract(xp.astype(x, INT32), _along(xp, zero, xp.ndim(x), axis))
+    return xp.subtract(xp.astype(x, INT32), _broadcastable(xp, zero, xp.ndim(x), axis))
 
 
 @with_operators
@@ -162,7 +170,7 @@ def _rows_in_codes(xp: ValueBackend, x: Value) -> tuple[Value, Value, Value]:
     by_low, by_high = low / exact, high / exact
     nearer = abs(by_low) + abs(least) < abs(by_high) + abs(most)
     zero = xp.where(nearer, least - by_low, most - by_high)
-    zero = away(xp, xp.clip(zero, least, most))
+    zero = round_half_away(xp, xp.clip(zero, least, most))
     zero = xp.astype(wide(xp, xp.where(is_empty, xp.zeros_like(zero), zero)), INT32)
     scale = single(xp, exact)
     return _codes(xp, x, scale, zero, int(least), int(most), INT8), scale, zero
@@ -254,8 +262,8 @@ def uniform_convolution(
         feature_group_count, batch_group_count, dimension_numbers,
     )  # fmt: skip
     total = layout.apply(xp, _centred(xp, a, zero_a, -1), _centred(xp, b, zero_b, rhs_quantization_axis))
-    factor = _along(xp, _product_scale(xp, scale_a, scale_b, scale), xp.ndim(total), 1)
-    zero = _along(xp, zero, xp.ndim(total), 1)
+    factor = _broadcastable(xp, _product_scale(xp, scale_a, scale_b, scale), xp.ndim(total), 1)
+    zero = _broadcastable(xp, zero, xp.ndim(total), 1)
     out = _rescaled(xp, total, factor, zero, output_quantization_min_val, output_quantization_max_val, Tout)
     return layout.finish(xp, out)
 
@@ -283,5 +291,5 @@ def uniform_convolution_hybrid(
             (batch_size, batch_group_count, channels // batch_group_count),
         )
         scale = xp.reshape(per, (batch_size, channels, *[1] * (total.ndim - 2)))
-    out = single(xp, total) * scale * _along(xp, scale_b, total.ndim, 1)
+    out = single(xp, total) * scale * _broadcastable(xp, scale_b, total.ndim, 1)
     return layout.finish(xp, out)

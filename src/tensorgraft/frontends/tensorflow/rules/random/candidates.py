@@ -72,7 +72,7 @@ def _expected(share: np.ndarray, count: int, tries: int) -> np.ndarray:
     return -np.expm1(np.float32(tries) * np.log1p(-share))
 
 
-def _drawn(
+def _candidates(
     xp: Backend, node: GraphNode, sampler: Sampler, classes: Any, cell: VariableCell, count: int, unique: bool, n: int
 ) -> list[Array]:
     """Return (candidates, how often the true classes are expected among them, how often they themselves)."""
@@ -117,7 +117,7 @@ def _declare(name: str, make: Callable[[int], Sampler]) -> None:
         range_max: int,
         node: GraphNode,
     ) -> list[Array]:
-        return _drawn(xp, node, make(range_max), classes, cell, num_sampled, unique, range_max)
+        return _candidates(xp, node, make(range_max), classes, cell, num_sampled, unique, range_max)
 
 
 _declare("UniformCandidateSampler", _uniform)
@@ -140,7 +140,7 @@ def fixed_unigram(
     weights = np.asarray([*reserved, *distorted], np.float32)
     if len(weights) != range_max:
         raise ValueError(f"{node.op}: range is {range_max} must be equal to weights size {len(weights)}")
-    return _drawn(xp, node, _by_weights(weights), classes, cell, num_sampled, unique, range_max)
+    return _candidates(xp, node, _by_weights(weights), classes, cell, num_sampled, unique, range_max)
 
 
 @rule("AllCandidateSampler", either=(0,), writes=True)

@@ -107,7 +107,7 @@ def doubled(xp: Any, w: AnyArray) -> AnyArray:
     return joined(xp, *(xp.take_slice(w, 1, i, xp.shape(w)[1], 2) for i in (1, 0)))
 
 
-def _cut(xp: Any, rows: AnyArray, shape: Shape) -> AnyArray:
+def _truncated_to(xp: Any, rows: AnyArray, shape: Shape) -> AnyArray:
     flat = xp.reshape(rows, (xp.size(rows),))
     return xp.reshape(xp.take_slice(flat, 0, 0, math.prod(shape)), shape)
 
@@ -121,7 +121,7 @@ def uniform(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dty
         bits = doubled(xp, words(xp, key, counter, _groups(shape, 2)))
     else:
         bits = words(xp, key, counter, _groups(shape, 4))
-    return _cut(xp, unit(xp, bits, dtype), shape)
+    return _truncated_to(xp, unit(xp, bits, dtype), shape)
 
 
 def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
@@ -131,7 +131,7 @@ def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dt
         bits = joined(xp, *(xp.take_slice(w, 1, i, 4, 2) for i in (0, 1)))
     else:
         bits = words(xp, key, counter, _groups(shape, 4))
-    return xp.astype(_cut(xp, bits, shape), dtype)
+    return xp.astype(_truncated_to(xp, bits, shape), dtype)
 
 
 def box_muller(xp: Any, w: AnyArray, dtype: np.dtype) -> AnyArray:
@@ -151,7 +151,7 @@ def normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtyp
         rows = box_muller(xp, doubled(xp, words(xp, key, counter, _groups(shape, 2))), dtype)
     else:
         rows = box_muller(xp, words(xp, key, counter, _groups(shape, 4)), dtypes.float32)
-    return xp.astype(_cut(xp, rows, shape), dtype)
+    return xp.astype(_truncated_to(xp, rows, shape), dtype)
 
 
 @with_operators
@@ -170,4 +170,4 @@ def truncated_normal(xp: ValueBackend, key: Value, counter: Value, shape: Shape,
     for k in range(1, group_size + 1):
         at = xp.argmax(xp.astype(is_accepted & (rank == k), dtypes.int32), axis=1)
         accepted.append(xp.take_along_axis(candidates, xp.expand_dims(at, 1), 1))
-    return xp.astype(_cut(xp, xp.concat(accepted, axis=1), shape), dtype)
+    return xp.astype(_truncated_to(xp, xp.concat(accepted, axis=1), shape), dtype)

@@ -75,7 +75,7 @@ def _until_done(xp: Any, step: Callable[[Any], Any], init: tuple[Any, ...]) -> A
     return xp.while_loop(lambda s: xp.logical_not(xp.all(s[0])), step, init)
 
 
-def _spread(xp: Any, x: AnyArray, group_size: int) -> AnyArray:
+def _repeated(xp: Any, x: AnyArray, group_size: int) -> AnyArray:
     """A parameter for each number: `group_size` numbers in a row have the same."""
     n = xp.size(x)
     return xp.reshape(xp.broadcast_to(xp.reshape(x, (n, 1)), (n, group_size)), (n * group_size,))
@@ -106,7 +106,7 @@ def gamma(xp: ValueBackend, key: Value, counter: Value, shape: Shape, alpha: Val
     n = math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
-    a = _spread(xp, xp.astype(alpha, dtypes.float64), n // count)
+    a = _repeated(xp, xp.astype(alpha, dtypes.float64), n // count)
     s = Streams(xp, key, counter, _firsts(xp, n), dtypes.float64)
     small, is_exponential = a < 1.0, a == 1.0
     d = a + xp.where(small, xp.full_like(a, 2 / 3), xp.full_like(a, -1 / 3))
@@ -165,7 +165,7 @@ def poisson(xp: ValueBackend, key: Value, counter: Value, shape: Shape, rate: Va
     if not n:
         return xp.zeros(shape, dtype)
     wide = dtypes.float64
-    r = _spread(xp, xp.astype(rate, wide), n // count)
+    r = _repeated(xp, xp.astype(rate, wide), n // count)
     s = Streams(xp, key, counter, _firsts(xp, n), wide)
     is_finite = xp.isfinite(r) & (r >= 0.0)
     r = xp.where(is_finite, r, xp.ones_like(r))
@@ -285,7 +285,7 @@ def binomial(
     count, n = math.prod(batch_shape), math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
-    counts, probability = (_spread(xp, xp.broadcast_to(x, batch_shape), n // count) for x in (counts, probability))
+    counts, probability = (_repeated(xp, xp.broadcast_to(x, batch_shape), n // count) for x in (counts, probability))
     flipped = probability > 0.5
     p = xp.where(flipped, 1.0 - probability, probability)
     by_rejection = counts * p >= 10.0  # in the dtype that is given

@@ -65,7 +65,7 @@ for _name, _draw in _DRAWS.items():
     rule(_name, known=("shape",), folds=False)(_from_seed)
 
 
-def _between(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], low: Array, high: Array) -> Array:
+def _integers_in(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], low: Array, high: Array) -> Array:
     """Draw integers in [low, high) as remainders of as many random bits as the dtype has."""
     dtype = xp.dtype_of(low)
     unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
@@ -79,12 +79,12 @@ def uniform_int_v2(
     xp: Backend, shape: np.ndarray, key: Array, counter: Array, algorithm: np.ndarray, low: Array, high: Array
 ) -> Array:
     check_algorithm(algorithm)
-    return _between(xp, key, counter, ints(shape), low, high)
+    return _integers_in(xp, key, counter, ints(shape), low, high)
 
 
 @rule("StatelessRandomUniformInt", known=("shape",), folds=False)
 def uniform_int(xp: Backend, shape: np.ndarray, seed: Array, low: Array, high: Array) -> Array:
-    return _between(xp, *philox.key_and_counter(xp, seed), ints(shape), low, high)
+    return _integers_in(xp, *philox.key_and_counter(xp, seed), ints(shape), low, high)
 
 
 # ---- of states that are variables ------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ for _names, _draw in [
 @rule("RandomUniformInt", known=("shape",), writes=True)
 def random_uniform_int(xp: Backend, shape: np.ndarray, low: Array, high: Array, cell: VariableCell) -> Array:
     extents = ints(shape)
-    return _between(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, low, high)
+    return _integers_in(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, low, high)
 
 
 @rule("StatefulUniformInt", known=("shape", "algorithm"), writes=True)
