@@ -140,7 +140,7 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """The array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
     shape, strides, offset, dtype = geometry
     if xp.compound:
-        return xp.look(array, geometry)
+        return xp.read_view(array, geometry)
     if xp.mutable:
         if strides and min(strides) < 0:
             forward_view, backward = _ahead(geometry)

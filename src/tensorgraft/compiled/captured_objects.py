@@ -77,12 +77,12 @@ class DirectCaptures:
         return True
 
     def names(self) -> list[str]:
-        """The program's names for what `now` finds."""
+        """The program's names for what `current` finds."""
         return [*self._names, *self._variable_names]
 
-    def now(self) -> list[Any]:
+    def current(self) -> list[Any]:
         """The objects, in an order that stays the same; ABSENT for variables that are not there."""
-        return [*self.fixed, *self._variables.now()] if self.fixed else self._variables.now()
+        return [*self.fixed, *self._variables.current()] if self.fixed else self._variables.current()
 
 
 def _globals_of(code: types.CodeType) -> Iterable[str]:
@@ -110,15 +110,15 @@ class ContainerContents:
         lookups: Lookups | None = None,
     ) -> None:
         """`lookups`: what `values_now` begins with, where that is all that can change."""
-        self.name, self.of, self.now, self.names, self.lookups = name, of, values_now, names, lookups
+        self.name, self.of, self.current, self.names, self.lookups = name, of, values_now, names, lookups
         self.before = values_now()
 
     def holds(self) -> bool:
         """Return whether it holds the same objects, or equal plain values."""
-        current = self.now()
-        if len(current) != len(self.before):
+        contents = self.current()
+        if len(contents) != len(self.before):
             return False
-        return all(map(is_, current, self.before)) or all(map(same, current, self.before))
+        return all(map(is_, contents, self.before)) or all(map(same, contents, self.before))
 
     def children(self) -> Iterator[Named]:
         names = self.names if self.names is not None else [f"[{k}]" for k in range(len(self.before))]
@@ -318,7 +318,7 @@ def _variables_around(fn: types.FunctionType) -> ContainerContents:
     attributes = [vars(fn)] if has_attributes(fn) else []
     extra_names = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
     return ContainerContents(
-        "", fn, lambda: [*lookups.now(), *attributes], [*names, *fn.__code__.co_freevars, *extra_names], lookups
+        "", fn, lambda: [*lookups.current(), *attributes], [*names, *fn.__code__.co_freevars, *extra_names], lookups
     )
 
 

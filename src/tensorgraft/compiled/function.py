@@ -117,7 +117,7 @@ class TracedFunction:
         # the same traces by a key that is made faster, with the objects that it knows by identity
         self._quick: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
         self._last: tuple[Any, tuple[list[Any], Sequence[Any]] | None] = None, None  # most calls' key
-        self._reached = DirectCaptures(fn)
+        self._captures = DirectCaptures(fn)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -127,7 +127,7 @@ class TracedFunction:
         if self._is_inside():
             return self.fn(*args, **kwargs)
         leaves, structure = self._flatten(args, kwargs)
-        objects = self._reached.now()
+        objects = self._captures.current()
         fast_key = [structure, *map(id, objects)]
         self._add_keys(fast_key, leaves)
         before, known = self._last
@@ -139,7 +139,7 @@ class TracedFunction:
             for trace in known[1]:
                 if trace.guards.hold(leaves):
                     return trace(leaves)
-        if self._reached.find_again():
+        if self._captures.find_again():
             self.report.calls -= 1
             return self(*args, **kwargs)
         return self._first_call(fast_key, leaves, structure, objects, args, kwargs)

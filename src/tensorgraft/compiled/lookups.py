@@ -37,7 +37,7 @@ class Lookups:
         self._owners = [owner for owner, _ in self.attributes]
         self._names = [name for _, name in self.attributes]
 
-    def now(self) -> list[Any]:
+    def current(self) -> list[Any]:
         """Return the values, in the order entries, cells, attributes."""
         values = list(map(call, self._getters, self._keys, repeat(ABSENT))) if self._keys else []
         if self.cells:
@@ -64,7 +64,7 @@ class Lookups:
         return left
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Return values in the order of `now` as those of entries, of cells and of attributes."""
+        """Return values in the order of `current` as those of entries, of cells and of attributes."""
         a = len(self.entries)
         b = a + len(self.cells)
         return values[:a], values[a:b], values[b : b + len(self.attributes)]

@@ -172,7 +172,7 @@ class ProgramInputs:
                 cell.array = arrays[k]
             raise
 
-    def now(self, leaves: Leaves) -> list[Array]:
+    def current_arrays(self, leaves: Leaves) -> list[Array]:
         """The arrays as they are, for a look at them: nothing is donated."""
         arrays = self._storages.arrays(leaves)
         with self._calling(leaves):

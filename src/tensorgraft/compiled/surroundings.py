@@ -135,7 +135,7 @@ class Surroundings:
     def look_up(self, name: str, lookups: Lookups) -> None:
         """Look at attributes and entries, be they there or not."""
         names = [f".{key}" for _, key in (*lookups.entries, *lookups.attributes)]
-        self._containers.append(ContainerContents(name, lookups, lookups.now, names, lookups))
+        self._containers.append(ContainerContents(name, lookups, lookups.current, names, lookups))
 
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
@@ -179,7 +179,7 @@ class Surroundings:
         for name, results in world.asked_caches():  # which are not those of the trace where the cache was cleared
             lookups = Lookups([(results, key) for key in results])
             self._containers.append(
-                ContainerContents(f"a result that {name} remembers", results, lookups.now, None, lookups)
+                ContainerContents(f"a result that {name} remembers", results, lookups.current, None, lookups)
             )
         for fn in methods:
             self.add(fn.__qualname__, fn)
@@ -255,7 +255,7 @@ class Surroundings:
             lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)], attributes=bases)
             locations = (*lookups.entries, *lookups.attributes)
             container = ContainerContents(
-                table.name, space, lookups.now, [f".{name}" for _, name in locations], lookups
+                table.name, space, lookups.current, [f".{name}" for _, name in locations], lookups
             )
         if container.before:
             self._containers.append(container)
@@ -266,10 +266,10 @@ class Surroundings:
     def hold(self) -> bool:
         if any(self._bare):
             return False
-        if not all(map(is_, self._lookups.now(), self._found)):
+        if not all(map(is_, self._lookups.current(), self._found)):
             return self._equal()
         if self._growing:
-            contents_now = [container.now() for container in self._growing]
+            contents_now = [container.current() for container in self._growing]
             if [*map(len, contents_now)] != self._lengths:
                 return False
             if not all(map(is_, chain.from_iterable(contents_now), self._elements)):
@@ -282,7 +282,7 @@ class Surroundings:
             memory.holds() for memory in self._arrays
         )
 
-    def broken(self) -> str | None:
+    def failure(self) -> str | None:
         """Return in words what has changed; None where nothing has."""
         for container in self._containers:
             if not container.holds():
@@ -303,7 +303,7 @@ class Surroundings:
 
 
 def _description(container: ContainerContents) -> str:
-    values_now = container.now()
+    values_now = container.current()
     for name, a, b in zip(container.names or (), container.before, values_now, strict=False):
         if not same(a, b):
             if a is ABSENT or b is ABSENT:

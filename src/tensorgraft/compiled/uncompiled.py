@@ -83,7 +83,7 @@ class Uncompiled:
             return True
 
         @staticmethod
-        def broken(leaves: Sequence[Any], names: dict[int, str]) -> str:
+        def failure(leaves: Sequence[Any], names: dict[int, str]) -> str:
             return "nothing that has a name"
 
     def __init__(

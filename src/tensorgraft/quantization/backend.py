@@ -165,7 +165,7 @@ class QuantizingBackend(_Operations):
 
     # ---- storages ----------------------------------------------------------------------------------------------------
 
-    def look(self, array: Array, geometry: Geometry) -> Array:
+    def read_view(self, array: Array, geometry: Geometry) -> Array:
         """`storage.read`: of a storage that is quantised, another view of its codes."""
         if not isinstance(array, Quantized):
             return read(self.inner, array, geometry)

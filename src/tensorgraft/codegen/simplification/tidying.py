@@ -15,13 +15,13 @@ from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tre
 def tidy(trace: SourceTrace) -> None:
     simplifier = _Simplifier()
     simplifier.frame(trace.root, {})
-    trace.result = simplifier.now(trace.result)
-    trace.written = simplifier.now(trace.written)
+    trace.result = simplifier.replaced(trace.result)
+    trace.written = simplifier.replaced(trace.written)
 
 
 class _Simplifier:
     def __init__(self) -> None:
-        self.now = Rewritten()
+        self.replaced = Rewritten()
         self.makers: dict[Var, SourceStep] = {}
         self.homes: dict[Var, Frame] = {}
 
@@ -30,13 +30,13 @@ class _Simplifier:
         calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
-                call.arguments = [(n, self.now(t)) for n, t in call.arguments]
+                call.arguments = [(n, self.replaced(t)) for n, t in call.arguments]
                 self.frame(call, known if not call.is_module else {})
                 calls.append(call)
                 continue
-            call.args, call.kwargs = self.now(call.args), self.now(call.kwargs)
+            call.args, call.kwargs = self.replaced(call.args), self.replaced(call.kwargs)
             self.step(call)
-            if isinstance(call.outcome, Var) and call.outcome in self.now.instead:
+            if isinstance(call.outcome, Var) and call.outcome in self.replaced.instead:
                 continue
             key = _key(call)
             before = known.get(key) if key is not None else None
@@ -50,11 +50,11 @@ class _Simplifier:
                 self.homes[v] = frame
             calls.append(call)
         frame.calls = calls
-        frame.result = self.now(frame.result)
+        frame.result = self.replaced(frame.result)
 
     def replace(self, old: Tree, new: Tree) -> None:
         for a, b in zip(variables(old), variables(new), strict=True):
-            self.now.instead[a] = b
+            self.replaced.instead[a] = b
 
     def step(self, call: SourceStep) -> None:
         if not isinstance(call.outcome, Var):
@@ -71,7 +71,7 @@ class _Simplifier:
         if maker is None or maker.method != "permute_dims" or self.homes[x].is_module:
             return
         if tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes))):
-            self.now.instead[out] = maker.args[0]
+            self.replaced.instead[out] = maker.args[0]
 
     def repeated(self, call: SourceStep, out: Var) -> None:
         """Each element some times: a new axis that goes into the one before it."""

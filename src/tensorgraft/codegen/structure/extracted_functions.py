@@ -73,7 +73,7 @@ class _Builder:
         prune(self.trace)
         self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
         if self.modules is not None:
-            self.modules.look(self.trace, self.paths)
+            self.modules.examine(self.trace, self.paths)
             self.hints |= {s.args[1]: s.names[0] for s in steps(root) if s.method == "assign"}
         counts = Counter(f.kind for f in frames(root))
         self.kinds = {snake(f.kind) for f in frames(root) if not isinstance(f.kind, HubName)}

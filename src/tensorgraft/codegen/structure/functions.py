@@ -89,7 +89,7 @@ class ModuleRules(Protocol):
 
     ties: bool  # two modules may hold one parameter
 
-    def look(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
+    def examine(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
         """Examine the frames of a trace; called before `keeps`."""
 
     def keeps(self, frame: Frame) -> bool | None:

@@ -53,7 +53,7 @@ class ModuleForms:
 
     # ---- which frames are modules ---------------------------------------------------------------------------------
 
-    def look(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
+    def examine(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
         self.paths = paths
         self.see(trace.root, trace.root)
 

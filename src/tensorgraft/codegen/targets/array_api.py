@@ -94,7 +94,7 @@ def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
 
 
 def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
-    template = "xp.eye(n, k=k, dtype=dtype)" if rules.same(n, m) else "xp.eye(n, m, k=k, dtype=dtype)"
+    template = "xp.eye(n, k=k, dtype=dtype)" if rules.equal_sizes(n, m) else "xp.eye(n, m, k=k, dtype=dtype)"
     return w.fill(template, n=n, m=m, k=k or None, dtype=dtype)
 
 

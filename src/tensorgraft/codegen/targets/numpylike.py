@@ -129,7 +129,7 @@ class _Rules:
         return w.fill(self.named("np.arange(n, dtype=dtype)"), n=n, dtype=None if dtype == dtypes.int64 else dtype)
 
     def eye(self, w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
-        template = "np.eye(n, k=k, dtype=dtype)" if rules.same(n, m) else "np.eye(n, m, k=k, dtype=dtype)"
+        template = "np.eye(n, k=k, dtype=dtype)" if rules.equal_sizes(n, m) else "np.eye(n, m, k=k, dtype=dtype)"
         return w.fill(self.named(template), n=n, m=m, k=k or None, dtype=dtype)
 
     def split(self, w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
@@ -151,7 +151,7 @@ class _Rules:
     def triangle_mask(self, w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
         if isinstance(k, Var):
             return w.fill(self.named("np.arange(n)[:, None] + k >= np.arange(m)"), n=n, m=m, k=k)
-        template = "np.tri(n, k=k, dtype=bool)" if rules.same(n, m) else "np.tri(n, m, k=k, dtype=bool)"
+        template = "np.tri(n, k=k, dtype=bool)" if rules.equal_sizes(n, m) else "np.tri(n, m, k=k, dtype=bool)"
         return w.fill(self.named(template), n=n, m=m, k=k or None)
 
     def take(self, w: Writing, x: Var, indices: Any, axis: int) -> ast.expr:

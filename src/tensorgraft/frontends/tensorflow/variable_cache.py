@@ -70,7 +70,7 @@ class VariableGroup:
         shapes = [tf.TensorShape(x.shape) for x in handle_data]
         self._writers: dict[tuple[int, ...], _Writer] = {}
         # what they all look like, where that cannot change
-        self.look = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
+        self.signature = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
     def read(self) -> list[Array]:
         """Return their values. Raises TensorFlow's FailedPreconditionError for a variable without a value."""

@@ -158,7 +158,7 @@ class RecordedBackend(_Operations):
 
     def flush(self) -> None:
         self.end_of_piece()
-        self.judge()
+        self.run_checks()
 
     def lend(self, x: Array, /) -> Any | None:
         if isinstance(x, Node):
@@ -221,7 +221,7 @@ class RecordedBackend(_Operations):
         x.shared = True
         with self._lock:
             self._graph.kept.append(x.value)
-        self.judge()
+        self.run_checks()
         return x.value
 
     def when_known(self, x: Array, check: Callable[[np.ndarray], None], /) -> None:
@@ -232,7 +232,7 @@ class RecordedBackend(_Operations):
         else:
             check(self.to_numpy(x))
 
-    def judge(self) -> None:
+    def run_checks(self) -> None:
         """The checks of values that are known by now."""
         pending, self._pending = self._pending, []
         while pending:
@@ -300,7 +300,7 @@ class RecordedBackend(_Operations):
 
     def synchronize(self) -> None:
         self.end_of_piece()
-        self.judge()
+        self.run_checks()
         self.inner.synchronize()
 
 

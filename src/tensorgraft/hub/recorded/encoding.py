@@ -55,7 +55,7 @@ def write_arrays(file: Path | BinaryIO, arrays: Mapping[str, np.ndarray]) -> Non
 
 def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[str, np.ndarray]:
     """The arrays, of these dtypes and shapes. Raises ValueError where the file has others, or is none of ours."""
-    with broken(file), zipfile.ZipFile(file) as archive:
+    with naming_file(file), zipfile.ZipFile(file) as archive:
         members = {info.filename: info for info in archive.infolist()}
         if len(members) != len(archive.infolist()):
             raise ValueError("two arrays have the same name")
@@ -100,7 +100,7 @@ _HEADER = re.compile(
 
 
 @contextmanager
-def broken(file: Path) -> Iterator[None]:
+def naming_file(file: Path) -> Iterator[None]:
     """Context that raises whatever is wrong with a file as a ValueError with its name, except that it is missing or may
     not be read."""
     try:
@@ -253,7 +253,7 @@ def read_json(file: Path, format: str, version: int) -> dict[str, Any]:
 def load(directory: Path) -> Program:
     file = directory / "program.json"
     data = read_json(file, FORMAT, VERSION)
-    with broken(file):
+    with naming_file(file):
         return decode(data["program"], arrays_beside(file, data, "constants"))
 
 

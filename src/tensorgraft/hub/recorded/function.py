@@ -145,7 +145,7 @@ class Function:
         directory = Path(directory)
         file = directory / "function.json"
         data = encoding.read_json(file, FORMAT, VERSION)
-        with encoding.broken(file):
+        with encoding.naming_file(file):
             weights = encoding.arrays_beside(file, data, "weights")
             constants = encoding.arrays_beside(file, data, "constants")
             programs = dict(_decoded(entry, weights, constants) for entry in data["signatures"])

@@ -65,10 +65,10 @@ def _conv_channels_last(
 
 def _short(values: Any, default: Any) -> Any:
     """Return (2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
-    pairs = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
-    if all(not isinstance(v, tuple) and rules.same(v, default) for v in pairs):
+    pairs = tuple(v[0] if isinstance(v, tuple) and rules.equal_sizes(v[0], v[1]) else v for v in values)
+    if all(not isinstance(v, tuple) and rules.equal_sizes(v, default) for v in pairs):
         return None
-    return pairs[0] if all(rules.same(v, pairs[0]) for v in pairs) and not isinstance(pairs[0], tuple) else pairs
+    return pairs[0] if all(rules.equal_sizes(v, pairs[0]) for v in pairs) and not isinstance(pairs[0], tuple) else pairs
 
 
 def _reduce_window(

@@ -45,7 +45,7 @@ def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
 def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
     if k:
         return w.fill("tf.cast(tf.range(n)[:, None] + k == tf.range(m), dtype)", n=n, m=m, k=k, dtype=dtype)
-    template = "tf.eye(n, dtype=dtype)" if rules.same(n, m) else "tf.eye(n, m, dtype=dtype)"
+    template = "tf.eye(n, dtype=dtype)" if rules.equal_sizes(n, m) else "tf.eye(n, m, dtype=dtype)"
     return w.fill(template, n=n, m=m, dtype=unless_float32(dtype))
 
 
@@ -79,7 +79,7 @@ def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast
     index = rules.region(x, update, start, step)
     if all(i == slice(None) for i in index) or not x.ndim:
         return w(update)
-    if all(rules.same(s, 1) for s in step):
+    if all(rules.equal_sizes(s, 1) for s in step):
         return w.fill("slice_update(x, update, start)", x=x, update=update, start=tuple(start))
     return w.fill("slice_update(x, update, start, step)", x=x, update=update, start=tuple(start), step=tuple(step))
 
@@ -126,15 +126,15 @@ def _triangle_mask(w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
 
 
 def _diagonal(w: Writing, x: Var, offset: int = 0) -> ast.expr:
-    if rules.same(w.call_outcome().shape[-1], 0):
+    if rules.equal_sizes(w.call_outcome().shape[-1], 0):
         return w.fill("x[..., 0, :0]", x=x)
     return w.fill("tf.linalg.diag_part(x, k=offset)", x=x, offset=offset or None)
 
 
 def _arange(w: Writing, start: Any, stop: Any, step: Any, dtype: np.dtype) -> ast.expr:
     known = dtype in (dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64)
-    numbers = [start, stop] if rules.same(step, 1) else [start, stop, step]
-    numbers = [stop] if len(numbers) == 2 and rules.same(start, 0) else numbers
+    numbers = [start, stop] if rules.equal_sizes(step, 1) else [start, stop, step]
+    numbers = [stop] if len(numbers) == 2 and rules.equal_sizes(start, 0) else numbers
     computed_dtype = dtype if known else dtypes.float32 if dtypes.is_floating(dtype) else dtypes.int64
     out = expressions.call("tf.range", *map(w, numbers), dtype=w(computed_dtype))
     return out if known else w.fill("tf.cast(x, dtype)", x=out, dtype=dtype)

@@ -77,7 +77,7 @@ def _astype(w: Writing, x: Var, dtype: np.dtype) -> ast.expr:
 
 
 def _complex(w: Writing, real: Any, imag: Any) -> ast.expr:
-    if isinstance(real, Var) and isinstance(imag, Var) and rules.same(real.shape, imag.shape):
+    if isinstance(real, Var) and isinstance(imag, Var) and rules.equal_sizes(real.shape, imag.shape):
         return w.fill("torch.complex(real, imag)", real=real, imag=imag)
     return w.fill("torch.complex(*torch.broadcast_tensors(real, imag))", real=real, imag=imag)
 

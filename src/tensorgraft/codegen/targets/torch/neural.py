@@ -62,7 +62,7 @@ def _dot_product_attention(
     return w.fill(
         "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared)",
         q=q, k=k, v=v, mask=mask, causal=causal or None, scale=scale,
-        shared=None if rules.same(q.shape[1], k.shape[1]) else True,
+        shared=None if rules.equal_sizes(q.shape[1], k.shape[1]) else True,
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
 def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
     if k:
         return w.fill("(torch.arange(n)[:, None] + k == torch.arange(m)).to(dtype)", n=n, m=m, k=k, dtype=dtype)
-    template = "torch.eye(n, dtype=dtype)" if rules.same(n, m) else "torch.eye(n, m, dtype=dtype)"
+    template = "torch.eye(n, dtype=dtype)" if rules.equal_sizes(n, m) else "torch.eye(n, m, dtype=dtype)"
     return w.fill(template, n=n, m=m, dtype=unless_float32(dtype))
 
 
@@ -53,7 +53,7 @@ def _permute_dims(w: Writing, x: Var, axes: Any) -> ast.expr:
 def _padding(config: Any) -> tuple[Any, ...]:
     """Return (low, high) of the last axis first, without axes that stay."""
     pairs = [(low, high) for low, high, *_ in config]
-    while pairs and rules.same(pairs[0], (0, 0)):
+    while pairs and rules.equal_sizes(pairs[0], (0, 0)):
         pairs.pop(0)
     return tuple(p for pair in reversed(pairs) for p in pair)
 

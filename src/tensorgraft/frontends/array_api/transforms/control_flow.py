@@ -60,7 +60,7 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
         out = xp.while_loop(test, step, values)
         if checks.numbers:
             *out, code = xp.while_loop(test, step, [*values, checks.begin(xp)])
-            checks.judge(xp, code)
+            checks.verify(xp, code)
         return optree.tree_unflatten(tree, _to_arrays(out, xp, [x.device for x in leaves]))
 
 
@@ -117,7 +117,7 @@ def _traced_scan(
         carry, ys = xp.scan(step, init, rows, length=n, reverse=reverse)
         if checks.numbers:
             (*carry, code), ys = xp.scan(step, [*init, checks.begin(xp)], rows, length=n, reverse=reverse)
-            checks.judge(xp, code)
+            checks.verify(xp, code)
         final_carry = optree.tree_unflatten(tree, _to_arrays(carry, xp, [x.device for x in leaves]))
         return final_carry, optree.tree_unflatten(y_trees[0], _to_arrays(ys, xp, y_devices))
 
@@ -152,7 +152,7 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
         out = xp.cond(holds, branch(true_fn), branch(false_fn), *values)
         if checks.numbers and trees[0] == trees[-1]:
             *out, code = xp.cond(holds, branch(true_fn), branch(false_fn), *values, checks.begin(xp))
-            checks.judge(xp, code)
+            checks.verify(xp, code)
         if trees[0] != trees[-1]:
             raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
         if devices[0] != devices[-1]:

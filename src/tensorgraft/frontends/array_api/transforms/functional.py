@@ -23,7 +23,7 @@ class ArrayFunction:
     """`fn(*args)` as (backend, *arrays) -> arrays, some leaves of the arguments being replaced.
 
     Results are those of `fn`, then the storages from outside that it has written, then those inputs that it has
-    written, then the flags of its checks. `finish` judges these, makes of the others what `fn` returns, and writes what
+    written, then the flags of its checks. `finish` checks these, makes of the others what `fn` returns, and writes what
     was written.
     """
 
@@ -93,7 +93,7 @@ class ArrayFunction:
             flags = [flag for flag, _ in capture.checks]
             return (*results, *(a for _, a in written_cells), *(cells[k].array for k in self.rewritten), *flags)
 
-    def judge(self, returned: Sequence[Any]) -> None:
+    def raise_failed(self, returned: Sequence[Any]) -> None:
         """Raise what `error_if` asks for: now, or, where the outside is traced too, when that has run."""
         for flag, message in zip(returned[len(returned) - len(self.checks) :], self.checks, strict=True):
             check(self.outer, flag, message)
@@ -107,7 +107,7 @@ class ArrayFunction:
         xp = self.outer
         rest = self.rest(returned)
         with xp.scope():
-            self.judge(returned)
+            self.raise_failed(returned)
             out = self.returned(returned[: self.count] if results is None else results)
             writes = [
                 functools.partial(_put, xp, *cell_and_value) for cell_and_value in zip(self.written, rest, strict=False)

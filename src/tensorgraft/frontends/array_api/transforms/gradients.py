@@ -127,7 +127,7 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
         with xp.scope():
             rows = [xp.moveaxis(v, axis, 0) for v, axis in zip(run.values(), owners, strict=True)]
             results = xp.vmap(run, *rows)
-            run.judge(results)
+            run.raise_failed(results)
             if run.written:
                 raise ValueError(
                     "vmap: the function writes an array from outside, which would happen once for every slice"

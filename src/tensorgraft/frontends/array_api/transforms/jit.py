@@ -170,4 +170,4 @@ def _mark(x: Any) -> Any:
             f"an argument of a compiled function is a {type(x).__qualname__}, which is neither an array nor hashable:"
             " pass arrays, numbers, strings, or containers of them"
         ) from None
-    return (x, *keys_of(DirectCaptures(x).now())) if isinstance(x, types.FunctionType) else object_key(x)
+    return (x, *keys_of(DirectCaptures(x).current())) if isinstance(x, types.FunctionType) else object_key(x)

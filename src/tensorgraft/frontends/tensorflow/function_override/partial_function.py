@@ -215,7 +215,7 @@ class BackendStage:
             group = self._group
             if len(group.handles) != len(distinct) or any(map(operator.is_not, group.handles, distinct)):
                 group = self._group = run.held.group(distinct)
-            outputs, writes = self._computed(pattern, group.look, group.read(), operands[:n])
+            outputs, writes = self._computed(pattern, group.signature, group.read(), operands[:n])
             count = len(outputs) - len(writes)
             group.write(writes, outputs[count:])
         return [Crossing(array=x) for x in outputs[:count]]

@@ -78,19 +78,19 @@ class SourceBackend(ProgramBackend):
     # ---- recordings ------------------------------------------------------------------------------------------------
 
     @property
-    def now(self) -> SourceRecording | None:
+    def active(self) -> SourceRecording | None:
         return getattr(self._local, "recording", None)
 
     @property
-    def here(self) -> SourceRecording:
-        recording = self.now
+    def current(self) -> SourceRecording:
+        recording = self.active
         if recording is None:
             raise RuntimeError("nothing is being recorded (tensorgraft.codegen)")
         return recording
 
     @contextlib.contextmanager
     def tracing(self, root: Frame) -> Iterator[SourceRecording]:
-        if self.now is not None:
+        if self.active is not None:
             raise RuntimeError("a program is being recorded for its source already")
         recording = self._local.recording = SourceRecording(root)
         self._local.calls, self._local.small = root.calls, {}
@@ -109,7 +109,7 @@ class SourceBackend(ProgramBackend):
             self.end(scope)
 
     def begin(self, frame: Frame) -> Scope:
-        recording = self.here
+        recording = self.current
         recording.scope.calls.append(frame)
         recording.scope = Scope(frame, frame.calls, recording.scope)
         return recording.scope
@@ -130,7 +130,7 @@ class SourceBackend(ProgramBackend):
             outer.key = scope.key
 
     def _outer_scope(self, scope: Scope) -> Scope:
-        recording = self.here
+        recording = self.current
         assert recording.scope is scope
         assert scope.around is not None
         recording.scope = scope.around
@@ -139,7 +139,7 @@ class SourceBackend(ProgramBackend):
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
         """A body of a loop or a branch."""
-        recording = self.here
+        recording = self.current
         outer = recording.scope
         recording.scope = Scope(None, [], outer)
         try:
@@ -149,12 +149,12 @@ class SourceBackend(ProgramBackend):
 
     @property
     def in_body(self) -> bool:
-        return any(scope.frame is None for scope in self.here.scopes())
+        return any(scope.frame is None for scope in self.current.scopes())
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        recording = self.here
+        recording = self.current
         result_vars = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         smooth = halted = False
         for v in variables([args, kwargs]):
@@ -178,11 +178,11 @@ class SourceBackend(ProgramBackend):
         return result_vars
 
     def _stopped(self, x: Any) -> Any:
-        return self.stopped(x) if type(x) is Var and x in self.here.halted else x
+        return self.stopped(x) if type(x) is Var and x in self.current.halted else x
 
     def stopped(self, x: Array) -> Var:
         """Return `x` with its gradient stopped."""
-        recording = self.here
+        recording = self.current
         if x not in recording.smooth and x not in recording.halted:
             return x
         key = "stop_gradient", x
@@ -193,7 +193,7 @@ class SourceBackend(ProgramBackend):
 
     def result(self, x: Array) -> Var:
         """Return `x` as a result of a region in which gradients are enabled."""
-        return self.stopped(x) if x in self.here.halted and torch.is_grad_enabled() else x
+        return self.stopped(x) if x in self.current.halted and torch.is_grad_enabled() else x
 
     def word(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Record a word of `codegen.words`."""
@@ -211,15 +211,15 @@ class SourceBackend(ProgramBackend):
             return inner
         if name in _NUMBERS:
             args = self._with_numbers(name, args)
-        elif name == "pad" and args[1] in self.here.scalars:
-            args = (args[0], self.here.scalars[args[1]], *args[2:])
+        elif name == "pad" and args[1] in self.current.scalars:
+            args = (args[0], self.current.scalars[args[1]], *args[2:])
         elif name in _PRODUCTS:
             args, kwargs = _without_dtype(args, kwargs)
         return super().call(name, args, kwargs)
 
     def _full(self, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Var:
         """Record an array of one number once; one without axes counts as that number."""
-        recording = self.here
+        recording = self.current
         if type(value) is Var:
             if value not in recording.scalars or value.dtype != dtype:
                 return super().call("full", (shape, value, dtype), {})
@@ -237,15 +237,15 @@ class SourceBackend(ProgramBackend):
     def _before_permutation(self, x: Var, axes: tuple[int, ...]) -> Var | None:
         """Return the array whose permutation is undone, if one is: PyTorch lays results out in memory as their operands
         are, and the user's name belongs to the array before."""
-        step = self.here.makers.get(x)
-        if step is None or step.method != "permute_dims" or x not in self.here.scope.own:
+        step = self.current.makers.get(x)
+        if step is None or step.method != "permute_dims" or x not in self.current.scope.own:
             return None
         inner, before = step.args
         return inner if tuple(before[a] for a in axes) == tuple(range(x.ndim)) else None
 
     def _with_numbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Numbers stay numbers beside arrays."""
-        scalars = self.here.scalars
+        scalars = self.current.scalars
         operands = args[1:] if name == "where" else args
         arrays = [x for x in operands if type(x) is Var]
         if len(operands) < 2 or all(x in scalars for x in arrays) or not any(x in scalars for x in arrays):
@@ -259,7 +259,7 @@ class SourceBackend(ProgramBackend):
 
     def recall(self, array: Var, geometry: Geometry, read: Callable[..., Var]) -> Var:
         key = array, geometry
-        recording = self.here
+        recording = self.current
         known = recording.recall(key)
         if known is None:
             known = read(self, array, geometry)
@@ -268,11 +268,15 @@ class SourceBackend(ProgramBackend):
         return known
 
     def remember(self, array: Array, geometry: Geometry, view: Array) -> None:
-        self.here.scope.seen[array, geometry] = view
+        self.current.scope.seen[array, geometry] = view
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
-        known = None if x.value is not None or self.now is None else values_of(self.here.makers, x, self.here.values)
-        if known is None and x.value is None and self.now is not None:
+        known = (
+            None
+            if x.value is not None or self.active is None
+            else values_of(self.current.makers, x, self.current.values)
+        )
+        if known is None and x.value is None and self.active is not None:
             raise _asked_for(x)
         return x.known() if known is None else known
 
@@ -282,12 +286,12 @@ class SourceBackend(ProgramBackend):
         """A key for one draw: each frame that draws has a key of its own, which it splits."""
         if self.in_body:
             raise TracedValueError("random numbers in the body of a loop or a branch cannot be written as source")
-        scope = self.here.scope
+        scope = self.current.scope
         scope.key, key = self._split(scope, len(scope.calls))
         return key
 
     def _split(self, scope: Scope, at: int) -> tuple[Var, Var]:
-        recording = self.here
+        recording = self.current
         if scope.key is None:
             if scope.around is None:
                 scope.key = recording.key = Var((2,), dtypes.uint32)

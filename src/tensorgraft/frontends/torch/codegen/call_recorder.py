@@ -100,7 +100,7 @@ class WordWatch(TorchFunctionMode):
             kwargs = {**kwargs, "device": self.slot.device}
         if getattr(func, "__name__", "") not in _HOSTED:
             args, kwargs = self._moved(args, kwargs)
-        recording = self.xp.here
+        recording = self.xp.current
         outer_place, call_spot = recording.place, spot()
         recording.place = call_spot.place
         before = len(recording.scope.calls)
@@ -123,7 +123,7 @@ class WordWatch(TorchFunctionMode):
             if stopped is array:
                 return func(*args, **kwargs)
             out = from_array(stopped, self.slot)  # no view, which its reader could not tell from what it is a view of
-            self._detached.append((cell_of(out), stopped, self.xp.here.place))
+            self._detached.append((cell_of(out), stopped, self.xp.current.place))
             return out
         if view is None:
             return func(*args, **kwargs)
@@ -172,7 +172,7 @@ class WordWatch(TorchFunctionMode):
         names = call_spot.names
         if len(names) != len(tensors):
             return
-        recording = self.xp.here
+        recording = self.xp.current
         for name, t in zip(names, tensors, strict=True):
             if not self._is_recorded(t):
                 continue

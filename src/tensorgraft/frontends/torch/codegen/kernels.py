@@ -103,7 +103,7 @@ KERNELS["clamp_max"] = lambda xp, x, high: xp.minimum(x, high)
 
 @kernel("pow.Tensor_Scalar")
 def _pow(xp: Any, x: Array, exponent: Any) -> Array:
-    known = xp.here.scalars.get(exponent) if xp.is_array(exponent) else exponent
+    known = xp.current.scalars.get(exponent) if xp.is_array(exponent) else exponent
     if known == 2:
         return xp.square(x)
     return SPECS["pow.Tensor_Scalar"].fn(xp, x, exponent)
@@ -143,7 +143,7 @@ def _convolution(
 
 @kernel("embedding")
 def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_: Any) -> Array:
-    trained = weight in xp.here.smooth and torch.is_grad_enabled()
+    trained = weight in xp.current.smooth and torch.is_grad_enabled()
     return xp.word("embedding", weight, indices, *([padding_idx] if padding_idx >= 0 and trained else []))
 
 

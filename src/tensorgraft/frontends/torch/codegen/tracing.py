@@ -53,7 +53,7 @@ class KnownValues:
     """The values that a module may ask for: those that depend on constants and sizes alone, or are only checked."""
 
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
-        recording = xp.here
+        recording = xp.current
         values = values_of(recording.makers, array, recording.values)
         if values is None and (check := checked()) is not None:
             values = values_of(recording.makers, array, {**recording.given})

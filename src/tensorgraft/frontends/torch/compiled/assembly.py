@@ -142,7 +142,7 @@ class _Assembly:
             elif (first := tracing.again[len(results)]) != len(results):
                 results.append(Result(again=first))
             elif finder is not None:
-                results.append(Result(look=finder))
+                results.append(Result(finder=finder))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
                 results.append(self._tensor(o))
             elif on_host(o):

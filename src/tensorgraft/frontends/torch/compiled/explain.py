@@ -46,7 +46,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     probe = _Probe(fn)
     flat, structure = pytrees.flatten((args, kwargs))
     leaves = Leaves(flat, (args, kwargs))
-    inferred = home_of(fn, probe._reached.now(), leaves)
+    inferred = home_of(fn, probe._captures.current(), leaves)
     if inferred.backend is None:
         raise _of_the_cpu(fn)
     backend = inferred.backend

@@ -118,7 +118,7 @@ def modes() -> tuple[Any, ...]:
 
 def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the modes of PyTorch and the Python values that the function reaches; it is traced again for others."""
-    return *modes(), keys_of(DirectCaptures(fn).now())
+    return *modes(), keys_of(DirectCaptures(fn).current())
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------
@@ -203,24 +203,24 @@ class Guards:
         tensors = [get(leaves) for get in self._hooked]
         return [table or None for table in (*map(_hooks_before, tensors), *map(_hooks_after, tensors))]
 
-    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
+    def failure(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         """Describe the first guard that no longer holds. `names`: the program's names of objects, by id."""
         if not self.modules.hold():
-            return self.modules.broken(names)
-        if (words := self.attributes.broken()) is not None:
+            return self.modules.failure(names)
+        if (words := self.attributes.failure()) is not None:
             return words
-        if self.captured is not None and (words := self.captured.broken(leaves, names)) is not None:
+        if self.captured is not None and (words := self.captured.failure(leaves, names)) is not None:
             return words
         for optimizer_guard in self.optimizers:
             if not optimizer_guard.holds():
-                return optimizer_guard.broken(
+                return optimizer_guard.failure(
                     names.get(id(optimizer_guard.optimizer), type(optimizer_guard.optimizer).__name__)
                 )
-        if self.surroundings is not None and (words := self.surroundings.broken()) is not None:
+        if self.surroundings is not None and (words := self.surroundings.failure()) is not None:
             return words
         for guard in self.host:
             if not guard.hold(leaves):
-                return guard.broken(names)
+                return guard.failure(names)
         for get in self.without:
             if get(leaves).grad is not None:
                 return f"{names.get(id(get(leaves)), 'a tensor')}.grad was None, and is there now"
@@ -406,7 +406,7 @@ class Captured:
         other_cells = self._cells.union(id(cell_of(leaves[i])) for i in self._arguments)
         return len(set(cells)) == len(cells) and other_cells.isdisjoint(cells)
 
-    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str | None:
+    def failure(self, leaves: Sequence[Any], names: dict[int, str]) -> str | None:
         """Describe the first guard that no longer holds; None if all do."""
         for t, required in zip(self._polled, self._requires_grad, strict=True):
             if t.requires_grad is not required:
@@ -524,7 +524,7 @@ class Modules:
             and storages_of(self._ours) == self._storages
         )
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         """Describe what has changed in the modules since the trace."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
             if d.get("training") is not mode:
@@ -539,7 +539,7 @@ class Modules:
                 return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
         for d in self._scripted:
             if not d.hold():
-                return d.broken()
+                return d.failure()
         for t, before in zip(self._tensors, self._requires_grad, strict=True):
             if t.requires_grad is not before:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"

@@ -178,7 +178,7 @@ class ValueGuard:
         with calling(leaves):
             return _bits(self._live()) == self._values
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         name = names.get(id(self._live.tensor), "a CPU tensor")
         return f"{name}, which is on the CPU and of which Python asks for the value, has another one"
 
@@ -197,7 +197,7 @@ class LookGuard:
     def hold(self, leaves: Sequence[Any]) -> bool:
         return bool(self._now() == self._look)
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         name = names.get(id(self._tensor), "a CPU tensor")
         return f"{name}{'.grad' if self._gradient else ''} has another shape, dtype or strides"
 
@@ -214,7 +214,7 @@ class MemoryGuard:
         with calling(leaves):
             return _memory_of([live() for live in self._lives]) == self._before
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         return "CPU tensors, of which some are written, have other memory in common"
 
 

@@ -117,7 +117,7 @@ class Compiled(TracedFunction):
         self.check = check
         self._guards_values = guard_values
         self._cpu: OnCpu | None = None
-        self.history = History(fn, self._reached)
+        self.history = History(fn, self._captures)
         self._recurring = recurring.Recurring(compile, self.report.name, self.history)
         if reported:
             reports.append(self.report)
@@ -266,7 +266,7 @@ class Compiled(TracedFunction):
         """Describe what is new in a call, for which it would be traced. Return an empty list if it would not, and for
         the first call."""
         leaves, structure = flatten_call(args, kwargs)
-        objects = self._reached.now()
+        objects = self._captures.current()
         backend = home_of(self.fn, objects, leaves).backend
         if backend is None:
             return []
@@ -290,7 +290,7 @@ class Compiled(TracedFunction):
                 continue
             if trace is not None and not values.guessed:
                 return trace
-            if trace is not None and values.all_right(values_now := trace.guards.now(leaves)):  # type: ignore[attr-defined]
+            if trace is not None and values.all_right(values_now := trace.guards.current_values(leaves)):  # type: ignore[attr-defined]
                 return trace
             if trace is not None:  # a guess was wrong
                 values.undo()
@@ -309,7 +309,7 @@ class Compiled(TracedFunction):
         start = time.perf_counter()
         capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
         values.undo = capture.undo
-        tracing = Tracing(self.fn, self._reached.fixed, capture, leaves)
+        tracing = Tracing(self.fn, self._captures.fixed, capture, leaves)
         try:
             try:
                 with policy.counting_later() as tracing.notes:
@@ -337,7 +337,7 @@ class Compiled(TracedFunction):
         return trace, []
 
     def _assemble(self, tracing: Tracing, program: Any) -> Trace:
-        return assemble(self.check, self._reached.now(), tracing, program)
+        return assemble(self.check, self._captures.current(), tracing, program)
 
 
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end

@@ -81,7 +81,7 @@ class Stepped:
                 return False
         return self._untouched() or self._alike()
 
-    def broken(self, name: str) -> str:
+    def failure(self, name: str) -> str:
         """Describe what has changed in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
         if step_hooks(self.optimizer) != self._hooks:

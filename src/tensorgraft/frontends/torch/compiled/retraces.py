@@ -57,7 +57,7 @@ class History:
         parts: NamedKey = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
         parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
         parts["settings"] = settings.by_name()
-        for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
+        for name, value in zip(self.reach.names(), self.reach.current(), strict=True):
             parts[f"variable {name}"] = {"": value if is_plain(value) else _Other(type(value).__name__, id(value))}
         first: dict[int, str] = {}
         for name, leaf in zip(leaf_names(self.fn, leaves, structure), leaves, strict=True):
@@ -70,7 +70,7 @@ class History:
     def why(self, call: NamedKey, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
         """Describe what is new in a call. `known`: guards of the traces that have its key."""
         if known:
-            return [known[-1].broken(leaves, self.names(leaves))]
+            return [known[-1].failure(leaves, self.names(leaves))]
         differing = [differences(before, call) for before in reversed(self.calls)]
         return min(differing, key=lambda difference: difference[0], default=(0, []))[1]
 

@@ -44,7 +44,7 @@ class Result:
     argument: int | None = None
     metadata: Metadata | None = None
     make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
-    look: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
+    finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
     again: int | None = None  # the same object as an earlier result
     host: Callable[[], Any] | None = None  # a tensor of the host, which computes it
 
@@ -257,8 +257,8 @@ class Trace:
                 argument = leaves[result.argument]
                 m = result.metadata
                 flat.append(argument if m is None else m.view(argument.detach()))
-            elif result.look is not None:
-                flat.append(result.look(leaves))
+            elif result.finder is not None:
+                flat.append(result.finder(leaves))
             elif result.host is not None:
                 flat.append(result.host())
             else:

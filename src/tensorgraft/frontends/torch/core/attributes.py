@@ -306,7 +306,7 @@ class Attributes:
             self._held = values
         return True
 
-    def broken(self) -> str | None:
+    def failure(self) -> str | None:
         """Describe the first attribute whose value has changed; None if none has."""
         for (owner, name), expected in zip(self._names, self._held, strict=True):
             value = getattr(owner, name, None)

@@ -171,7 +171,7 @@ class ScriptAttributes:
     def hold(self) -> bool:
         return all(self.get(name) == value for name, value in self._held.items())
 
-    def broken(self) -> str:
+    def failure(self) -> str:
         """Describe the first attribute whose value has changed."""
         name, value = next(item for item in self._held.items() if self.get(item[0]) != item[1])
         return f"{self._module.original_name}.{name} was {value!r} and is {self.get(name)!r}"

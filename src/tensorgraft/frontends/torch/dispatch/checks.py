@@ -17,12 +17,12 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import array_of
 
-Judge = Callable[[np.ndarray], None]
+Verifier = Callable[[np.ndarray], None]
 
 _local = threading.local()
 
 
-def check(xp: Backend, values: Array, verify: Judge) -> None:
+def check(xp: Backend, values: Array, verify: Verifier) -> None:
     """Call `verify` with the values of `values`, now or as soon as they are known."""
     if not xp.is_traced(values):
         xp.when_known(values, verify)
@@ -46,9 +46,9 @@ class collected:
 
     __slots__ = ("_before",)
 
-    def __enter__(self) -> list[tuple[Array, Judge]]:
+    def __enter__(self) -> list[tuple[Array, Verifier]]:
         self._before = getattr(_local, "pending", None)
-        pending: list[tuple[Array, Judge]] = []
+        pending: list[tuple[Array, Verifier]] = []
         _local.pending = pending
         return pending
 
@@ -56,7 +56,7 @@ class collected:
         _local.pending = self._before
 
 
-def raise_failed(xp: Backend, arrays: Sequence[Array], verifiers: Sequence[Judge]) -> None:
+def raise_failed(xp: Backend, arrays: Sequence[Array], verifiers: Sequence[Verifier]) -> None:
     """The checks of a program that has run: its last outputs."""
     for value, verify in zip(arrays[-len(verifiers) :], verifiers, strict=True):
         check(xp, value, verify)

@@ -309,9 +309,9 @@ class ColdOperator:
             return MISS
         words = [self._draw(cells, args, kwargs)] if operator.spec.random else []
         new = plan.run(*arrays, *inputs, *words)
-        if plan.judges:
+        if plan.verifiers:
             assert backend.cold is not None
-            checks.raise_failed(backend.cold, new, plan.judges)
+            checks.raise_failed(backend.cold, new, plan.verifiers)
         if self._returned is not None:
             return self._returned(args, kwargs)
         outputs: Any = iter(new[len(plan.written) :])

@@ -99,9 +99,9 @@ class PlannedOperator:
         arrays = self._computed(plan, cells, inputs, args, kwargs)
         if arrays is None:
             return fallback.on_cpu(self._operator.op, args, kwargs)
-        if plan.judges:
+        if plan.verifiers:
             if _now.capture is None:
-                checks.raise_failed(plan.slot.backend, arrays, plan.judges)
+                checks.raise_failed(plan.slot.backend, arrays, plan.verifiers)
         elif plan.makers is None and plan.xp is None:
             plan.settle()
         _put(plan, cells, arrays)

@@ -103,7 +103,7 @@ def _computation(
             options["dtype"] = into
         with checks.collected() as pending:
             out = fn(xp, *[part(xp, references, arrays, inputs) for part in positional], **options)
-        plan.judges = tuple([verify for _, verify in pending]) if pending else ()
+        plan.verifiers = tuple([verify for _, verify in pending]) if pending else ()
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
             plan.results, plan.structure = _describe_arrays(xp, out, len(targets))
         return out, [values for values, _ in pending]

@@ -1,6 +1,6 @@
 """The outcome of an operator by the CPU's own kernel, which is run on zeros of the same sizes, strides and dtypes.
 
-On small tensors it answers in microseconds, and it is the judge; many meta functions are written in Python, take a
+On small tensors it answers in microseconds, and it decides; many meta functions are written in Python, take a
 hundred times as long, and now and then give other strides. On large tensors, whose work would be done twice, and where
 the kernel refuses the zeros, meta functions are asked (`meta_results`).
 """

@@ -147,7 +147,9 @@ def _cell(t: Tensor) -> Storage:
 def array_of(t: Tensor) -> Quantized:
     """Return the quantised array that a quantised CPU tensor sees."""
     cell = _cell(t)
-    return backend().look(cell.array, Geometry(tuple(t.size()), t.stride(), t.storage_offset(), numpy_dtype(t.dtype)))  # type: ignore[arg-type]
+    return backend().read_view(
+        cell.array, Geometry(tuple(t.size()), t.stride(), t.storage_offset(), numpy_dtype(t.dtype))
+    )  # type: ignore[arg-type]
 
 
 def numbers(t: Tensor) -> Tensor:
