@@ -29,7 +29,7 @@ def framework_of(x: Any) -> str | None:
     return None
 
 
-def ours(kind: _Type) -> _Type:
+def array_class(kind: _Type) -> _Type:
     """A decorator: the class of arrays of a front end of ours."""
     global _OURS
     _OURS = (*_OURS, kind)

@@ -215,7 +215,7 @@ class _Block:
     def box(self) -> Array:
         if self.start is not None:
             return _window(self.xp, self.dense(), self.start, self.plan)
-        return strided_slice.cut(self.xp, self.dense(), self.plan)
+        return strided_slice.take_box(self.xp, self.dense(), self.plan)
 
     def put(self, value: Array) -> Array:
         """The flat memory with another box."""

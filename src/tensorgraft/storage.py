@@ -143,7 +143,7 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
         return xp.read_view(array, geometry)
     if xp.mutable:
         if strides and min(strides) < 0:
-            forward_view, backward = _ahead(geometry)
+            forward_view, backward = _without_negative_strides(geometry)
             return xp.flip(xp.strided_view(array, *forward_view), backward)
         return xp.strided_view(array, shape, strides, offset, dtype)
     return xp.recall(array, geometry, _read) if xp.recalls else _read(xp, array, geometry)
@@ -160,14 +160,14 @@ def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     if as_is:
         plan = strided_slice.of_array(shape, strides, offset, array_shape)
         if plan is not None:
-            return plan.outward(xp, strided_slice.cut(xp, array, plan))
+            return plan.outward(xp, strided_slice.take_box(xp, array, plan))
     flat = xp.reshape(array, (math.prod(array_shape),))
     if not as_is:
         flat = xp.bitcast(flat, dtype)
     plan = strided_slice.of_memory(shape, strides, offset, xp.shape(flat)[0])
     if plan is None:
         return xp.gather(flat, (positions(xp, geometry),))
-    return plan.outward(xp, strided_slice.cut(xp, strided_slice.block(xp, flat, plan), plan))
+    return plan.outward(xp, strided_slice.take_box(xp, strided_slice.block(xp, flat, plan), plan))
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
@@ -180,7 +180,7 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
         return xp.put(array, geometry, value)
     if xp.mutable:
         if strides and min(strides) < 0:
-            forward_view, backward = _ahead(geometry)
+            forward_view, backward = _without_negative_strides(geometry)
             xp.assign(xp.strided_view(array, *forward_view), xp.flip(value, backward))
         else:
             xp.assign(xp.strided_view(array, shape, strides, offset, dtype), value)
@@ -223,7 +223,7 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
     return xp.reshape(flat, array_shape)
 
 
-def _ahead(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
+def _without_negative_strides(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
     """The same elements without negative strides, which PyTorch has not, and the axes that are reversed in it."""
     shape, strides, offset, dtype = geometry
     backward = tuple(axis for axis, s in enumerate(strides) if s < 0)

@@ -149,7 +149,7 @@ def of_array(shape: Shape, strides: Shape, offset: int, array_shape: Shape) -> B
     )
 
 
-def cut(xp: Backend, dense: Array, plan: Box) -> Array:
+def take_box(xp: Backend, dense: Array, plan: Box) -> Array:
     """The box of a plan in its dense block."""
     if plan.extents == plan.dense:
         return dense

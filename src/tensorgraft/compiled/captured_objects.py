@@ -21,7 +21,7 @@ from weakref import ReferenceType, WeakSet
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
-from tensorgraft.compiled.values import SameObject, exact, is_plain, is_scalar, same
+from tensorgraft.compiled.values import SameObject, exact, is_plain, is_same_value, is_scalar
 
 Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
@@ -118,7 +118,7 @@ class ContainerContents:
         contents = self.current()
         if len(contents) != len(self.before):
             return False
-        return all(map(is_, contents, self.before)) or all(map(same, contents, self.before))
+        return all(map(is_, contents, self.before)) or all(map(is_same_value, contents, self.before))
 
     def children(self) -> Iterator[Named]:
         names = self.names if self.names is not None else [f"[{k}]" for k in range(len(self.before))]

@@ -9,7 +9,7 @@ from operator import is_
 from typing import Any
 
 from tensorgraft.compiled.tables import Table, drop, entries_of, entry_of, put, reorder
-from tensorgraft.compiled.values import is_scalar, same
+from tensorgraft.compiled.values import is_same_value, is_scalar
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ def change_of(table: Table) -> Change | None:
     ):
         return None
     keys = [k for k, v in entries.items() if k not in before or before[k] is not v]
-    keys = [k for k in keys if k not in before or not same(before[k], entries[k])]
+    keys = [k for k in keys if k not in before or not is_same_value(before[k], entries[k])]
     dropped = [k for k in before if k not in entries]
     in_order = [k for k in before if k in entries] + [k for k in keys if k not in before]
     moved = list(entries) if isinstance(table.of, dict) and in_order != list(entries) else None

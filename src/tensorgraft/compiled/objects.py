@@ -75,7 +75,7 @@ class Template:
             self.make(self.arrays)  # what cannot be copied is found out while the function is traced
 
     def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
-        for x in reachable(value, lambda x: is_array(x) or is_old(x)):
+        for x in reachable_objects(value, lambda x: is_array(x) or is_old(x)):
             if is_array(x):
                 self.arrays.append(x)
             elif is_old(x) or isinstance(x, types.ModuleType):
@@ -192,7 +192,7 @@ def _children(x: Any) -> Iterator[Any]:
     yield from (getattr(x, name) for name in slots_of(type(x)) if hasattr(x, name))
 
 
-def reachable(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
+def reachable_objects(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
     """Yield an object and all objects reachable from it, each once; objects for which `is_whole` holds are not
     entered."""
     seen_objects: dict[int, Any] = {}

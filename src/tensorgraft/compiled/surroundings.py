@@ -29,7 +29,7 @@ from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
-from tensorgraft.compiled.values import Replaceable, is_plain, same
+from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
 
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
@@ -305,7 +305,7 @@ class Surroundings:
 def _description(container: ContainerContents) -> str:
     values_now = container.current()
     for name, a, b in zip(container.names or (), container.before, values_now, strict=False):
-        if not same(a, b):
+        if not is_same_value(a, b):
             if a is ABSENT or b is ABSENT:
                 return f"{container.name}{name} is {'there now' if a is ABSENT else 'gone'}"
             plain = is_plain(a) and is_plain(b)

@@ -41,11 +41,11 @@ def attempt(
         return None
     parts: list[Any] = [key, xp]
     for x in args:
-        _look(xp, x, parts)
+        _add_to_key(xp, x, parts)
     if kwargs:
         parts += kwargs
         for x in kwargs.values():
-            _look(xp, x, parts)
+            _add_to_key(xp, x, parts)
     signature = tuple(parts)
     try:
         heat = _heats.get(signature)
@@ -57,7 +57,7 @@ def attempt(
         if len(_heats) >= _MOST:
             _heats.clear()
         heat = _heats[signature] = tiers.Heat()
-    lent_operands = _Lent(xp, host)
+    lent_operands = _LentOperands(xp, host)
     try:
         lent_args = [lent_operands.of(x) for x in args]
         named = {name: lent_operands.of(x) for name, x in kwargs.items()} if kwargs else {}
@@ -79,7 +79,7 @@ _HOT = tiers.Heat()  # of what has done its work, or is refused by the cold back
 _arrays: set[tuple[Backend, type]] = set()  # classes whose objects are arrays
 
 
-def _look(xp: Backend, x: Any, signature: list[Any]) -> None:
+def _add_to_key(xp: Backend, x: Any, signature: list[Any]) -> None:
     """Note what of an operand makes a signature."""
     kind = x.__class__
     if (xp, kind) in _arrays or kind is np.ndarray:
@@ -87,7 +87,7 @@ def _look(xp: Backend, x: Any, signature: list[Any]) -> None:
     elif kind is tuple or kind is list:
         signature.append(len(x))
         for item in x:
-            _look(xp, item, signature)
+            _add_to_key(xp, item, signature)
     elif kind is float or kind is complex:
         signature.append(kind)
     elif xp.is_array(x):
@@ -101,7 +101,7 @@ class _Unsuited(Exception):
     """An operand that the cold tier cannot have."""
 
 
-class _Lent:
+class _LentOperands:
     """Operands of one call."""
 
     def __init__(self, xp: Backend, host: Backend) -> None:

@@ -126,7 +126,7 @@ def get(device: str) -> Backend:
 _chosen: str | None = None
 
 
-def chosen() -> str | None:
+def default_or_none() -> str | None:
     """Return the backend that `set_default` was given last."""
     return _chosen
 

@@ -25,7 +25,7 @@ class IdentityLinearOperator(LinearOperator):
     _static = ("_structure", "_device")
 
     def __init__(self, structure: Any, device: Any = None) -> None:
-        self._structure = structures.given("IdentityLinearOperator", structure)
+        self._structure = structures.structure_of_spec("IdentityLinearOperator", structure)
         self._device = structures.device_of(structure, device)
 
     @property
@@ -139,7 +139,7 @@ def _arrays(name: str, x: Any) -> Structure:
     devices = dict.fromkeys(str(v.device) for v in leaves)
     if len(devices) > 1:
         raise ValueError(f"{name}: the arrays are on several devices ({', '.join(devices)})")
-    return structures.given(name, x)
+    return structures.structure_of_spec(name, x)
 
 
 class TridiagonalLinearOperator(LinearOperator):

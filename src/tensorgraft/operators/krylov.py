@@ -108,7 +108,7 @@ def safe(x: Array) -> Array:
     return xp.where(x == 0, xp.ones_like(x), x)
 
 
-def _chosen(mask: Array, new: Array, old: Array) -> Array:
+def _select(mask: Array, new: Array, old: Array) -> Array:
     return xp.where(mask, new, old)
 
 
@@ -150,7 +150,7 @@ class CG(Iterative):
             z = self._precondition(r)
             rho = _real(dense.inner(r, z))
             on_next = xp.logical_and(on, dense.norms(r) > goal)
-            p = _chosen(on_next, z + s["p"] * (rho / safe(s["rho"])), s["p"])
+            p = _select(on_next, z + s["p"] * (rho / safe(s["rho"])), s["p"])
             return {"x": x, "r": r, "p": p, "rho": rho, "on": on_next, "step": s["step"] + 1}
 
         s = while_loop(goes_on, step, state)
@@ -207,7 +207,7 @@ class GMRES(Iterative):
             better = error < s["error"] * (1 - 1e-3)
             is_better = error < s["error"]
             return {
-                "x": _chosen(is_better, x, s["x"]),
+                "x": _select(is_better, x, s["x"]),
                 "error": xp.where(is_better, error, s["error"]),
                 "better": better,
                 "step": s["step"] + steps,
@@ -259,8 +259,8 @@ class GMRES(Iterative):
             error = beta * xp.abs(xp.sum(rotations[:, :, 0] * xp.astype(next_row, dtype), axis=1))
             keep = xp.reshape(on, (k, 1, 1))
             return {
-                "v": _chosen(keep, v, s["v"]),
-                "turned": _chosen(keep, rotations, s["turned"]),
+                "v": _select(keep, v, s["v"]),
+                "turned": _select(keep, rotations, s["turned"]),
                 "r": r_,
                 "on": xp.logical_and(xp.logical_and(live, is_new), error > goal),
                 "used": xp.logical_or(s["used"], put),

@@ -39,7 +39,7 @@ class Bidiagonal(Iterative):
     def _forward(self, operator: LinearOperator, x: Array) -> Array:
         return applied(operator, self._precondition(x))
 
-    def _back(self, adjoint: LinearOperator, x: Array) -> Array:
+    def _apply_adjoint(self, adjoint: LinearOperator, x: Array) -> Array:
         x = applied(adjoint, x)
         return x if self.preconditioner is None else applied(self.preconditioner.H, x)
 
@@ -47,7 +47,7 @@ class Bidiagonal(Iterative):
         """Normalise the first vectors: beta u = b, alpha v = A^H u."""
         beta = dense.norms(b)
         u = b / safe(beta)
-        v = self._back(adjoint, u)
+        v = self._apply_adjoint(adjoint, u)
         alpha = dense.norms(v)
         return beta, u, alpha, v / safe(alpha)
 
@@ -57,7 +57,7 @@ class Bidiagonal(Iterative):
         u = self._forward(operator, v) - u * alpha
         beta = dense.norms(u)
         u = u / safe(beta)
-        v = self._back(adjoint, u) - v * beta
+        v = self._apply_adjoint(adjoint, u) - v * beta
         alpha = dense.norms(v)
         return beta, u, alpha, v / safe(alpha)
 

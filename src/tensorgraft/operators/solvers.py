@@ -250,7 +250,7 @@ def definite(solver: LinearSolver, operator: LinearOperator) -> int:
         return -1
     raise ValueError(
         f"linear_solve: {solver.name} requires a positive or negative semidefinite operator, this one is tagged"
-        f" {_shown(operator)}: use TaggedLinearOperator(operator, 'positive_semidefinite') if it is, else another"
+        f" {_tags_of(operator)}: use TaggedLinearOperator(operator, 'positive_semidefinite') if it is, else another"
         " solver ('lu', 'gmres')"
     )
 
@@ -258,9 +258,9 @@ def definite(solver: LinearSolver, operator: LinearOperator) -> int:
 def _tagged(solver: LinearSolver, operator: LinearOperator, tag: str) -> None:
     if tag not in operator.tags:
         raise ValueError(
-            f"linear_solve: {solver.name} requires an operator tagged {tag!r}, this one is tagged {_shown(operator)}"
+            f"linear_solve: {solver.name} requires an operator tagged {tag!r}, this one is tagged {_tags_of(operator)}"
         )
 
 
-def _shown(operator: LinearOperator) -> str:
+def _tags_of(operator: LinearOperator) -> str:
     return "{" + ", ".join(sorted(operator.tags)) + "}"

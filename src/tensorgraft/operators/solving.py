@@ -20,7 +20,7 @@ from tensorgraft.operators.krylov import CG, GMRES
 from tensorgraft.operators.lsmr import LSMR, LSQR
 from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.solvers import LU, QR, SVD, Cholesky, Diagonal, LinearSolver, Solved, Triangular, Tridiagonal
-from tensorgraft.operators.structured import Structured, chosen
+from tensorgraft.operators.structured import Structured, best_solver
 
 SOLVERS: dict[str, type[LinearSolver]] = {
     s.name: s for s in (Structured, Diagonal, Tridiagonal, Triangular, Cholesky, LU, QR, SVD, CG, GMRES, LSMR, LSQR)
@@ -120,7 +120,7 @@ def as_solver(solver: Any, operator: LinearOperator, options: dict[str, Any]) ->
     elif options:
         raise TypeError(f"linear_solve: options ({', '.join(options)}) require a solver that is given by its name")
     if solver is None:
-        solver = chosen(operator)
+        solver = best_solver(operator)
     if not isinstance(solver, LinearSolver):
         raise TypeError(f"linear_solve: expected a LinearSolver or a name, got a {type(solver).__qualname__}")
     solver.check(operator)

@@ -147,7 +147,7 @@ def _is_pair(x: Any) -> bool:
     )
 
 
-def given(name: str, spec: Any) -> Structure:
+def structure_of_spec(name: str, spec: Any) -> Structure:
     """Return the structure of a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays. Raises TypeError for other
     leaves."""
     leaves: list[Any]
@@ -171,7 +171,7 @@ def given(name: str, spec: Any) -> Structure:
 @functools.lru_cache(maxsize=1024)
 def vector(n: int, dtype: np.dtype) -> Structure:
     """Return the structure of arrays (n,)."""
-    return given("vector", ((n,), dtype))
+    return structure_of_spec("vector", ((n,), dtype))
 
 
 def device_of(spec: Any, device: Any) -> Device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from typing import Any
 
-from tensorgraft.parallel.plans import declared, fits
+from tensorgraft.parallel.plans import declared, matches
 
 
 def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts: str | None = None) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts
         matching = fnmatch.filter(parameters, experts)
     else:
         patterns = [p for p, style in declared(module, "ep").items() if style == "grouped_gemm"]
-        matching = [n for n in parameters if any(fits(n, p) for p in patterns)] or _stacked(module)
+        matching = [n for n in parameters if any(matches(n, p) for p in patterns)] or _stacked(module)
     plan: dict[str, Any] = dict.fromkeys(matching, (axis,))
     if experts is None and not plan:
         plan = _in_lists(module, axis)

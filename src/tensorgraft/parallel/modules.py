@@ -55,7 +55,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
         placement(mesh, (_batch_axes(entry, mesh),), 1, "shard_: Output")
     check_same("shard_", model, mesh, {name: t for name, t, _ in placements.values()})
     for _, t, where in placements.values():
-        _place(t, where)
+        _place_tensor(t, where)
     _place_states(placements, mesh)
     for hooked in _hooks.pop(model, []):  # of a plan before
         hooked.remove()
@@ -67,7 +67,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
 _hooks: weakref.WeakKeyDictionary[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
 
 
-def _place(t: Tensor, where: Placement) -> None:
+def _place_tensor(t: Tensor, where: Placement) -> None:
     if t.device.type == "cpu":  # one after the other, so that no device has all of a model
         t.data = shard(t.detach(), where.mesh, where)
     else:

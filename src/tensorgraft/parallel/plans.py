@@ -96,7 +96,7 @@ def tensor_parallel(module: Any, axis: str = "model") -> dict[str, Any]:
     for pattern, style in declared(module, "tp").items():
         for name, p in parameters.items():
             owner, _, kind = name.rpartition(".")
-            named = fits(name, pattern) or (fits(owner, pattern) and kind in ("weight", "bias"))
+            named = matches(name, pattern) or (matches(owner, pattern) and kind in ("weight", "bias"))
             if named and (spec := _split(style, p.dim(), axis)):
                 plan[name] = spec
     if not plan:
@@ -131,7 +131,7 @@ def declared(module: Any, kind: str) -> dict[str, str]:
     return declared_plan
 
 
-def fits(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
     """Return True if the patterns match; a star stands for one part of a name."""
     parts, pattern_parts = name.split("."), pattern.split(".")
     return len(parts) == len(pattern_parts) and all(w in ("*", p) for p, w in zip(parts, pattern_parts, strict=True))

@@ -153,7 +153,7 @@ class _Run:
         try:
             for n, batch in runs:
                 with self.stage.running(), policy.allowed():
-                    batch(model) if callable(self.batches) else _called(model, batch)
+                    batch(model) if callable(self.batches) else _call_model(model, batch)
                 for xp in {weight.xp for weight in self.weights.values()}:
                     xp.synchronize()
                 for watch in watches.values():
@@ -252,7 +252,7 @@ class _Digest:
         self.value += int.from_bytes(digest.digest(), "big")
 
 
-def _called(model: Callable[..., Any], batch: Any) -> None:
+def _call_model(model: Callable[..., Any], batch: Any) -> None:
     if not callable(model):
         raise TypeError(
             f"quantize_: calibrate: a {type(model).__qualname__} cannot be called with batches: pass a function"

@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorgraft.hub.array import Array, NativeArray
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.operations.coded import spread
+from tensorgraft.hub.operations.coded import spread_blocks
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, contiguous_geometry, contiguous_strides, read, same_strides
@@ -173,7 +173,7 @@ def axes_of(q: Quantized) -> tuple[list[Axis], list[int]] | None:
     return axes, at
 
 
-class Seen(NamedTuple):
+class CodesView(NamedTuple):
     """A view of codes as arrays: of its shape, and of scales that broadcast to it."""
 
     codes: Array
@@ -181,20 +181,22 @@ class Seen(NamedTuple):
     zero: Array | None
 
 
-def view_codes(xp: Backend, q: Quantized) -> Seen:
+def view_codes(xp: Backend, q: Quantized) -> CodesView:
     """The codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an axis
     of the base."""
     codes = q.encoding.unpack(xp, q.codes, q.base)
     axes_seen = axes_of(q)
     if axes_seen is None:
         g = q.geometry
-        full = [None if s is None else xp.broadcast_to(spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
+        full = [None if s is None else xp.broadcast_to(spread_blocks(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
         arrays: Any = (None if a is None else read_of(xp, a, g) for a in (codes, *full))
-        return Seen(*arrays)
+        return CodesView(*arrays)
     axes, at = axes_seen
     codes = _take_axes(xp, codes, axes, at)
-    scales: Any = (None if s is None else _take_axes(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
-    return Seen(codes, *scales)
+    scales: Any = (
+        None if s is None else _take_axes(xp, spread_blocks(xp, s, q.base), axes, at) for s in (q.scale, q.zero)
+    )
+    return CodesView(codes, *scales)
 
 
 def dense(xp: Backend, q: Quantized) -> Array:

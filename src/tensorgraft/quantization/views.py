@@ -78,7 +78,7 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
             starts.append(None)
             continue
         at = tuple(xp.zeros_like(i) if xp.shape(s)[axis] == 1 else i for axis, i in enumerate(indices))
-        starts.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept(xp, q, n)))
+        starts.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept_blocks(xp, q, n)))
     shape = xp.shape(picked)
     return replace(
         q,
@@ -111,7 +111,7 @@ def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequ
     return permute_dims(xp, gathered, tuple(order.index(axis) for axis in range(len(order))))
 
 
-def _kept(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
+def _kept_blocks(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
     """Return how many elements share a scale along the axes of a view after the first `n`, as far as a view keeps
     that."""
     axes = axes_of(q)

@@ -135,11 +135,11 @@ class Jit:
         """The compiled function of the front end whose call this is."""
         front_end = _front_end(self.fn, args, kwargs)
         if front_end not in self._all:
-            self._all[front_end] = self._made(front_end)
+            self._all[front_end] = self._compiled_for(front_end)
         self._compiled = self._all[front_end]
         return self._compiled
 
-    def _made(self, front_end: str) -> Any:
+    def _compiled_for(self, front_end: str) -> Any:
         if front_end == "tensorgraft":
             from tensorgraft.frontends.array_api.transforms.jit import Jitted
 

@@ -100,7 +100,7 @@ def _picked(where: Callable[[Any], Any], marked: Any) -> tuple[Sequence[Any], bo
         if id(node) not in nodes:
             raise ValueError(
                 f"tree_at: what where picked{'' if single else f' at {k}'} is not a node of the tree, but"
-                f" {_shown(node)}; neither are static fields, and None without is_leaf=lambda x: x is None"
+                f" {_node_text(node)}; neither are static fields, and None without is_leaf=lambda x: x is None"
             )
         if positions.setdefault(id(node), k) != k:
             raise ValueError(f"tree_at: where picked the same node twice, at {positions[id(node)]} and {k}")
@@ -111,7 +111,7 @@ def _is_empty(x: Any) -> bool:
     return type(x) is tuple and not x
 
 
-def _shown(node: Any) -> str:
+def _node_text(node: Any) -> str:
     return repr(node.value) if isinstance(node, _Leaf) else repr(node)
 
 

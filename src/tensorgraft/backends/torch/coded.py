@@ -13,7 +13,7 @@ import torch
 from tensorgraft.backends.torch.operators import LIBRARY, followed
 from tensorgraft.backends.torch.precision import torch_dtype
 from tensorgraft.hub.array import NativeArray as Array
-from tensorgraft.hub.operations.coded import Coded, Coding, spread
+from tensorgraft.hub.operations.coded import Coded, Coding, spread_blocks
 
 Tensor = torch.Tensor
 
@@ -40,7 +40,9 @@ class TorchCoded:
         if not known or not _divides(coding, shape[1], scale.shape[1]) or any(map(followed, tensors)):
             return Coded.coded_matmul(self, x, codes, scale, zero, coding, shape, axis, dtype)
         rows = (shape[0], scale.shape[1])
-        scale, zero = (s if s is None or s.shape[0] in (1, shape[0]) else spread(self, s, rows) for s in (scale, zero))
+        scale, zero = (
+            s if s is None or s.shape[0] in (1, shape[0]) else spread_blocks(self, s, rows) for s in (scale, zero)
+        )
         table = None if coding.kind == "integer" else _table(self, coding)
         result = x.dtype if dtype is None else torch_dtype(dtype)
         numbers = coding.bits, coding.packed, coding.signed, *shape, axis, result

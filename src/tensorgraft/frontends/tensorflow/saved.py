@@ -68,9 +68,9 @@ class _Call(ModelCall):
     def on(self, xp: Backend) -> _Call:
         return _Call(self._taken, self.variables, xp)
 
-    def __call__(self, variables: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, arrays: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = self._taken.bound(args, kwargs)
-        return super().__call__(variables, *args, **kwargs)
+        return super().__call__(arrays, *args, **kwargs)
 
 
 class _Function(GraftedGraph):

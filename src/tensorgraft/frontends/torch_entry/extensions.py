@@ -87,4 +87,6 @@ def _leave_out(points: list[Any]) -> None:
 def told_left_out(points: list[Any]) -> None:
     """Say which packages PyTorch does not import."""
     names = ", ".join(f"{point.name} ({point.value})" for point in points)
-    warning_filters.told(f"tensorgraft has PyTorch's device of an extension in this process: it does not load {names}.")
+    warning_filters.show_warning(
+        f"tensorgraft has PyTorch's device of an extension in this process: it does not load {names}."
+    )

@@ -56,7 +56,7 @@ def apply(rows: Iterable[Patch]) -> None:
     for row in rows:
         if row.applied:
             continue
-        if private.why_off(_home(row)):
+        if private.why_off(_module_of(row)):
             continue  # this version of PyTorch lacks a name that it needs, which has been said
         try:
             replacement = _replacement(row)
@@ -98,10 +98,10 @@ def step_aside() -> None:
 
 def _replacement(row: Patch) -> Any:
     """The function, class or table that a row names."""
-    return getattr(importlib.import_module(_home(row)), row.by.rpartition(".")[2])
+    return getattr(importlib.import_module(_module_of(row)), row.by.rpartition(".")[2])
 
 
-def _home(row: Patch) -> str:
+def _module_of(row: Patch) -> str:
     """The module of what a row names."""
     module = row.by.rpartition(".")[0]
     return f"{__package__}.{module}" if row.at == "import" else loading.module(module)

@@ -57,8 +57,8 @@ class Coded:
         values = coding.decode(self, coding.unpack(self, codes, shape))
         scale_after = self.shape(scale)[axis] == 1 and zero is None  # one scale for all that is added up
         if not scale_after:
-            values = values if zero is None else self.subtract(values, spread(self, zero, shape))
-            values = self.multiply(values, spread(self, scale, shape))
+            values = values if zero is None else self.subtract(values, spread_blocks(self, zero, shape))
+            values = self.multiply(values, spread_blocks(self, scale, shape))
         narrow = self.dtype_of(x)
         product = self.dot_general(x, self.astype(values, narrow), ((1,), (axis,)), dtype=dtypes.float32)
         product = self.multiply(product, _row(self, scale, shape, axis)) if scale_after else product
@@ -66,7 +66,7 @@ class Coded:
         return product if result == dtypes.float32 else self.astype(product, result)
 
 
-def spread(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
+def spread_blocks(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
     """One number for each block -> one for each element, along axes on which there are several."""
     for axis, (s, n) in enumerate(zip(xp.shape(x), shape, strict=True)):
         if s not in (1, n):
@@ -78,8 +78,8 @@ def spread(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
 
 def _row(xp: Any, scale: Array, shape: tuple[int, int], axis: int) -> Array:
     """Scales as those of a product's columns."""
-    wide = spread(xp, scale, shape)
+    wide = spread_blocks(xp, scale, shape)
     return xp.permute_dims(wide, (1, 0)) if axis == 1 else wide
 
 
-__all__ = ["Coded", "Coding", "spread"]
+__all__ = ["Coded", "Coding", "spread_blocks"]

@@ -95,7 +95,7 @@ def randint(xp: Any, key: Array, low: Array, high: Array, above: Array, shape: S
     safe = xp.where(is_whole_range, unit_, span)
 
     def rest(x: Array) -> Array:
-        return xp.where(is_whole_range, x, xp.fmod(*_together(xp, x, safe)))
+        return xp.where(is_whole_range, x, xp.fmod(*_broadcast_pair(xp, x, safe)))
 
     multiplier = rest(xp.full(xp.shape(safe), 2 ** (width // 2), unsigned))
     multiplier = rest(xp.multiply(multiplier, multiplier))
@@ -103,7 +103,7 @@ def randint(xp: Any, key: Array, low: Array, high: Array, above: Array, shape: S
     return xp.astype(xp.add(xp.astype(low, unsigned), offset), dtype)
 
 
-def _together(xp: Any, x: Array, y: Array) -> tuple[Array, Array]:
+def _broadcast_pair(xp: Any, x: Array, y: Array) -> tuple[Array, Array]:
     shape = np.broadcast_shapes(xp.shape(x), xp.shape(y))
     return xp.broadcast_to(x, shape), xp.broadcast_to(y, shape)
 
@@ -174,8 +174,8 @@ def truncated_normal(xp: Any, key: Array, low: Array, high: Array, shape: Shape,
     out = xp.multiply(_erf_inv(xp, uniform(xp, key, a, b, shape, dtype), dtype), math.sqrt(2.0))
     infinity = xp.full((), math.inf, dtype)
     return xp.minimum(
-        xp.maximum(out, xp.nextafter(*_together(xp, low, infinity))),
-        xp.nextafter(*_together(xp, high, xp.negative(infinity))),
+        xp.maximum(out, xp.nextafter(*_broadcast_pair(xp, low, infinity))),
+        xp.nextafter(*_broadcast_pair(xp, high, xp.negative(infinity))),
     )
 
 

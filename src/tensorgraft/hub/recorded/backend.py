@@ -116,7 +116,7 @@ class RecordedBackend(_Operations):
 
     def _record(self, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Node, ...]:
         kinds = tuple([_kind(x) for x in args])
-        operands = [self._own(x) if isinstance(x, np.ndarray) else x for x in args]
+        operands = [self._owned_copy(x) if isinstance(x, np.ndarray) else x for x in args]
         outcomes = self._outcomes.get((fn, kinds))
         if outcomes is None:
             specs = [x if k.__class__ is type else k for x, k in zip(operands, kinds, strict=True)]
@@ -130,7 +130,7 @@ class RecordedBackend(_Operations):
                 self.run()
         return tuple(nodes)
 
-    def _own(self, x: np.ndarray) -> Any:
+    def _owned_copy(self, x: np.ndarray) -> Any:
         """A host array that the caller may write later."""
         if x.size <= _SMALL:
             return x.copy()

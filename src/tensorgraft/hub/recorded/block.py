@@ -102,10 +102,10 @@ def variables(tree: Any) -> Iterator[Var]:
         if type(x) is Var:
             yield x
         elif type(x) is Block:
-            yield from free(x)
+            yield from free_variables(x)
 
 
-def free(block: Block) -> Iterator[Var]:
+def free_variables(block: Block) -> Iterator[Var]:
     """The Vars that a block uses and does not make."""
     bound_vars = set(variables(block.parameters))
     for call in block.calls:

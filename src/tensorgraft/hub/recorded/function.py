@@ -29,7 +29,7 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import encoding
 from tensorgraft.hub.recorded.program import Program
-from tensorgraft.hub.recorded.structure import Template, flatten, from_json, shown, unflatten
+from tensorgraft.hub.recorded.structure import Template, flatten, from_json, template_text, unflatten
 
 FORMAT, VERSION = "tensorgraft function", 1
 
@@ -45,7 +45,9 @@ class CallSignature:
     def __str__(self) -> str:
         args, kwargs = self.arguments[1:]
         names = iter(list(map(str, self.specs)))
-        parts = [shown(t, names) for t in args[1:]] + [f"{key}={shown(t, names)}" for key, t in kwargs[1]]
+        parts = [template_text(t, names) for t in args[1:]] + [
+            f"{key}={template_text(t, names)}" for key, t in kwargs[1]
+        ]
         return f"({', '.join(parts + ['seed=...'] * self.seeded)})"
 
 

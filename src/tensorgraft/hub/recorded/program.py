@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.recorded.block import Block, Var, free, pruned
+from tensorgraft.hub.recorded.block import Block, Var, free_variables, pruned
 from tensorgraft.hub.recorded.source import function, source
 
 
@@ -31,7 +31,7 @@ class Program:
                 raise ValueError("a program must take and return a flat tuple of arrays")
         self.block = pruned(block)
         self.constants: list[Var] = []
-        for v in dict.fromkeys(free(self.block)):
+        for v in dict.fromkeys(free_variables(self.block)):
             if v.value is None:
                 raise ValueError(f"a recorded program uses an array, {v}, of another program: pass it as an argument")
             self.constants.append(v)

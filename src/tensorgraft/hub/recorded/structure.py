@@ -84,15 +84,15 @@ def from_json(data: Any) -> Any:
     return tuple(map(from_json, data)) if isinstance(data, list) else data
 
 
-def shown(template: Template, names: Iterator[str]) -> str:
+def template_text(template: Template, names: Iterator[str]) -> str:
     """Return a template as text for error messages: `names` are those of the arrays."""
     if template == _ARRAY:
         return next(names)
     kind, *parts = template
     if kind == "tuple":
-        return f"({', '.join(shown(t, names) for t in parts)}{',' * (len(parts) == 1)})"
+        return f"({', '.join(template_text(t, names) for t in parts)}{',' * (len(parts) == 1)})"
     if kind == "list":
-        return f"[{', '.join(shown(t, names) for t in parts)}]"
+        return f"[{', '.join(template_text(t, names) for t in parts)}]"
     if kind == "dict":
-        return "{" + ", ".join(f"{key!r}: {shown(t, names)}" for key, t in parts[0]) + "}"
+        return "{" + ", ".join(f"{key!r}: {template_text(t, names)}" for key, t in parts[0]) + "}"
     return repr(unflatten(template, ()))

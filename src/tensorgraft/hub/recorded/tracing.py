@@ -107,7 +107,7 @@ class ProgramBackend(_Recording):
         """Record an operation."""
         args, kwargs = mapped(lambda x: self._argument(name, x), (args, kwargs))
         if getattr(self._local, "eager", False) and all(x.value is not None for x in leaves([args, kwargs]) if _is(x)):
-            return self._now(name, args, kwargs)
+            return self._evaluate(name, args, kwargs)
         plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
         result = getattr(self._rules, name)(*plain_args, **plain_kwargs)
         if not any(type(x) is ShapeDtype for x in leaves(result)):
@@ -208,7 +208,7 @@ class ProgramBackend(_Recording):
         finally:
             self._local.eager = before
 
-    def _now(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _evaluate(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operation on constants, computed by NumPy."""
         xp = registry.get("numpy")
         plain_args, plain_kwargs = mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))

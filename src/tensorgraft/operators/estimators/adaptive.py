@@ -16,7 +16,7 @@ def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool)
     `most` products are made. Returns the estimate, and whether the tolerance is met."""
     method.adaptive = True
     k = min(method.first, most)
-    with _shown(progress, most) as show:
+    with _progress_bar(progress, most) as show:
         while True:
             method.grow(k)
             value, error = method.estimate()
@@ -37,7 +37,7 @@ def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool)
 
 
 @contextlib.contextmanager
-def _shown(enabled: bool, most: int) -> Iterator[Callable[[int, float, float], None]]:
+def _progress_bar(enabled: bool, most: int) -> Iterator[Callable[[int, float, float], None]]:
     """A progress bar, by Rich."""
     if not enabled:
         yield lambda k, size, error_size: None

@@ -111,7 +111,7 @@ class HutchPlusPlus(GrowingEstimator):
             self.z, self.ag, self.qg = self.z[:, : self.m], self.z[:, self.m :], None
         if m > self.m:
             y = self.problem.times(self.problem.draw(m - self.m)[0])
-            new = _more(self.q, y)[0] if self.q is not None else _factored(y)[0]
+            new = _extended_basis(self.q, y)[0] if self.q is not None else _factored(y)[0]
             self.q, self.z, self.m = joined(self.q, new), joined(self.z, self.problem.times(new)), m
         assert self.g is not None
         extra = k - 2 * m - self.g.shape[1]
@@ -142,7 +142,7 @@ def _basis(y: Array, g: Array) -> tuple[Array]:
 
 
 @program
-def _more(q: Array, y: Array) -> tuple[Array, Array, Array]:
+def _extended_basis(q: Array, y: Array) -> tuple[Array, Array, Array]:
     """Orthonormal columns p for the part of y outside the range of q: y = q a + p b. Projected twice, for what is left
     after once may be rounding."""
     a = adjoint(q) @ y
@@ -242,7 +242,7 @@ class NystromPlusPlus(GrowingEstimator):
     def grow(self, k: int) -> None:
         m = k // 2 - (0 if self.q is None else self.q.shape[1])
         w, g = self.problem.draw(m, k - k // 2 - (0 if self.g is None else self.g.shape[1]))
-        q = _factored(w)[0] if self.q is None else _more(self.q, w)[0]
+        q = _factored(w)[0] if self.q is None else _extended_basis(self.q, w)[0]
         y = self.problem.times(xp.concat([q, g], axis=1))
         self.q, self.y = joined(self.q, q), joined(self.y, y[:, :m])
         self.g, self.ag = joined(self.g, g), joined(self.ag, y[:, m:])

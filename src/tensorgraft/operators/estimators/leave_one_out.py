@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _factored, _more, joined
+from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _extended_basis, _factored, joined
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import (
     adjoint,
@@ -58,7 +58,7 @@ class Basis(GrowingEstimator):
             self.w, self.q = w, q
         else:
             assert self.r is not None and self.w is not None
-            q, a, b = _more(self.q, problem.times(w))
+            q, a, b = _extended_basis(self.q, problem.times(w))
             zero = xp.zeros((b.shape[0], old), dtype=b.dtype, device=b.device)
             self.r = xp.concat([xp.concat([self.r, a], axis=1), xp.concat([zero, b], axis=1)], axis=0)
             self.w, self.q = joined(self.w, w), joined(self.q, q)
@@ -108,12 +108,12 @@ class XTrace(Basis):
     def estimate(self) -> Pair:
         if self.w is None:
             assert self.g is not None and self.ag is not None
-            return _one(self.g, self.ag, hermitian=self.problem.hermitian)
+            return _single_vector_estimate(self.g, self.ag, hermitian=self.problem.hermitian)
         return _xtrace(*self.arrays(), hermitian=self.problem.hermitian)
 
 
 @program
-def _one(g: Array, ag: Array, *, hermitian: bool) -> Pair:
+def _single_vector_estimate(g: Array, ag: Array, *, hermitian: bool) -> Pair:
     t = dots(g, ag) * (g.shape[0] / squares(g))
     return mean_and_error(real(t) if hermitian else t)
 

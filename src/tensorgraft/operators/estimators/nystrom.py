@@ -65,7 +65,7 @@ def _symmetric(x: Array) -> Array:
     return (x + adjoint(x)) * 0.5
 
 
-def without(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
+def leaving_out(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
     """Return (N, h) of unit vectors d_i (m, m), or of the columns of W: without W d_i the approximation is M M* - N_i
     N_i*, and the form of what it leaves of A is 1 / h_i^2 at W d_i."""
     e = f.inverse if directions is None else f.inverse @ directions
@@ -73,4 +73,4 @@ def without(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
     return f.factor @ (e / h), h
 
 
-__all__ = ["Nystrom", "approximation", "without"]
+__all__ = ["Nystrom", "approximation", "leaving_out"]

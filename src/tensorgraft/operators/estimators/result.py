@@ -30,12 +30,12 @@ class Estimate:
 
     def __repr__(self) -> str:
         return (
-            f"Estimate(value={_shown(self.value)}, standard_error={_shown(self.standard_error)},"
+            f"Estimate(value={_text(self.value)}, standard_error={_text(self.standard_error)},"
             f" products={self.products}, method={self.method!r})"
         )
 
 
-def _shown(x: Any) -> str:
+def _text(x: Any) -> str:
     if not isinstance(x, Array) or x.ndim or x._cell.backend.is_traced(x._cell.array):
         return repr(x)
     return f"{x:.8g}"

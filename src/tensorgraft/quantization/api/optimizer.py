@@ -96,7 +96,7 @@ class _Adam8bit:
         inexact = [x for x in leaves if _is_floating(x)]
         if not inexact:
             raise ValueError("adam8bit: there is no floating-point array among the parameters")
-        placement = _Place(inexact)
+        placement = _Framework(inexact)
         mu: list[Any] = []
         nu: list[Any] = []
         with placement.backend.scope():
@@ -135,7 +135,7 @@ class _Adam8bit:
         traced_rate = not isinstance(rate, float | int)
         if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
             rate, traced_rate = float(rate), False
-        placement = _Place([*operands, rate] if traced_rate else operands)
+        placement = _Framework([*operands, rate] if traced_rate else operands)
         run = _program(placement.backend, self._settings, tuple(map(len, moments_of)), decays, self._seed)
         with placement.backend.scope():
             values = [*map(placement.value, operands), placement.value(rate) if traced_rate else float(rate)]
@@ -182,7 +182,7 @@ def _program(
 # ---- arrays and trees of any kind ------------------------------------------------------------------------------------
 
 
-class _Place:
+class _Framework:
     """The backend for arrays of one framework, and the conversions of these to its arrays and back."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
@@ -197,7 +197,7 @@ class _Place:
             self.backend = calls.backend_of("adam8bit", *arrays)
             if self.backend.compound:
                 raise TypeError("adam8bit: quantised arrays cannot be trained: train dense ones, see prepare_qat_")
-            self._made = calls.made
+            self._made = calls.new_array
             return
         where = str(name)
         if name == "torch":

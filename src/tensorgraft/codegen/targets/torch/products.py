@@ -134,7 +134,8 @@ def _pool(kind: str) -> Rule:
         return w.fill(
             f"F.{kind}_pool{n}d(x, window, stride=stride, padding=padding,"
             f" {'dilation=dilation' if kind == 'max' else 'count_include_pad=counted'})",
-            x=x, window=_single(window), stride=None if rules.equal_sizes(tuple(stride), tuple(window)) else _single(stride),
+            x=x, window=_single(window),
+            stride=None if rules.equal_sizes(tuple(stride), tuple(window)) else _single(stride),
             padding=_non_default(0, [low for low, _ in pads]),
             dilation=None if dilation is None else _non_default(1, dilation),
             counted=None if count_padding or not any(low for low, _ in pads) else False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft import views
-from tensorgraft.arrays import ours
+from tensorgraft.arrays import array_class
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
 from tensorgraft.frontends.array_api.core.devices import Device, device_of
@@ -27,7 +27,7 @@ _CPU = 1  # of DLPack's devices
 _whole = functools.lru_cache(maxsize=4096)(contiguous_geometry)
 
 
-@ours
+@array_class
 class Array(Operators):
     """An array of the Array API standard, on a device of any backend.
 

@@ -117,7 +117,7 @@ class Number:
         setattr(self.observe(), name, value)  # which raises
 
 
-def plain(x: Any) -> Any:
+def plain_number(x: Any) -> Any:
     """A number as Python has it, looked at."""
     return x.observe() if isinstance(x, Number) else x
 
@@ -128,7 +128,7 @@ def _method(kind: type, name: str) -> Callable[..., Any]:
     def method(self: Number, *operands: Any) -> Any:
         if any(hasattr(type(x), "__array_namespace__") for x in operands):
             return NotImplemented  # the array's own operator takes the number
-        return operator(self.observe(), *map(plain, operands))
+        return operator(self.observe(), *map(plain_number, operands))
 
     method.__name__ = name
     return method

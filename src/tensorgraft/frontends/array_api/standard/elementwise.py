@@ -25,7 +25,7 @@ from tensorgraft.frontends.array_api.core.calls import (
     show,
 )
 from tensorgraft.frontends.array_api.core.promotion import kind
-from tensorgraft.frontends.array_api.core.traced_numbers import Number, plain
+from tensorgraft.frontends.array_api.core.traced_numbers import Number, plain_number
 from tensorgraft.hub import cold, dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations import elementwise
@@ -72,7 +72,7 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
             if python is not None:
                 return python(x1, x2)
         if isinstance(x2, Number) and name == "pow":
-            x2 = plain(x2)  # the exponent is a part of the program: few are powers by logarithms
+            x2 = plain_number(x2)  # the exponent is a part of the program: few are powers by logarithms
         # two arrays of one dtype on one device are the common case, and take the short way
         if x1.__class__ is Array and x2.__class__ is Array and x1._cell.backend is x2._cell.backend:
             xp = x1._cell.backend

@@ -21,7 +21,7 @@ import torch
 from tensorgraft.compiled.program import Feed
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import CompilationError
-from tensorgraft.frontends.torch.compiled.host_tensors import HostTensors, Live, raw_gradient
+from tensorgraft.frontends.torch.compiled.host_tensors import HostTensors, LiveTensor, raw_gradient
 from tensorgraft.frontends.torch.compiled.loops import Loops
 from tensorgraft.frontends.torch.compiled.recomputation import Recomputation
 from tensorgraft.frontends.torch.core import codes, state
@@ -98,7 +98,7 @@ class Capture:
     values: Values | None = None  # that may be asked for
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     # tensors of the host that are no constants, and what they are at a call, by id
-    fed_tensors: dict[int, tuple[torch.Tensor, Live]] = field(default_factory=dict)
+    fed_tensors: dict[int, tuple[torch.Tensor, LiveTensor]] = field(default_factory=dict)
     origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
@@ -139,7 +139,7 @@ class Capture:
                     self.recomputation.reads(cell)
                 continue
             if cell.backend is not self.backend:
-                raise self._elsewhere("uses", cell, "move it before the call")
+                raise self._device_error("uses", cell, "move it before the call")
             cell.capture = self
             original = cell.array
             stand_in = self.backend.stand_in(original)
@@ -158,7 +158,7 @@ class Capture:
         known = self.looks.get(id(t))
         return known is not None and known[0]() is t
 
-    def _elsewhere(self, does: str, cell: Storage, remedy: str) -> CompilationError:
+    def _device_error(self, does: str, cell: Storage, remedy: str) -> CompilationError:
         return CompilationError(
             f"{current_line()} {does} a tensor on {cell.backend.name}, and tg.jit compiles for one device,"
             f" {self.backend.name}: {remedy}"
@@ -167,7 +167,7 @@ class Capture:
     def created(self, cell: Storage, location: Place | None = None) -> None:
         """Kernels call this for each storage that they make, with the program's place where it is known."""
         if cell.backend is not self.backend and not (cell.backend.compound and cell.backend.inner is self.backend):
-            raise self._elsewhere("makes", cell, "pass a tensor on the intended device, or create this one outside")
+            raise self._device_error("makes", cell, "pass a tensor on the intended device, or create this one outside")
         cell.capture = self
         self.born.append(weakref.ref(cell))
         if self.recomputation is not None:

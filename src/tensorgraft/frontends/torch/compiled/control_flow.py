@@ -26,7 +26,7 @@ Tensor = torch.Tensor
 def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     """Implement `torch.cond`. Raises CompilationError if the branches differ in structure, shapes or dtypes."""
     leaves, spec = pytrees.flatten(tuple(operands))
-    if not _ours([pred, *leaves]):
+    if not _on_device([pred, *leaves]):
         return original(pred, true_fn, false_fn, operands)
     if not (isinstance(pred, Tensor) and on_device(pred) and state.now.capture is not None):
         return (true_fn if pred else false_fn)(*operands)
@@ -74,7 +74,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
     """Implement `torch.while_loop`. Inside a compiled function a carried Python int comes back as a tensor."""
     leaves, spec = pytrees.flatten(tuple(carried_inputs))
-    if not _ours(leaves):
+    if not _on_device(leaves):
         return original(cond_fn, body_fn, carried_inputs)
     if state.now.capture is None:
         carry = tuple(carried_inputs)
@@ -104,7 +104,7 @@ def scan(
     """Implement `torch._higher_order_ops.scan`."""
     x_leaves, x_spec = pytrees.flatten(xs)
     carry, carry_spec = pytrees.flatten(init)
-    if not x_leaves or not _ours([*x_leaves, *carry]):
+    if not x_leaves or not _on_device([*x_leaves, *carry]):
         return original(combine_fn, init, xs, dim=dim, reverse=reverse)
     dim = range(x_leaves[0].ndim)[dim]
     slices = [x.movedim(dim, 0) for x in x_leaves]
@@ -243,7 +243,7 @@ def associative_scan(
     combine_mode: str = "pointwise",
 ) -> Any:
     """Implement `torch._higher_order_ops.associative_scan` in about log2(n) steps on whole tensors."""
-    on_device = _ours(pytrees.leaves_of(xs))
+    on_device = _on_device(pytrees.leaves_of(xs))
     return original(combine_fn, xs, dim, reverse, "generic" if on_device else combine_mode)
 
 
@@ -254,7 +254,7 @@ def _wrapper(replacement: Callable[..., Any]) -> Callable[[Any], Any]:
 WRAPPERS = {ours.__name__: _wrapper(ours) for ours in (cond, while_loop, scan, associative_scan)}
 
 
-def _ours(leaves: Sequence[Any]) -> bool:
+def _on_device(leaves: Sequence[Any]) -> bool:
     return any(isinstance(t, Tensor) and t.device.type == TYPE for t in leaves)
 
 

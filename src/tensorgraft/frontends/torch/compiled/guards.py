@@ -23,7 +23,7 @@ from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.tables import Table, entry_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host_tensors import HostGuard
-from tensorgraft.frontends.torch.compiled.optimizers import Stepped
+from tensorgraft.frontends.torch.compiled.optimizers import OptimizerGuard
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -136,7 +136,7 @@ class Guards:
         self,
         modules: Modules,
         attributes: Attributes,
-        optimizers: Sequence[Stepped],
+        optimizers: Sequence[OptimizerGuard],
         gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
         host: Iterable[HostGuard],
         surroundings: Surroundings,
@@ -160,7 +160,7 @@ class Guards:
         self.shared = shared
         self._keys = ExactKeys(leaves)
         self._hooked = list(hooked)
-        self._hooks = [None if table is None else dict(table) for table in self._hooks_now(leaves)]
+        self._hooks = [None if table is None else dict(table) for table in self._current_hooks(leaves)]
         self._more = bool(
             self.captured
             or self.optimizers
@@ -191,7 +191,7 @@ class Guards:
                 return False
         if self.surroundings is not None and not self.surroundings.hold():
             return False
-        if self._hooked and self._hooks_now(leaves) != self._hooks:
+        if self._hooked and self._current_hooks(leaves) != self._hooks:
             return False
         if self.shared is not None and not self.shared.hold(leaves):
             return False
@@ -199,7 +199,7 @@ class Guards:
             return False
         return not self.host or all(guard.hold(leaves) for guard in self.host)
 
-    def _hooks_now(self, leaves: Sequence[Any]) -> list[Any]:
+    def _current_hooks(self, leaves: Sequence[Any]) -> list[Any]:
         tensors = [get(leaves) for get in self._hooked]
         return [table or None for table in (*map(_hooks_before, tensors), *map(_hooks_after, tensors))]
 
@@ -230,7 +230,7 @@ class Guards:
                 return f"{name}.grad was there, and is None now"
             if leaf_key(g) != key:
                 return f"{name}.grad has other strides, or another dtype or storage"
-        if self._hooked and self._hooks_now(leaves) != self._hooks:
+        if self._hooked and self._current_hooks(leaves) != self._hooks:
             return "a hook of a tensor was added or removed"
         if self.shared is not None and not self.shared.hold(leaves):
             return "an argument is in two places, or is so no more"
@@ -257,7 +257,7 @@ class Rebound:
         for table in tables:
             values = table.before.values() if isinstance(table.before, dict) else table.before
             occurrences.update(id(v) for v in values if isinstance(v, Tensor))
-        views = Counter(id(cell_of(t)) for t in _ours(world.seen.values()))
+        views = Counter(id(cell_of(t)) for t in _device_tensors(world.seen.values()))
         self.rebound = {(id(c.table.of), key) for c in changes for key in (*c.keys, *c.dropped)}
         self.places: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
         self.finds: dict[int, Callable[[Sequence[Any]], Storage]] = {}
@@ -314,7 +314,7 @@ def _is_ours(x: Any) -> bool:
     return isinstance(x, Tensor) and x.device.type == TYPE and x.layout is torch.strided
 
 
-def _ours(values: Iterable[Any]) -> list[Tensor]:
+def _device_tensors(values: Iterable[Any]) -> list[Tensor]:
     return [t for t in values if _is_ours(t)]
 
 
@@ -339,9 +339,9 @@ class SharedObjects:
     def __init__(self, world: Reachable, leaves: Sequence[Any], compares: bool) -> None:
         self._outside = world.seen.keys() - world.finds.keys()
         self._asked = compares
-        self._shared = self._now(leaves)
+        self._shared = self._current(leaves)
 
-    def _now(self, leaves: Sequence[Any]) -> list[Any]:
+    def _current(self, leaves: Sequence[Any]) -> list[Any]:
         ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._asked else []
         if isinstance(leaves, Leaves):
             args, kwargs = leaves.call
@@ -351,7 +351,7 @@ class SharedObjects:
         return [i if i in self._outside else ids.index(i) for i in ids]
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        return self._now(leaves) == self._shared
+        return self._current(leaves) == self._shared
 
 
 class Captured:
@@ -369,11 +369,11 @@ class Captured:
     ) -> None:
         """`touched`: storages that the trace has used. `watched`: tensors of modules, whose guard polls them."""
         by_arguments = world.finds.keys() | slots.tensors.keys()
-        tensors = [t for t in _ours(world.seen.values()) if id(t) not in by_arguments]
+        tensors = [t for t in _device_tensors(world.seen.values()) if id(t) not in by_arguments]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
         self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
         self._requires_grad = [t.requires_grad for t in self._polled]
-        self._looks = [_look(t) for t in self._tensors]
+        self._looks = [_geometry_key(t) for t in self._tensors]
         self._seen = state.looks
         self._slots = slots
         self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
@@ -389,7 +389,7 @@ class Captured:
         if self._polled and list(map(_requires_grad_of, self._polled)) != self._requires_grad:
             return False
         if state.looks != self._seen:
-            if [_look(t) for t in self._tensors] != self._looks:
+            if [_geometry_key(t) for t in self._tensors] != self._looks:
                 return False
             self._seen = state.looks
         if self._compares:
@@ -412,7 +412,7 @@ class Captured:
             if t.requires_grad is not required:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
         for t, expected in zip(self._tensors, self._looks, strict=True):
-            if _look(t) != expected:
+            if _geometry_key(t) != expected:
                 return f"{names.get(id(t), 'a tensor')} has another storage, shape, dtype or strides"
         if self._slots.places and not self._slots_hold(leaves):
             return "a tensor that the function replaces is another kind of tensor now"
@@ -421,12 +421,12 @@ class Captured:
         return None
 
 
-def _look(t: Tensor) -> Any:
+def _geometry_key(t: Tensor) -> Any:
     """Return a key that differs if a tensor has another storage or geometry."""
     return id(cell_of(t)), leaf_key(t)
 
 
-class _Others:
+class _ValuesWithout:
     """An iterable over the values of a table, without those of some keys."""
 
     def __init__(self, table: dict[Any, Any], excluded: Collection[Any]) -> None:
@@ -468,7 +468,7 @@ class Modules:
         for table_id, key in rebound:
             excluded_of.setdefault(table_id, set()).add(key)
         self._full = [
-            _Others(table, excluded_of[id(table)]) if id(table) in excluded_of else scripted.values_of(table)
+            _ValuesWithout(table, excluded_of[id(table)]) if id(table) in excluded_of else scripted.values_of(table)
             for table in tables
             if table or id(table) in excluded_of
         ]

@@ -23,12 +23,12 @@ from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.host_tensors import (
     Argument,
     Computed,
+    GeometryGuard,
     GradientOfOutside,
     HostGuard,
     HostStep,
     HostWrite,
-    Live,
-    LookGuard,
+    LiveTensor,
     MemoryGuard,
     Outside,
     ValueGuard,
@@ -36,7 +36,7 @@ from tensorgraft.frontends.torch.compiled.host_tensors import (
     on_host,
     raw_gradient,
     seen_as,
-    written_anew,
+    write_copies,
     written_by,
 )
 from tensorgraft.frontends.torch.core import pytrees
@@ -67,8 +67,8 @@ class HostWatch(OwnMode):
         self.constants: dict[int, weakref.ref[Tensor]] = {}
         self.guards: list[HostGuard] = []
         self.written: dict[int, Any] = {}  # copies of storages from outside that are written, by their identity
-        self.roots: dict[int, tuple[Tensor, Live]] = {}  # the tensors from outside that look at these
-        self.computing: dict[int, Live] = {}  # what the operator that runs is given
+        self.roots: dict[int, tuple[Tensor, LiveTensor]] = {}  # the tensors from outside that look at these
+        self.computing: dict[int, LiveTensor] = {}  # what the operator that runs is given
 
     supports_higher_order_operators = True
 
@@ -85,7 +85,7 @@ class HostWatch(OwnMode):
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
             self.capture.looks_elsewhere(args[0])
         random = torch.Tag.nondeterministic_seeded in func.tags
-        is_read = bool(live) and not random and _asks(func, args)
+        is_read = bool(live) and not random and _reads_values(func, args)
         for t in host if is_read else ():
             self.ask(t)
         self.computing = live
@@ -109,7 +109,7 @@ class HostWatch(OwnMode):
                 self._constant(t)
         return out
 
-    def live(self, t: Tensor) -> Live | None:
+    def live(self, t: Tensor) -> LiveTensor | None:
         """Return what gives a tensor at each call; None for a constant."""
         known = self.capture.fed_tensors.get(id(t))
         if known is not None:
@@ -117,9 +117,9 @@ class HostWatch(OwnMode):
         if self._is_constant(t):
             return None
         with _disable_current_modes():
-            return self._met(t)
+            return self._live_view(t)
 
-    def inside_kernel(self, t: Tensor) -> Live | None:
+    def inside_kernel(self, t: Tensor) -> LiveTensor | None:
         """The same for one that a kernel of the device takes into the program."""
         if self._is_constant(t):
             return None
@@ -135,14 +135,14 @@ class HostWatch(OwnMode):
             return None
         return self.live(t)
 
-    def _met(self, t: Tensor) -> Live | None:
+    def _live_view(self, t: Tensor) -> LiveTensor | None:
         """The same for one that no operator has made: one from outside, or another view of what is known."""
         if (alias := self._alias(t)) is not None:
             return alias[0]
-        self.guards.append(LookGuard(t))
+        self.guards.append(GeometryGuard(t))
         return self._feed(t, Outside(t))
 
-    def _alias(self, t: Tensor) -> tuple[Live | None] | None:
+    def _alias(self, t: Tensor) -> tuple[LiveTensor | None] | None:
         """The same for another view of a tensor that is known; None for one of other memory."""
         memory = _memory(t)
         for ref in self.constants.values():
@@ -154,7 +154,7 @@ class HostWatch(OwnMode):
                 return (self._feed(t, _view(t, live)),)
         return None
 
-    def _feed(self, t: Tensor, live: Live) -> Live:
+    def _feed(self, t: Tensor, live: LiveTensor) -> LiveTensor:
         self.capture.fed_tensors[id(t)] = (t, live)
         return live
 
@@ -162,7 +162,7 @@ class HostWatch(OwnMode):
         """A tensor from outside is asked for its gradient, which may be another one at each call."""
         if id(gradient) not in self.capture.fed_tensors and not self._is_constant(leaf):
             self._feed(gradient, GradientOfOutside(leaf))
-            self.guards.append(LookGuard(leaf, gradient=True))
+            self.guards.append(GeometryGuard(leaf, gradient=True))
 
     def _constant(self, t: Tensor) -> None:
         if id(t) not in self.capture.fed_tensors:
@@ -172,7 +172,7 @@ class HostWatch(OwnMode):
         ref = self.constants.get(id(t))
         return ref is not None and ref() is t
 
-    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live]) -> HostStep:
+    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, LiveTensor]) -> HostStep:
         copies: dict[int, Any] = {}
 
         def stand_in(x: Any) -> Any:
@@ -193,7 +193,7 @@ class HostWatch(OwnMode):
     # ---- writes ------------------------------------------------------------------------------------------------------
 
     def _begin_write(
-        self, func: Any, args: Any, kwargs: Any, targets: Sequence[Tensor], live: dict[int, Live]
+        self, func: Any, args: Any, kwargs: Any, targets: Sequence[Tensor], live: dict[int, LiveTensor]
     ) -> HostStep:
         """Keep what an operator is about to overwrite, and return the step that writes copies. Raises TracedValueError
         where later calls could not repeat the write."""
@@ -217,9 +217,9 @@ class HostWatch(OwnMode):
             if storage._cdata not in self.written:
                 self.written[storage._cdata] = before = storage.clone()
                 self.capture.undos.append(functools.partial(storage.copy_, before))
-        return self._step(functools.partial(written_anew, func), args, kwargs, live)
+        return self._step(functools.partial(write_copies, func), args, kwargs, live)
 
-    def _refused_write(self, targets: Sequence[Tensor], live: dict[int, Live]) -> BaseException:
+    def _refused_write(self, targets: Sequence[Tensor], live: dict[int, LiveTensor]) -> BaseException:
         outside = (t for t in targets if isinstance(live.get(id(t)), Argument | Outside))
         if (t := next(outside, None)) is not None:
             return self.refused(
@@ -353,7 +353,7 @@ class HostWatch(OwnMode):
         return self.live(t) or t.detach().clone().clone
 
 
-def _asks(func: Any, args: Any) -> bool:
+def _reads_values(func: Any, args: Any) -> bool:
     """Say whether the result of an operator, or its shape, depends on values."""
     if func is torch.ops.aten.index.Tensor:
         return any(t.dtype in (torch.bool, torch.uint8) for t in args[1] if t is not None)
@@ -368,7 +368,7 @@ def _memory(t: Tensor) -> int | None:
         return None
 
 
-def _view(t: Tensor, of: Live) -> Computed:
+def _view(t: Tensor, of: LiveTensor) -> Computed:
     """Return a view like `t` of the memory of another tensor."""
     view = functools.partial(seen_as, t.dtype, t.size(), t.stride(), int(t.storage_offset()))
     return Computed(HostStep(view, (of,), {}, of.of_argument), 0)

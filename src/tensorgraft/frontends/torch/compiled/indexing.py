@@ -139,7 +139,7 @@ def _unknown(i: Any) -> bool:
     )
 
 
-def _taken_apart(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[Any]] | None:
+def _split_index(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[Any]] | None:
     """Return (the view of `x` that the rest of an index gives, its indices that are not known, what is left of the
     index where these are taken), None where PyTorch knows all of it, or what it would say is not ours to say."""
     items = list(index) if isinstance(index, tuple) else [index]
@@ -197,7 +197,7 @@ def _plain(rest: Sequence[Any]) -> bool:
 
 
 def _getitem(calls: TracedCalls, x: Any, index: Any) -> Any:
-    parts = _taken_apart(x, index)
+    parts = _split_index(x, index)
     if parts is not None:
         view, indices, rest = parts
         return calls.row(view, indices) if _plain(rest) else _index(view, indices)[tuple(rest)]
@@ -236,7 +236,7 @@ def _setitem(calls: TracedCalls, x: Any, index: Any, value: Any) -> Any:
     if type(value) is MaskedSelection:
         value.write(x, index)
         return None
-    parts = _taken_apart(x, index)
+    parts = _split_index(x, index)
     if parts is None:
         return NotImplemented
     view, indices, rest = parts

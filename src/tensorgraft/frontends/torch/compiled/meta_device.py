@@ -103,9 +103,9 @@ class _Exchange:
     def all(self, values: Iterable[Any]) -> None:
         for value in values:
             if _is_meta(value) and id(value) not in self._done:
-                self._one(value)
+                self._exchange_tensor(value)
 
-    def _one(self, t: Tensor) -> None:
+    def _exchange_tensor(self, t: Tensor) -> None:
         if not t.is_leaf:
             raise ValueError(
                 f"plan: a tensor of the device meta, of shape {tuple(t.shape)}, has a grad_fn: detach it, or"

@@ -36,7 +36,7 @@ Optimizer = torch.optim.Optimizer
 Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's state, a name, and the tensor of it
 
 
-class Stepped:
+class OptimizerGuard:
     """An optimizer whose `step` was traced, and what the trace took for granted of it."""
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -79,7 +79,7 @@ class Stepped:
                 is_same = False
             if not is_same and _numbers(group) != self._numbers[k]:
                 return False
-        return self._untouched() or self._alike()
+        return self._untouched() or self._is_unchanged()
 
     def failure(self, name: str) -> str:
         """Describe what has changed in the optimizer, called `name`, since the trace."""
@@ -112,7 +112,7 @@ class Stepped:
             return False
         return storages_of(self._ours) == self._storages
 
-    def _alike(self) -> bool:
+    def _is_unchanged(self) -> bool:
         for p, entries, cells in self._state:
             state = self.optimizer.state.get(p) or {}
             if len(state) != len(cells) or (cells and state is not entries):
@@ -134,7 +134,7 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: list[Stepped]) -> Iterator[None]:
+def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: list[OptimizerGuard]) -> Iterator[None]:
     """Inside the context, steps of optimizers are traced, and added to `optimizer_guards`."""
     steps = _TracedSteps(capture, schedule, optimizer_guards)
     capture.undos.append(partial(_undo, steps.counters, steps.known))  # which do not hold the capture
@@ -158,7 +158,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: li
 class _TracedSteps:
     """The steps of optimizers in one trace: what they have to find before, and what is put back after them."""
 
-    def __init__(self, capture: Capture, schedule: Schedule, optimizer_guards: list[Stepped]) -> None:
+    def __init__(self, capture: Capture, schedule: Schedule, optimizer_guards: list[OptimizerGuard]) -> None:
         self._capture, self._schedule, self._stepped = capture, schedule, optimizer_guards
         self.numbers = Numbers()
         self._saved: list[tuple[dict[str, Any], dict[str, Any]]] = []  # entries of groups that a step under way changes
@@ -182,7 +182,7 @@ class _TracedSteps:
             with paused():
                 prepare(optimizer)
             if all(s.optimizer is not optimizer for s in self._stepped):
-                self._stepped.append(Stepped(optimizer))
+                self._stepped.append(OptimizerGuard(optimizer))
             self._counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
         self.counters.append([])
         self.numbers.widen(optimizer, self.counters[-1])

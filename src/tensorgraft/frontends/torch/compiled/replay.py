@@ -209,7 +209,7 @@ def fed_view(t: Tensor) -> Array | None:
     for leaf, value in capture.fed_tensors.values():
         if leaf.untyped_storage()._cdata == t.untyped_storage()._cdata:
             view = partial(_host_view, t.size(), t.stride(), int(t.storage_offset()))
-            return capture.feed(partial(_later, view, value), view(leaf), what="CPU argument")
+            return capture.feed(partial(_view_at_call, view, value), view(leaf), what="CPU argument")
     return None
 
 
@@ -217,7 +217,7 @@ def _host_view(size: Sequence[int], stride: Sequence[int], offset: int, of: Tens
     return np.ascontiguousarray(cpu_to_numpy(of.detach().as_strided(size, stride, offset)))
 
 
-def _later(view: Callable[[Tensor], np.ndarray], value: Callable[[], Tensor]) -> np.ndarray:
+def _view_at_call(view: Callable[[Tensor], np.ndarray], value: Callable[[], Tensor]) -> np.ndarray:
     return view(value())
 
 

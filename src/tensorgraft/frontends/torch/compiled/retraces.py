@@ -174,10 +174,10 @@ def _change(name: str, old_part: Any, new_part: Any) -> str:
         return f"another {new_part.kind}"
     if name:
         return f"{name} {new_part}, was {old_part}"
-    return f"{_shown(new_part)}, was {_shown(old_part)}"
+    return f"{_value_text(new_part)}, was {_value_text(old_part)}"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return str(value) if isinstance(value, torch.dtype | _Other) else repr(value)
 
 

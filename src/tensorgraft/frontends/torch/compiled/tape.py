@@ -25,7 +25,7 @@ from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled import replay
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
-from tensorgraft.frontends.torch.compiled.host_tensors import Gone, Live
+from tensorgraft.frontends.torch.compiled.host_tensors import LiveTensor, ReleasedArgument
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -118,7 +118,7 @@ class Tape:
         self._places: list[tuple[bool, int] | Callable[[Any], Array]] = []
         self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
         self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
-        self._fed: dict[int, tuple[weakref.ref[Tensor], Live]] = {}  # tensors of the host that are no constants
+        self._fed: dict[int, tuple[weakref.ref[Tensor], LiveTensor]] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
         self._programs: dict[Hashable, tuple[replay.Backward, Tape | None]] = {}
         self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
@@ -284,7 +284,7 @@ class Tape:
         `cotangents`: None for a result that has none. `batched`: which of the others have an axis in front, over which
         the gradients are computed (`is_grads_batched`), and have then one, too."""
         arrays = [None if t is None else to_array(t) for t in cotangents]
-        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *_given(arrays)])
+        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *_present(arrays)])
         slot = slot_of_backend(backend)
         return [None if a is None else from_array(a, slot) for a in slopes]
 
@@ -299,15 +299,14 @@ class Tape:
         """The same with a history, which ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
-        slopes, more_residuals = program([*residuals, *_given(arrays)])
+        slopes, more_residuals = program([*residuals, *_present(arrays)])
         slot = slot_of_backend(backend)
         gradients = [None if a is None else from_array(a, slot) for a in slopes]
         if tape is not None:
-            all_ends = [program.end(t, ends, _given(cotangents)) for t in tape.leaves]
+            all_ends = [program.end(t, ends, _present(cotangents)) for t in tape.leaves]
             roots = program.roots
-            attached = tape.attach(
-                backend, [*residuals, *more_residuals], [gradients[i] for i in roots], all_ends, saved
-            )  # type: ignore[misc]
+            values: Any = [gradients[i] for i in roots]
+            attached = tape.attach(backend, [*residuals, *more_residuals], values, all_ends, saved)
             for i, t in zip(roots, attached, strict=True):
                 gradients[i] = t
         return gradients
@@ -362,7 +361,7 @@ class Tape:
                 capture.marks[token] = Mark(source, None if key is None else residuals[key], draws)
             for key, (ref, live) in tape._fed.items():
                 if (t := ref()) is not None:
-                    capture.fed_tensors[key] = (t, Gone() if live.of_argument else live)
+                    capture.fed_tensors[key] = (t, ReleasedArgument() if live.of_argument else live)
             for cell, key in tape.replayed:
                 arrays_before.append((cell, cell.array))
                 cell.array = residuals[key]
@@ -431,7 +430,7 @@ class _Outside(torch.autograd.Function):
         n = len(ctx.ends)
         if all(g is None for g in gradients):
             return (None,) * (4 + n)
-        level = max(map(_level, _given(gradients)))
+        level = max(map(_level, _present(gradients)))
         if level < 0:
             slopes = _slopes(ctx, residuals, gradients)
             for (ref, previous), slope in zip(ctx.retained, slopes[n:], strict=False):
@@ -462,7 +461,7 @@ def _slopes(
     ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], batched: tuple[bool, ...] = ()
 ) -> list[Tensor | None]:
     gradients = [g if g is None or g.layout is torch.strided else g.to_dense() for g in gradients]
-    backend = cell_of(_given(gradients)[0]).backend
+    backend = cell_of(_present(gradients)[0]).backend
     if torch.is_grad_enabled():
         ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
         return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends, ctx.held)
@@ -480,7 +479,7 @@ def _batched_slopes(
         if g is not None:
             batched.append(_level(g) == level)
             inner[i] = _unwrapped(g, level) if batched[-1] else g
-    if not torch.is_grad_enabled() and all(_level(g) < 0 for g in _given(inner)):
+    if not torch.is_grad_enabled() and all(_level(g) < 0 for g in _present(inner)):
         all_slopes = _slopes(ctx, residuals, inner, tuple(batched))
     else:
         is_batched = iter(batched)
@@ -489,7 +488,7 @@ def _batched_slopes(
         rows = []
         for k in range(length):
             row = [g[k] if isinstance(g, tuple) else g for g in rows_of]
-            nested = max(map(_level, _given(row)))
+            nested = max(map(_level, _present(row)))
             rows.append(_slopes(ctx, residuals, row) if nested < 0 else _batched_slopes(ctx, residuals, row, nested))
         all_slopes = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
     return [None if t is None else _wrapped(t, level) for t in all_slopes]
@@ -523,7 +522,7 @@ def _legacy_level() -> int:
         torch._C._vmapmode_decrement_nesting()
 
 
-def _given(cotangents: Sequence[Any]) -> list[Any]:
+def _present(cotangents: Sequence[Any]) -> list[Any]:
     return [c for c in cotangents if c is not None]
 
 
@@ -581,7 +580,7 @@ def record(
 Finder = Callable[[Sequence[Any]], Tensor]
 
 
-def looks(
+def result_finders(
     flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
 ) -> list[Finder | None]:
     """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for

@@ -163,11 +163,11 @@ class Trace:
                 if required:  # results have it in their history
                     leaves[i].requires_grad_()
             try:
-                slopes, flat, built = self._made(leaves, arrays, outputs)
+                slopes, flat, built = self._built(leaves, arrays, outputs)
             except BaseException:
                 slopes, flat, built = [], [], None
                 with contextlib.suppress(Exception):
-                    slopes, flat, built = self._made(leaves, arrays, outputs)
+                    slopes, flat, built = self._built(leaves, arrays, outputs)
                 self._commit(leaves, outputs, slopes, flat, built, host, first)
                 raise
             self._commit(leaves, outputs, slopes, flat, built, host, first)
@@ -223,7 +223,7 @@ class Trace:
         if placed:  # a move may fail, for lack of memory: each has its array by now
             all_or_none(move_to_placement, placed)
 
-    def _made(
+    def _built(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]
     ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any], Any]:
         """Return (leaves and the gradients that they get, the results, what the template makes of them) of what the

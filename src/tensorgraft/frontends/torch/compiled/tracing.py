@@ -12,7 +12,7 @@ import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.objects import Template, reachable, tracking_new_objects
+from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
@@ -23,10 +23,10 @@ from tensorgraft.frontends.torch.compiled.guards import Rebound, global_hooks, m
 from tensorgraft.frontends.torch.compiled.host import HostWatch
 from tensorgraft.frontends.torch.compiled.host_tensors import Argument, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.indexing import traced_calls
-from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
+from tensorgraft.frontends.torch.compiled.optimizers import Groups, OptimizerGuard, optimizers_traced
 from tensorgraft.frontends.torch.compiled.replay import usable
 from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import Surrounded, Tape, is_leaf, looks, record
+from tensorgraft.frontends.torch.compiled.tape import Surrounded, Tape, is_leaf, record, result_finders
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
 from tensorgraft.frontends.torch.core import settings
 from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
@@ -53,7 +53,7 @@ class Tracing:
     flat: list[Any]  # the results, then what arguments look at from now on; without history
     identical: list[int | None]  # for each result the argument that it is
     again: list[int]  # for each result the first one that is the same object
-    looks: list[Any]  # for each result how it is made of a tensor from outside that it looks at
+    result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
     roots: list[int]  # the results that a backward pass outside may begin at
@@ -72,7 +72,7 @@ class Tracing:
         """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
         self._fn, self.capture, self.leaves = fn, capture, leaves
         self.schedule = Schedule()
-        self.stepped: list[Stepped] = []
+        self.stepped: list[OptimizerGuard] = []
         call = call_of(leaves)
         if modes := modes_around():
             raise RunsUncompiled(f"is called inside of {modes[0].__name__}, which looks at each operator")
@@ -120,7 +120,7 @@ class Tracing:
             for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
                 self.surroundings.add(f"an argument.{name}", value)
         self.surroundings.watch(self.world)
-        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable(leaf.of)}
+        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable_objects(leaf.of)}
         self.reads = Reads(self.surroundings, self.world, keyed)
         reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
         self._owners = [v for v in reachable_values if not isinstance(v, Tensor)]
@@ -190,7 +190,7 @@ class Tracing:
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
         outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
-        self.looks = looks(flat, self.ours, {**outside, **self.slots.tensors}, capture)
+        self.looks = result_finders(flat, self.ours, {**outside, **self.slots.tensors}, capture)
         self.roots, self.tape = record(flat, self.identical, self.looks, first_node, capture)
         if self.tape is not None and self.tape.python:
             self.tape.surroundings = Surrounded(self._fn)

@@ -26,7 +26,7 @@ from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
-from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
+from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value, plain
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
@@ -300,7 +300,7 @@ class Attributes:
         if all(map(is_, chain.from_iterable(values_now), self._held)):
             return True
         values = list(chain.from_iterable(values_now))
-        if not all(map(same, values, self._held)):
+        if not all(map(is_same_value, values, self._held)):
             return False
         if not any(expected.__class__ is Replaceable for expected in self._held):
             self._held = values
@@ -310,7 +310,7 @@ class Attributes:
         """Describe the first attribute whose value has changed; None if none has."""
         for (owner, name), expected in zip(self._names, self._held, strict=True):
             value = getattr(owner, name, None)
-            if not same(value, expected):
+            if not is_same_value(value, expected):
                 label = f"{type(owner).__name__}.{name}"
                 shows_values = is_plain(value) and is_plain(expected)
                 return f"{label} was {expected!r} and is {value!r}" if shows_values else f"{label} is another object"

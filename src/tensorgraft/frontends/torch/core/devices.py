@@ -144,7 +144,7 @@ def set_current_index(index: int) -> None:
 
 def follow_default() -> None:
     """Make the device current that `tg.set_default_device` chose before this front end was loaded."""
-    name = registry.chosen()
+    name = registry.default_or_none()
     if name is not None:
         set_current_index(slot_named(name).index)
 

@@ -176,7 +176,7 @@ def mesh(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         if device_type == TYPE:
             _linear_in_parts()
-            fused_attention.spread()
+            fused_attention.register_dtensor_rules()
         original(self, device_type, *args, **kwargs)
 
     return __init__

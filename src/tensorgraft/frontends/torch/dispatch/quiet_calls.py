@@ -32,7 +32,13 @@ def call_with_warnings(
         return 0.0
 
     random_fork = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
-    with suspended(), without_autocast(), random_fork, warning_filters.remembered(), warning_filters.heard() as texts:
+    with (
+        suspended(),
+        without_autocast(),
+        random_fork,
+        warning_filters.remembered(),
+        warning_filters.recorded_warnings() as texts,
+    ):
         torch.zeros(1, dtype=torch.float32, device="cpu").apply_(call)
     return result[0], [text.partition(" (Triggered")[0] for text in texts]
 

@@ -64,7 +64,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
                 refusals.append(refusal.with_traceback(None))
             return 0.0
 
-        with without_autocast(), warning_filters.heard():
+        with without_autocast(), warning_filters.recorded_warnings():
             _ONE.apply_(call)  # the binding whose end warnings wait for (`call_with_warnings`)
     except Exception:
         raise Unasked from None

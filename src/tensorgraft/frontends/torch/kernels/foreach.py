@@ -68,19 +68,19 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
     return base.fn(xp, *bound.values(), **kwargs)
 
 
-def _each(args: tuple[Any, ...]) -> list[list[Any]]:
+def _argument_rows(args: tuple[Any, ...]) -> list[list[Any]]:
     """The arguments of the base operator, element by element. Lists of several lengths PyTorch refuses in its words."""
     n = min(len(a) for a in args if isinstance(a, list | tuple))
     return [[a[i] if isinstance(a, list | tuple) else a for a in args] for i in range(n)]
 
 
 def _lifted(base: Spec, sig: schema.Signature) -> Callable[..., list[Array]]:
-    return lambda xp, *args, **kwargs: [_applied(xp, base, sig, operands, kwargs) for operands in _each(args)]
+    return lambda xp, *args, **kwargs: [_applied(xp, base, sig, operands, kwargs) for operands in _argument_rows(args)]
 
 
 def _lifted_check(check: Callable[..., None]) -> Callable[..., None]:
     def all_of_them(*args: Any, **kwargs: Any) -> None:
-        for operands in _each(args):
+        for operands in _argument_rows(args):
             check(*operands)
 
     return all_of_them

@@ -84,13 +84,13 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
     ]
 
 
-def _front(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _indexed_first(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return (the order of axes that brings the indexed ones to the front, those that are not)."""
     rest = tuple(a for a in range(n) if a not in axes)
     return (*axes, *rest), rest
 
 
-def _place(axes: Sequence[int], k: int, rest: int) -> tuple[int, ...]:
+def _result_order(axes: Sequence[int], k: int, rest: int) -> tuple[int, ...]:
     """The order of (k index axes, `rest` axes) -> PyTorch's result: index axes stay where neighbours were indexed."""
     adjacent = all(b - a == 1 for a, b in itertools.pairwise(axes))
     before = axes[0] if adjacent else 0
@@ -115,9 +115,9 @@ def _index(xp: Any, x: Array, indices: Indices) -> Array:
         axis, index = positions[0]
         return xp.take(x, index, axis)
     axes, arrays = zip(*positions, strict=True)
-    order, rest = _front(axes, xp.ndim(x))
+    order, rest = _indexed_first(axes, xp.ndim(x))
     k = len(_common_shape(xp, arrays))
-    return xp.permute_dims(xp.gather(xp.permute_dims(x, order), arrays), _place(axes, k, len(rest)))
+    return xp.permute_dims(xp.gather(xp.permute_dims(x, order), arrays), _result_order(axes, k, len(rest)))
 
 
 kernel("index.Tensor", host=("indices",), concrete=_reads_mask)(_index)
@@ -191,9 +191,9 @@ def _index_put(xp: Any, x: Array, indices: Indices, values: Array, accumulate: b
     if not positions:
         return xp.add(x, values) if accumulate else _expand(xp, values, xp.shape(x))
     axes, arrays = zip(*positions, strict=True)
-    order, rest = _front(axes, xp.ndim(x))
+    order, rest = _indexed_first(axes, xp.ndim(x))
     batch_shape, shape = _common_shape(xp, arrays), xp.shape(x)
-    target_order = _place(axes, len(batch_shape), len(rest))
+    target_order = _result_order(axes, len(batch_shape), len(rest))
     target = (*batch_shape, *(shape[a] for a in rest))  # of the values, index axes in front
     values = _expand(xp, values, tuple(target[a] for a in target_order))
     values = xp.permute_dims(values, _inverse(target_order))

@@ -89,7 +89,7 @@ def _core() -> frozenset[schema.Overload]:
     return frozenset(torch._decomp.core_aten_decompositions().keys())
 
 
-def taken_apart(name: str) -> bool:
+def is_decomposed(name: str) -> bool:
     """Say whether PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
     op = schema.overload(name)
     return op is not None and torch.Tag.core not in op.tags and op in _core()
@@ -103,7 +103,7 @@ def reasons() -> dict[str, str]:
         for name in names.split()
     }
     why_not = by_name | {name: reason for reason, names in REASONS.items() for name in names.split()}
-    return {name: reason for name, reason in why_not.items() if taken_apart(name)}  # by the installed PyTorch
+    return {name: reason for name, reason in why_not.items() if is_decomposed(name)}  # by the installed PyTorch
 
 
 def operators() -> dict[str, str]:

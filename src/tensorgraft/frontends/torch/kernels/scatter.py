@@ -34,7 +34,7 @@ def _identity(reduce: str, dtype: np.dtype) -> Any:
 # ---- one index an element --------------------------------------------------------------------------------------------
 
 
-def _along(xp: Any, x: Array, index: Array, dim: int) -> tuple[Array, int]:
+def _checked_index(xp: Any, x: Array, index: Array, dim: int) -> tuple[Array, int]:
     n = xp.ndim(x)
     axis = dim % max(n, 1)
     extent = xp.shape(x)[axis] if n else 1
@@ -54,7 +54,7 @@ def _corner(xp: Any, src: Array, shape: tuple[int, ...]) -> Array:
 def _gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
     if not xp.size(index):
         return xp.zeros(xp.shape(index), xp.dtype_of(x))
-    index, axis = _along(xp, x, index, dim)
+    index, axis = _checked_index(xp, x, index, dim)
     if xp.ndim(x) and not xp.ndim(index):
         return xp.reshape(xp.take_along_axis(x, xp.reshape(index, (1,)), 0), ())
     return xp.take_along_axis(x, index, axis)
@@ -63,7 +63,7 @@ def _gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool = False
 def _scatter(xp: Any, x: Array, dim: int, index: Array, src: Array, mode: str) -> Array:
     if not xp.size(index):
         return x
-    index, axis = _along(xp, x, index, dim)
+    index, axis = _checked_index(xp, x, index, dim)
     if xp.ndim(x) and not xp.ndim(index):
         index = xp.reshape(index, (1,))
     dtype = xp.dtype_of(x)

@@ -36,7 +36,7 @@ _ARGUMENTS = (
 SCHEMAS = ("adam8bit_" + _ARGUMENTS.format("float"), "adam8bit_.tensor_lr" + _ARGUMENTS.format("Tensor"))
 
 
-def _stepped(
+def _step_all(
     xp: Any,
     params: Arrays,
     grads: Arrays,
@@ -70,7 +70,7 @@ def _stepped(
     return outputs
 
 
-KERNEL = Spec(_stepped, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
+KERNEL = Spec(_step_all, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
 
 
 class Adam8bit(torch.optim.Optimizer):
@@ -213,7 +213,7 @@ def _natively(
             pieces = list(_pieces(param.view(-1), grad.reshape(-1), own_moments, starts))
         for weights, slope, state, dithers in pieces:
             with xp.scope():
-                results = _stepped(xp, [weights], [slope], state, [count], dithers, **numbers)
+                results = _step_all(xp, [weights], [slope], state, [count], dithers, **numbers)
             for x, value in zip((weights, *state), (*results[0], *results[1]), strict=True):
                 x.copy_(value)
         count += 1.0

@@ -53,8 +53,8 @@ def _handler(func: Any) -> Handler:
         return on_codes
     if name == "stack":
         return _stack
-    if func in _written():
-        return _written_from(_written()[func])
+    if func in _writing_overloads():
+        return _written_from(_writing_overloads()[func])
     if torch.Tag.inplace_view in func.tags:
         return _metadata
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
@@ -63,7 +63,7 @@ def _handler(func: Any) -> Handler:
     if name.partition(".")[0].endswith("_like") or name.startswith("new_"):
         return _like
     if schema.has_kernel(func, "CompositeImplicitAutograd"):
-        return _taken_apart  # under inference mode nothing has done it yet
+        return _decomposed  # under inference mode nothing has done it yet
     return on_numbers
 
 
@@ -134,7 +134,7 @@ def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 @functools.cache
-def _written() -> dict[Any, Any]:
+def _writing_overloads() -> dict[Any, Any]:
     """The in-place and `out=` overloads of operators that have kernels, and these."""
     ops = [op for name in ON_CODES if (op := schema.overload(name)) is not None]
     return {other: op for op in ops for other in schema.derived(op).values()}
@@ -190,7 +190,7 @@ def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return func(torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu"), *args[1:], **kwargs)
 
 
-def _taken_apart(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _decomposed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     out = func.decompose(*args, **kwargs)
     return on_numbers(func, args, kwargs) if out is NotImplemented else out
 

@@ -408,7 +408,7 @@ def _overloads(name: str) -> Iterator[schema.Overload]:
                 yield op
 
 
-def _same(method: str) -> Callable[..., Array]:
+def _hub_method(method: str) -> Callable[..., Array]:
     return lambda xp, *operands: getattr(xp, method)(*operands)
 
 
@@ -421,4 +421,4 @@ for _name, _kinds in ELEMENTWISE.items():
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names
         _several = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}
-        kernel(schema.short_name(_op), promotion=_promotion, operation=_name, **_several)(_same(_name))
+        kernel(schema.short_name(_op), promotion=_promotion, operation=_name, **_several)(_hub_method(_name))

@@ -27,7 +27,7 @@ def refuse_narrow(xp: Any, *arrays: Array) -> None:
             raise NotImplementedError(f"linear algebra in {xp.dtype_of(x)}")
 
 
-def nothing(xp: Any, x: Array) -> Array:
+def empty_factor(xp: Any, x: Array) -> Array:
     """Return the empty array that PyTorch gives for a factor that was not asked for."""
     return xp.zeros((0,), xp.dtype_of(x))
 
@@ -139,7 +139,7 @@ def _qr(xp: Any, x: Array, mode: str = "reduced") -> tuple[Array, Array]:
         r = xp.zeros((*batch, rows, n), xp.dtype_of(x))
     else:
         q, r = xp.qr(x, full=mode == "complete")
-    return nothing(xp, x) if mode == "r" else q, r
+    return empty_factor(xp, x) if mode == "r" else q, r
 
 
 def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -289,7 +289,7 @@ def order_of(xp: Any, pivots: Array, m: int) -> Array:
 def _lu_unpack(
     xp: Any, packed: Array, pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Array, Array, Array]:
-    none = nothing(xp, packed)
+    none = empty_factor(xp, packed)
     lower, upper = _triangles(xp, packed) if unpack_data else (none, none)
     if not unpack_pivots:
         return none, lower, upper
@@ -307,7 +307,7 @@ def _svd(
 ) -> tuple[Array, Array, Array]:
     refuse_narrow(xp, x)
     *batch, m, n = xp.shape(x)
-    dtype, none = xp.dtype_of(x), nothing(xp, x)
+    dtype, none = xp.dtype_of(x), empty_factor(xp, x)
     if not xp.size(x):
 
         def orthogonal(rows: int, columns: int) -> Array:
@@ -333,10 +333,10 @@ def _svd(
 def _eigh(xp: Any, x: Array, UPLO: str = "L", compute_v: bool = True) -> tuple[Array, Array]:
     refuse_narrow(xp, x)
     if not xp.size(x):
-        return xp.zeros(xp.shape(x)[:-1], dtypes.real_dtype(xp.dtype_of(x))), x if compute_v else nothing(xp, x)
+        return xp.zeros(xp.shape(x)[:-1], dtypes.real_dtype(xp.dtype_of(x))), x if compute_v else empty_factor(xp, x)
     _not_converged(xp, x, "linalg.eigh")
     values, vectors = xp.eigh(x, lower=UPLO.upper() == "L")
-    return values, vectors if compute_v else nothing(xp, x)
+    return values, vectors if compute_v else empty_factor(xp, x)
 
 
 @kernel("linalg_eig")

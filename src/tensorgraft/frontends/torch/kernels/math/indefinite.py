@@ -19,7 +19,7 @@ from tensorgraft.hub.value import AnyArray, Value, with_operators
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
-def _each(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]) -> Any:
+def _for_each_matrix(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]) -> Any:
     """Apply `fn` to every matrix or vector of a batch. `axes`: the number of axes of each array without the batch."""
     batch = xp.shape(arrays[0])[: xp.ndim(arrays[0]) - axes[0]]
     if not batch:
@@ -132,7 +132,7 @@ def _ldl_factor(
     diagonal = xp.tril(x) - strict
     diagonal = xp.astype(xp.real(diagonal), dtype) if hermitian else diagonal
     symmetric = strict + diagonal + upper
-    packed, pivots, info = _each(xp, lambda a: _factor(xp, a, hermitian), symmetric, axes=(2,))
+    packed, pivots, info = _for_each_matrix(xp, lambda a: _factor(xp, a, hermitian), symmetric, axes=(2,))
     if check_errors:
         refuse_failed(xp, info, "torch.linalg.ldl_factor_ex", is_matrix=not batch)
     return packed, pivots, info
@@ -188,8 +188,8 @@ def _ldl_solve(xp: Any, packed: Array, pivots: Array, b: Array, *, hermitian: bo
     b = xp.broadcast_to(b, (*batch, *xp.shape(b)[-2:]))
     if not xp.size(b):
         return b
-    m = _each(xp, lambda a, p: _forward(xp, a, p), packed, pivots, axes=(2, 1))
-    d = _each(xp, lambda a, p: _block_diagonal(xp, a, p, hermitian), packed, pivots, axes=(2, 1))
+    m = _for_each_matrix(xp, lambda a, p: _forward(xp, a, p), packed, pivots, axes=(2, 1))
+    d = _for_each_matrix(xp, lambda a, p: _block_diagonal(xp, a, p, hermitian), packed, pivots, axes=(2, 1))
     d = xp.broadcast_to(d, (*batch, *xp.shape(d)[-2:]))
     transposed_m = adjoint(xp, m) if hermitian else xp.matrix_transpose(m)
     return xp.matmul(transposed_m, xp.solve(d, xp.matmul(m, b)))

@@ -19,7 +19,9 @@ def _product(xp: Any, a: Array, b: Array, dtype: np.dtype | None = None) -> Arra
     return xp.matmul(a, b, dtype or dtypes.accumulator(xp.dtype_of(a)))
 
 
-def _same(xp: Any, a: Array, b: Array, message: str = "expected m1 and m2 to have the same dtype, but got: {} != {}"):
+def _check_same_dtype(
+    xp: Any, a: Array, b: Array, message: str = "expected m1 and m2 to have the same dtype, but got: {} != {}"
+):
     if xp.dtype_of(a) != xp.dtype_of(b):
         raise RuntimeError(message.format(*(_CPP.get(xp.dtype_of(x).name, xp.dtype_of(x).name) for x in (a, b))))
     if dtypes.is_bool(xp.dtype_of(a)):
@@ -44,7 +46,7 @@ _CPP = {
 
 @kernel("mm", "bmm", "mv")
 def _matmul(xp: Any, a: Array, b: Array) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     return _product(xp, a, b)
 
 
@@ -66,7 +68,7 @@ def _plus(xp: Any, x: Array, product: Array, beta: Any, alpha: Any) -> Array:
 
 @kernel("addmm", "baddbmm", "addmv", dynamic=("alpha",))
 def _addmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     return _plus(xp, x, _product(xp, a, b), beta, alpha)
 
 
@@ -77,7 +79,7 @@ def _addmm_dtype(xp: Any, x: Array, a: Array, b: Array, out_dtype: np.dtype, bet
 
 @kernel("addbmm", dynamic=("alpha",))
 def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     total = xp.dot_general(a, b, ((0, 2), (0, 1)), dtype=dtypes.accumulator(xp.dtype_of(a)))
     return _plus(xp, x, total, beta, alpha)
 
@@ -89,7 +91,7 @@ def _int_mm(xp: Any, a: Array, b: Array) -> Array:
 
 @kernel("dot")
 def _dot(xp: Any, a: Array, b: Array) -> Array:
-    _same(xp, a, b, "dot : expected both vectors to have same dtype, but found {} and {}")
+    _check_same_dtype(xp, a, b, "dot : expected both vectors to have same dtype, but found {} and {}")
     return _product(xp, a, b)
 
 
@@ -101,7 +103,7 @@ def _vdot(xp: Any, a: Array, b: Array) -> Array:
 @kernel("linear")
 def _linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
     """Contract x (..., in) with weight (out, in) as they lie: neither is transposed."""
-    _same(xp, x, weight)
+    _check_same_dtype(xp, x, weight)
     out = xp.dot_general(x, weight, ((xp.ndim(x) - 1,), (1,)) if xp.ndim(weight) > 1 else ((xp.ndim(x) - 1,), (0,)),
                          dtype=dtypes.accumulator(xp.dtype_of(x)))  # fmt: skip
     return out if bias is None else xp.add(out, xp.astype(bias, xp.dtype_of(out)))
@@ -175,5 +177,5 @@ def _grouped_result(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtyp
 def _grouped_mm(
     xp: Any, a: Array, b: Array, offs: Array | None = None, bias: None = None, out_dtype: np.dtype | None = None
 ) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     return _product(xp, a, b) if offs is None else xp.grouped_matmul(a, b, offs)

@@ -65,13 +65,13 @@ def _convolution(
     groups: int,
 ) -> Array:
     n = xp.ndim(w) - 2
-    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    stride, padding, dilation = (_per_dimension(v, n) for v in (stride, padding, dilation))
     if not xp.shape(x)[1] and not transposed:  # of no channels PyTorch makes none
         return xp.zeros(
             (xp.shape(x)[0], 0, *xp.shape(_forwards(xp, x, w, stride, padding, dilation, groups))[2:]), xp.dtype_of(x)
         )
     if transposed:
-        out = xp.transposed_convolution(x, w, stride, padding, dilation, _each(output_padding, n), groups)
+        out = xp.transposed_convolution(x, w, stride, padding, dilation, _per_dimension(output_padding, n), groups)
     else:
         out = _forwards(xp, x, w, stride, padding, dilation, groups)
     if bias is not None:
@@ -103,7 +103,7 @@ def _convolution_backward(
     output mask."""
     stride, padding, dilation, transposed, _, groups, mask = rest[-7:]
     n = xp.ndim(w) - 2
-    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    stride, padding, dilation = (_per_dimension(v, n) for v in (stride, padding, dilation))
     grad_x = grad_w = grad_bias = None
     if mask[0] and transposed:
         full = _forwards(xp, grad, w, stride, padding, dilation, groups)
@@ -130,7 +130,7 @@ def _overrideable(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: A
 kernel("convolution_backward_overrideable", meta=masked(_overrideable))(_convolution_backward)
 
 
-def _each(values: Sequence[int], n: int) -> Ints:
+def _per_dimension(values: Sequence[int], n: int) -> Ints:
     return tuple(values) * n if len(values) == 1 else tuple(values)
 
 

@@ -74,7 +74,7 @@ _NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, o
 _MOST = 2.0**31 - 2
 
 
-def _found(xp: Any, x: Value, n: int, padding: int, align_corners: bool, nan_position: float) -> Value:
+def _pixel_coordinates(xp: Any, x: Value, n: int, padding: int, align_corners: bool, nan_position: float) -> Value:
     """Places in a volume: NaN is `nan_position`, and so what is far away where nothing is padded."""
     padded = _padded(xp, x, n, padding, align_corners)
     if padding == ZEROS:
@@ -97,7 +97,7 @@ def _taps(
     x = (
         _padded(xp, x, n, padding, align_corners)
         if nan_position is None
-        else _found(xp, x, n, padding, align_corners, nan_position)
+        else _pixel_coordinates(xp, x, n, padding, align_corners, nan_position)
     )
     if mode == NEAREST:
         return [_tap(xp, xp.round(x), xp.ones_like(x), n)]

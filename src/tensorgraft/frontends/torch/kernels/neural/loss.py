@@ -29,7 +29,7 @@ def reduced(xp: Any, x: AnyArray, reduction: int) -> AnyArray:
 # ---- binary cross-entropy --------------------------------------------------------------------------------------------
 
 
-def _alike(xp: Any, *arrays: Array | None) -> list[Any]:
+def _to_common_dtype(xp: Any, *arrays: Array | None) -> list[Any]:
     """Convert arrays to the common dtype of those in which PyTorch computes with the floats among them."""
     all_dtypes = [xp.dtype_of(a) for a in arrays if a is not None]
     floats = [dtypes.accumulator(dtype) for dtype in all_dtypes if dtypes.is_inexact(dtype)]
@@ -53,7 +53,7 @@ def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: in
         (_unit(xp, x), "all elements of input should be between 0 and 1"),
         (_unit(xp, y), "all elements of target should be between 0 and 1"),
     )
-    x, y, weight = _alike(xp, x, y, weight)
+    x, y, weight = _to_common_dtype(xp, x, y, weight)
     low = -100.0  # as PyTorch, so that log(0) times 0 is 0
     if_one = y * xp.maximum(xp.log(x), low)
     if_zero = (1 - y) * xp.maximum(xp.log1p(-x), low)
@@ -74,7 +74,7 @@ def _bce_with_logits(
     if pos_weight is not None:  # in its own dtype, where unsigned integers wrap
         extra_weight = (xp.astype(pos_weight, dtypes.int64) if dtypes.is_bool(pos_weight.dtype) else pos_weight) - 1
     softplus = xp.log1p(xp.exp(-abs(x))) + xp.maximum(-x, 0)
-    x, y, weight, extra_weight, softplus = _alike(xp, x, y, weight, extra_weight, softplus)
+    x, y, weight, extra_weight, softplus = _to_common_dtype(xp, x, y, weight, extra_weight, softplus)
     if extra_weight is not None:
         softplus = softplus * (extra_weight * y + 1)
     loss = (1 - y) * x + softplus

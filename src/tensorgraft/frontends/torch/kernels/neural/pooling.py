@@ -20,7 +20,7 @@ from tensorgraft.hub.array import Array
 Ints = tuple[int, ...]
 
 
-def each(values: Sequence[int], n: int) -> Ints:
+def per_dimension(values: Sequence[int], n: int) -> Ints:
     return tuple(values) * n if len(values) == 1 else tuple(values)
 
 
@@ -115,7 +115,7 @@ def _max_pool(d: int) -> Any:
     ) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
         stride = stride or kernel_size
-        sizes = zip(*(each(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
+        sizes = zip(*(per_dimension(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
         at, axes = _flat_positions(xp, shape[-d:], ndim), range(ndim - d, ndim)
         for axis, (k, s, p, g) in reversed(list(zip(axes, sizes, strict=True))):
             n = shape[axis]
@@ -164,7 +164,7 @@ def _adaptive_max(d: int) -> Any:
     def pool(xp: Any, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
         at = _flat_positions(xp, shape[-d:], ndim)
-        for axis, out in reversed(list(zip(range(ndim - d, ndim), each(output_size, d), strict=True))):
+        for axis, out in reversed(list(zip(range(ndim - d, ndim), per_dimension(output_size, d), strict=True))):
             n = shape[axis]
             if out and n % out == 0:
                 pieces = _window_pieces(xp, ndim, axis, n, n // out, n // out, 0, 1, out)
