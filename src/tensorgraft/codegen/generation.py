@@ -124,7 +124,7 @@ class Generation:
         self._program, self._args, self._kwargs = program, args, kwargs
         self._target, self._style = target, style
         self._sized = trace_at_sizes(program, args, kwargs, dynamic, self._prepare)
-        self._apart: set[str] = set()  # methods whose functions are not merged
+        self._exact_methods: set[str] = set()  # methods whose functions are not merged
         self._opened: frozenset[str] = frozenset()  # modules that are no class of their own
         formed = None
         while formed is None:
@@ -144,7 +144,7 @@ class Generation:
         stateful, random = bool(trace.written), trace.key is not None
         self._style.prepare(trace)
         names = text.names_of(target)
-        functions = functions_of(trace, len(sized.traces), self._style.modules(), names, self._apart)
+        functions = functions_of(trace, len(sized.traces), self._style.modules(), names, self._exact_methods)
         try:
             style = self._style(target, trace, functions)
         except TwoWaysError as error:
@@ -156,8 +156,8 @@ class Generation:
         try:
             source = text.write(trace, functions, style, header)
         except (UnsettledError, SizeError) as error:
-            if isinstance(error, UnsettledError) and error.method not in self._apart:
-                self._apart.add(error.method)
+            if isinstance(error, UnsettledError) and error.method not in self._exact_methods:
+                self._exact_methods.add(error.method)
             else:
                 self._fix_sizes(error)
             return None

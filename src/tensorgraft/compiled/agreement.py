@@ -79,7 +79,7 @@ class CheckedTrace:
         checks_always: bool,
         uncompiled: Callable[[list[Any], Any, str], Any],
     ) -> None:
-        self._trace, self._known, self._check, self._always = trace, known, check, checks_always
+        self._trace, self._known, self._check, self._checks_always = trace, known, check, checks_always
         self._uncompiled = uncompiled
 
     def __getattr__(self, name: str) -> Any:
@@ -92,7 +92,7 @@ class CheckedTrace:
         if different is not None:
             self._known.remove(self)
             return self._uncompiled(self._known, leaves, f"is not the same at each call: {different}")
-        if not self._always:
+        if not self._checks_always:
             self._known[self._known.index(self)] = self._trace
         return self._trace(leaves)
 

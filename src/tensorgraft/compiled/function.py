@@ -115,7 +115,7 @@ class TracedFunction:
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
         self.traces: dict[Any, list[Any]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._quick: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
+        self._by_fast_key: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
         self._last: tuple[Any, tuple[list[Any], Sequence[Any]] | None] = None, None  # most calls' key
         self._captures = DirectCaptures(fn)
 
@@ -132,7 +132,7 @@ class TracedFunction:
         self._add_keys(fast_key, leaves)
         before, known = self._last
         if fast_key != before:  # to compare takes half of what it takes to look up
-            known = self._quick.get(tuple(fast_key))
+            known = self._by_fast_key.get(tuple(fast_key))
             if known is not None:
                 self._last = fast_key, known
         if known is not None:
@@ -167,9 +167,9 @@ class TracedFunction:
         return backend, fast_key[0], keys_of(objects), *fast_key[1 + len(objects) :]
 
     def _remember(self, fast_key: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
-        if len(self._quick) >= _MOST_KEYS:
-            self._quick.clear()
-        self._quick[tuple(fast_key)] = objects, known
+        if len(self._by_fast_key) >= _MOST_KEYS:
+            self._by_fast_key.clear()
+        self._by_fast_key[tuple(fast_key)] = objects, known
 
     @property
     def programs(self) -> int:

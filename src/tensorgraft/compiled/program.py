@@ -64,18 +64,18 @@ class Storages:
         argument_positions = [i for _, i in self._arguments]
         # where all sources are arguments, one call picks them
         self._pick = itemgetter(*argument_positions) if len(argument_positions) == len(sources) > 1 else None
-        self._others = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
+        self._varying = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
 
     def __len__(self) -> int:
         return len(self._fixed)
 
     def __call__(self, leaves: Leaves) -> list[Cell]:
-        if not self._arguments and not self._others:
+        if not self._arguments and not self._varying:
             return self._fixed
         cells = self._fixed.copy()
         for k, i in self._arguments:
             cells[k] = self._cell_of(leaves[i])
-        for k, find in self._others:
+        for k, find in self._varying:
             cells[k] = find(leaves)
         return cells
 
@@ -87,7 +87,7 @@ class Storages:
         arrays = [cell.array for cell in self._fixed]
         for k, i in self._arguments:
             arrays[k] = cell_of(leaves[i]).array
-        for k, find in self._others:
+        for k, find in self._varying:
             arrays[k] = find(leaves).array
         return arrays
 

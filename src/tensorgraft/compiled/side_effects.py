@@ -117,7 +117,9 @@ class Reachable:
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
-        self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
+        self._one_time_objects: list[
+            tuple[str, str | None]
+        ] = []  # clocks and iterators, and the attribute that they are
         self._walk([(name, value, None) for name, value in fn_roots])
         args, kwargs = call
         self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
@@ -125,7 +127,9 @@ class Reachable:
         names = self._walk_spaces()
         # a source of new values at each call (a clock, an iterator) that the function's code mentions
         self.reads_vars = "vars" in names or "__dict__" in names
-        self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
+        self.once = next(
+            (name for name, attribute in self._one_time_objects if attribute is None or attribute in names), None
+        )
         if "argv" in names:
             self._walk([("sys.argv", sys.argv, None)])
         if "environ" in names or "getenv" in names:
@@ -167,12 +171,12 @@ class Reachable:
                 self.finds[id(value)] = find
             if isinstance(value, type | types.ModuleType):
                 queue.extend(self._space(name, value))
-                self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
+                self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             elif is_outside(value) or _is_iterator(value):
                 _, dot, attribute = name.rpartition(".")
-                self._once.append((name, attribute if dot else None))
+                self._one_time_objects.append((name, attribute if dot else None))
             elif isinstance(value, io.IOBase):
-                self._once += [(f"{name}.{method}", method) for method in _STREAMED]
+                self._one_time_objects += [(f"{name}.{method}", method) for method in _STREAMED]
             elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
                 self.generators.append(value)
             elif is_bound_builtin(value):
@@ -294,7 +298,7 @@ class Reachable:
         self.codes.append(fn.__code__)
         self._add(name, Variables(fn), None)
         dynamic = sorted(global_names(fn.__code__) & _DYNAMIC - fn.__globals__.keys())
-        self._once += [(f"{called_name}()", None) for called_name in dynamic]
+        self._one_time_objects += [(f"{called_name}()", None) for called_name in dynamic]
         mentioned = {n for code in codes_of(fn.__code__) for n in code.co_names}
         for variable in sorted(mentioned & fn.__globals__.keys()):
             if is_outside(value := fn.__globals__[variable]):

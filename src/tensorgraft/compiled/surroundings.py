@@ -49,12 +49,12 @@ class Contents:
                 "  pass it:          as an argument, converted to a tensor or an array of the program\n"
                 "  make it constant: array.flags.writeable = False, for NumPy arrays"
             )
-        self._kept = keep
+        self._keeps_values = keep
         self._values = self._current(host)
         self._objects = list(host.ravel()) if host.dtype.hasobject else []
 
     def _current(self, host: np.ndarray) -> Any:
-        return bits_of(host) if self._kept else hash(bits_of(host))
+        return bits_of(host) if self._keeps_values else hash(bits_of(host))
 
     def holds(self) -> bool:
         return self._current(_on_host(self.of, self._framework)) == self._values
@@ -62,7 +62,7 @@ class Contents:
     def put_back(self) -> None:
         """Write the values that it had, where it has others. Raises TracedValueError where they were not kept."""
         if not self.holds():
-            if not self._kept:
+            if not self._keeps_values:
                 raise TracedValueError(
                     f"a compiled function writes {self.name} of {self._framework}, and uses so many such arrays"
                     " that their values before the call were not kept. It has been written once, by tracing."
@@ -86,35 +86,35 @@ class Surroundings:
     of the Array API, those of one backend."""
 
     def __init__(self, front_end: str, backend: Any = None) -> None:
-        self._own, self._backend = front_end, backend
+        self._front_end, self._backend = front_end, backend
         self._containers: list[ContainerContents] = []
         self._arrays: list[Contents] = []
         self._watched: list[Contents] = []
-        self._seen: dict[int, Any] = {}
+        self._visited: dict[int, Any] = {}
         self._objects: list[Any] = []  # of the program's classes
-        self._lookups, self._found = Lookups(), list[Any]()
+        self._lookups, self._lookup_values = Lookups(), list[Any]()
         self._growing: list[ContainerContents] = []  # containers that are asked for their elements
         self._lengths: list[int] = []
         self._elements: list[Any] = []
         self._bare: list[dict[str, Any]] = []  # of tensors without attributes
-        self._told = 0
+        self._reported = 0
 
     def new_objects(self) -> list[Any]:
         """The objects of the program's classes that have been met since this was asked."""
-        new = self._objects[self._told :]
-        self._told = len(self._objects)
+        new = self._objects[self._reported :]
+        self._reported = len(self._objects)
         return new
 
     def around(self, fn: Callable[..., Any]) -> None:
         """Look at what a function reaches; what it runs with itself is in the key of its calls (`DirectCaptures`)."""
         if isinstance(fn, types.FunctionType):
-            self._seen[id(fn)] = fn
+            self._visited[id(fn)] = fn
         for name, value in roots(fn):
             self.add(name, value)
 
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
-        for its_name, x, contents in walk([(name, value)], self._seen, modules=self._own != "torch"):
+        for its_name, x, contents in walk([(name, value)], self._visited, modules=self._front_end != "torch"):
             framework = _framework(x)
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
@@ -130,7 +130,7 @@ class Surroundings:
 
     def functions(self) -> list[types.FunctionType]:
         """Return the functions that have been met."""
-        return [x for x in self._seen.values() if isinstance(x, types.FunctionType)]
+        return [x for x in self._visited.values() if isinstance(x, types.FunctionType)]
 
     def look_up(self, name: str, lookups: Lookups) -> None:
         """Look at attributes and entries, be they there or not."""
@@ -151,7 +151,7 @@ class Surroundings:
                 self._watched.append(Contents(f"an array of {framework}", x, framework, keep=kept_bytes <= _KEPT))
 
     def _is_own(self, x: Any, framework: str) -> bool:
-        if framework != self._own:
+        if framework != self._front_end:
             return False
         return self._backend is None or all(cell.backend is self._backend for cell in x._cells())
 
@@ -230,13 +230,13 @@ class Surroundings:
         lookups_of = ((lookups.entries, lookups.cells, lookups.attributes) for lookups, _ in guarded)
         self._lookups = Lookups(*map(chain.from_iterable, zip(*lookups_of, strict=True)))
         lookup_values = zip(*(values for _, values in guarded), strict=True)
-        self._found = list(chain.from_iterable(map(chain.from_iterable, lookup_values)))
-        self._found = self._lookups.each_once(self._found)
+        self._lookup_values = list(chain.from_iterable(map(chain.from_iterable, lookup_values)))
+        self._lookup_values = self._lookups.each_once(self._lookup_values)
 
     def _add_called(self, world: Reachable) -> None:
         """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""
         known = -1
-        while known != (known := len(self._seen)):
+        while known != (known := len(self._visited)):
             names = {name for fn in self.functions() for name in names_of(fn.__code__)}
             for fn in world.called_by_name(names):
                 self.add(fn.__qualname__, fn)
@@ -266,7 +266,7 @@ class Surroundings:
     def hold(self) -> bool:
         if any(self._bare):
             return False
-        if not all(map(is_, self._lookups.current(), self._found)):
+        if not all(map(is_, self._lookups.current(), self._lookup_values)):
             return self._equal()
         if self._growing:
             contents_now = [container.current() for container in self._growing]

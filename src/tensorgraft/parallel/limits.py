@@ -64,13 +64,13 @@ class _Limit:
     def __init__(self, bytes: int) -> None:
         self.bytes = bytes
         self._cells: weakref.WeakSet[Storage] = weakref.WeakSet()
-        self._held = 0  # by the fullest device, when it was last counted
+        self._in_use = 0  # by the fullest device, when it was last counted
         self._since = 0  # what has been made since
 
     def add(self, cell: Storage) -> None:
         self._cells.add(cell)
         self._since += max(_by_device(cell).values(), default=0)
-        if self._held + self._since > self.bytes:
+        if self._in_use + self._since > self.bytes:
             self.check(cell)
 
     def check(self, request: Storage | str) -> None:
@@ -81,8 +81,8 @@ class _Limit:
             for cell in self._cells:
                 for device, n in _by_device(cell).items():
                     in_use[device] = in_use.get(device, 0) + n
-            self._held, self._since = max(in_use.values(), default=0), 0
-            if self._held <= self.bytes:
+            self._in_use, self._since = max(in_use.values(), default=0), 0
+            if self._in_use <= self.bytes:
                 return
         device = max(in_use, key=lambda d: in_use[d])
         raise _error()(self._words(device, in_use[device], request))

@@ -64,7 +64,7 @@ class JaxProgram:
 
         with backend.scope(), _own_errors(), uncollected(), collecting() as meeting:
             closed = jax.make_jaxpr(traced)()
-        self._meeting, self._across = meeting, meeting.across
+        self._meeting, self._process_programs = meeting, meeting.across
         jaxpr, stand_ins, self._abstract = inputs.out_of(closed.jaxpr)
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
         keep_barriers = backend.barriers > barriers and backend.for_cpu
@@ -102,8 +102,8 @@ class JaxProgram:
         with self._backend.scope(), warning_filters.ignored("Some donated buffers were not usable"):
             run = lambda *captured: jax.core.eval_jaxpr(jaxpr, captured)  # noqa: E731
             options: dict[str, Any] = {"donate_argnums": tuple(donate), "compiler_options": self._options}
-            if self._across is not None:
-                return analyse(jaxpr, self._across.lowered(run, self.captured, **options))
+            if self._process_programs is not None:
+                return analyse(jaxpr, self._process_programs.lowered(run, self.captured, **options))
             program = global_programs.jit(run, **options)
             own_captured = self.captured[: len(self.captured) - len(self._abstract)]
             operands = [*_lowering_operands(own_captured, bool(self._abstract)), *self._abstract]
@@ -117,10 +117,10 @@ class JaxProgram:
         def run(*captured: Array) -> tuple[Array, ...]:
             return tuple(jax.core.eval_jaxpr(jaxpr, captured))
 
-        if self._across is None:
+        if self._process_programs is None:
             return self._backend.compile(run, donate, self._options)
-        agreement = self._meeting.agreement(self._across)
-        return self._across.compiled(run, agreement, self._backend.scope, donate, self._options)
+        agreement = self._meeting.agreement(self._process_programs)
+        return self._process_programs.compiled(run, agreement, self._backend.scope, donate, self._options)
 
 
 def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:

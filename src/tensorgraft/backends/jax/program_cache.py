@@ -129,7 +129,7 @@ class _ProgramList:
         self._programs: dict[
             weakref.ref[KeptProgram], None
         ] = {}  # in the order in which they were last seen to be used
-        self._new = self._back = 0
+        self._new = self._returned = 0
         self.room = LEAST
 
     def add(self, program: KeptProgram, signature: Signature) -> None:
@@ -137,7 +137,7 @@ class _ProgramList:
             if signature in program.signatures:  # traced to look at it, and then to compile it
                 return
             self._programs.setdefault(weakref.ref(program, self._forget), None)
-            self._back += signature in program.gone
+            self._returned += signature in program.gone
             program.signatures.add(signature)
             self._new += 1
             if self._new >= _EVERY:
@@ -148,11 +148,11 @@ class _ProgramList:
 
     def _drop_unused(self) -> None:
         """Drop programs that were not called since the last check, oldest first, until the limit is met."""
-        if self._back >= _OFTEN:
+        if self._returned >= _OFTEN:
             self.room = min(2 * self.room, MOST)
-        elif not self._back:
+        elif not self._returned:
             self.room = max(LEAST, self.room - _EVERY // 2)
-        self._new = self._back = 0
+        self._new = self._returned = 0
         known = [(ref, p) for ref in list(self._programs) if (p := ref()) is not None]
         excess = sum(len(p.signatures) for _, p in known) - self.room
         if excess <= 0:

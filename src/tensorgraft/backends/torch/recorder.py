@@ -111,7 +111,7 @@ class Recorder:
         self.mode: FakeTensorMode = FakeTensorMode() if outer is None else outer.mode
         self.root: dict[str, fx.GraphModule] = {}  # sub-graphs by name
         self.inputs: list[Tensor] = []  # tensors from outside, in the order of their placeholders
-        self._places: dict[int, tuple[fx.Node, FakeTensor]] = {}
+        self._placeholders: dict[int, tuple[fx.Node, FakeTensor]] = {}
         self._last: fx.Node | None = None  # the last placeholder
 
     # ---- values ----------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Recorder:
             node = self.graph.placeholder(f"input_{len(self.inputs)}")
         self._last = node
         self.inputs.append(x)
-        self._places[id(x)] = node, fake
+        self._placeholders[id(x)] = node, fake
         return node
 
     def argument(self, fake: FakeTensor) -> StandIn:
@@ -132,7 +132,7 @@ class Recorder:
 
     def place_of(self, x: Tensor) -> fx.Node | None:
         """The placeholder of a tensor, if it is an input."""
-        entry = self._places.get(id(x))
+        entry = self._placeholders.get(id(x))
         return None if entry is None else entry[0]
 
     def fake_of(self, x: Tensor) -> FakeTensor:
@@ -148,10 +148,10 @@ class Recorder:
         if isinstance(x, StandIn) and x.home is self:
             assert x.node is not None and x.fake is not None
             return x.node, x.fake
-        if id(x) not in self._places:
+        if id(x) not in self._placeholders:
             fake = self.fake_of(x)
             self.placeholder(x, fake)
-        return self._places[id(x)]
+        return self._placeholders[id(x)]
 
     def made(self, fake: FakeTensor, node: fx.Node) -> StandIn:
         out = StandIn(fake)

@@ -19,7 +19,7 @@ class ProgramWatch(ABC):
 
     called: list[Called] = field(default_factory=list)
     names: dict[Any, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
-    _around: list[int] = field(default_factory=list)
+    _call_stack: list[int] = field(default_factory=list)
 
     @abstractmethod
     def is_users(self, path: str) -> bool:
@@ -31,7 +31,7 @@ class ProgramWatch(ABC):
 
     def around(self) -> Called | None:
         """The call that is going on."""
-        return self.called[self._around[-1]] if self._around else None
+        return self.called[self._call_stack[-1]] if self._call_stack else None
 
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:
@@ -50,7 +50,7 @@ class ProgramWatch(ABC):
                     last_ids[name] = id(x)
                     key = None if name.startswith((".", "__")) else self.key_of(name, x)
                     if key is not None:
-                        caller = self._around[-1] if self._around else -1
+                        caller = self._call_stack[-1] if self._call_stack else -1
                         self.names.setdefault(key, {}).setdefault(caller, name)
             return line
 

@@ -57,21 +57,21 @@ class _VaryingNumbers:
 
     def __init__(self, function: SourceFunction, n: int, root: bool, attributes: Sequence[Mapping[str, Any]]) -> None:
         self._function, self._n, self._root, self._attributes = function, n, root, attributes
-        self._seen: list[tuple[Any, Any]] = []
+        self._known_extents: list[tuple[Any, Any]] = []
         self.see([*function.arguments, *function.parameters])
         self.statics: dict[str, list[Any]] = {}
         self._named: dict[str, Static] = {}
 
     def see(self, arrays: Iterable[Var]) -> None:
         for v in arrays:
-            self._seen += [(_values(d, self._n), None) for d in v.shape if d is not Ellipsis]
+            self._known_extents += [(_values(d, self._n), None) for d in v.shape if d is not Ellipsis]
 
     def settled(self, tree: Any, trees: list[Any], name: str, method: str = "") -> Any:
         """An argument of a call, with statics for numbers that are told by nothing else; `trees`: that argument in each
         instance."""
         if not _varies(tree):
             return tree
-        sizes = Sizes(self._seen)
+        sizes = Sizes(self._known_extents)
         if _is_expressible(tree, sizes) and any(map(_varies, trees)):
             return tree
         if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):

@@ -41,11 +41,11 @@ class Sized:
     """See `hub.interchange.Differentiable`."""
 
     def __init__(self, program: JaxprProgram, positions: dict[str, Place]) -> None:
-        self._program, self._places = program, positions
+        self._program, self._positions = program, positions
         self._extents: extents.Extents = {}
 
     def _known(self, xp: Backend, arrays: Sequence[Array]) -> Any:
-        self._extents = {name: xp.shape(arrays[i])[axis] for name, (i, axis) in self._places.items()}
+        self._extents = {name: xp.shape(arrays[i])[axis] for name, (i, axis) in self._positions.items()}
         return extents.known(self._extents)
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -65,10 +65,10 @@ class Sized:
             return self._program.backward(xp, residuals, cotangents, argnums)
 
     def pullback(self, argnums: tuple[int, ...]) -> Sized:
-        return Sized(self._program.pullback(argnums), self._places)
+        return Sized(self._program.pullback(argnums), self._positions)
 
     def pushforward(self, argnums: tuple[int, ...]) -> Sized:
-        return Sized(self._program.pushforward(argnums), self._places)
+        return Sized(self._program.pushforward(argnums), self._positions)
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Sized:
         def moved(position: Place) -> Place:
@@ -76,7 +76,7 @@ class Sized:
             new = axes[i]
             return i, axis if new is None or new > axis else axis + 1
 
-        return Sized(self._program.batched(axes, size), {name: moved(p) for name, p in self._places.items()})
+        return Sized(self._program.batched(axes, size), {name: moved(p) for name, p in self._positions.items()})
 
     def try_out(self, xp: Backend, arrays: Sequence[Array]) -> None:
         argnums = tuple(i for i, s in enumerate(self._program.specs) if _is_inexact(s.dtype))

@@ -44,8 +44,8 @@ class GraftedGraph:
         self.__wrapped__ = fn
         self.fn, self.xp, self.is_compiled = fn, xp, compiled
         fixes_signature = isinstance(fn, ConcreteFunction) or getattr(fn, "input_signature", None) is not None
-        self._asked = fn.function_type if fixes_signature else None
-        self._called = _with_defaults_captured(fn)
+        self._function_type = fn.function_type if fixes_signature else None
+        self._traced_fn = _with_defaults_captured(fn)
         self._signatures: dict[Any, GraphSignature] = {}
 
     def compiled(self) -> GraftedGraph:
@@ -64,7 +64,7 @@ class GraftedGraph:
         """Return (what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
         plain = None  # what calls with nothing but arrays look like
-        if not kwargs and self._asked is None and all(map(xp.is_array, args)):
+        if not kwargs and self._function_type is None and all(map(xp.is_array, args)):
             plain = tuple(map(xp.signature, args))
             known = self._signatures.get(plain)
             if known is not None:
@@ -89,7 +89,7 @@ class GraftedGraph:
     def _as_asked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments, with those of the host that a signature of the function's own wants as tensors of its dtypes,
         as TensorFlow has them: numbers, lists, arrays of another precision."""
-        function_type = self._asked
+        function_type = self._function_type
         if function_type is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
             return args, kwargs
         bound = function_type.bind(*args, **kwargs)
@@ -126,12 +126,12 @@ class GraftedGraph:
             for i, (x, a) in enumerate(zip(leaves, arrays, strict=True))
         ]
         args, kwargs = optree.tree_unflatten(structure, specs)
-        if isinstance(self._called, ConcreteFunction):
-            concrete = self._called
-        elif getattr(self._called, "input_signature", None) is not None:  # which says the shapes itself
-            concrete = self._called.get_concrete_function()
+        if isinstance(self._traced_fn, ConcreteFunction):
+            concrete = self._traced_fn
+        elif getattr(self._traced_fn, "input_signature", None) is not None:  # which says the shapes itself
+            concrete = self._traced_fn.get_concrete_function()
         else:
-            concrete = self._called.get_concrete_function(*args, **kwargs)
+            concrete = self._traced_fn.get_concrete_function(*args, **kwargs)
         return self._signed(concrete, _order(concrete, args, kwargs, specs, structure))
 
     def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:

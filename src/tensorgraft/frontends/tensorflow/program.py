@@ -177,11 +177,11 @@ class ForwardAndBackward:
         graph = captured.graph
         late_arguments = range(program.captured.count, captured.count)
         self.cotangents = len(late_arguments)
-        early_graph, self._late, self._ends = graph.split(late_arguments)
-        self._early = CapturedGraph(early_graph, captured.captures)
-        self._program, self._wanted = program, gradient_count
+        early_graph, self._late_graph, self._ends = graph.split(late_arguments)
+        self._early_graph = CapturedGraph(early_graph, captured.captures)
+        self._program, self._gradient_count = program, gradient_count
         self._plain = len(graph.outputs) - gradient_count  # outputs that are results
-        plan(early_graph), plan(self._late)
+        plan(early_graph), plan(self._late_graph)
         self.results = self._plain + len(program.written)
         self._residuals = Residuals()
         self.first = GraphPart(self._forward, program.is_compiled)
@@ -191,8 +191,8 @@ class ForwardAndBackward:
         program = self._program
         xp = with_region(xp, program.region)
         n = len(program.variables)
-        outputs, values = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
-        count = self._plain + self._wanted - len(self._ends)
+        outputs, values = self._early_graph.run(xp, program.variables, arrays[:n], arrays[n:])
+        count = self._plain + self._gradient_count - len(self._ends)
         results = [*outputs[: self._plain], *(values[name] for name in program.written)]
         gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
         return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
@@ -201,12 +201,12 @@ class ForwardAndBackward:
         xp = with_region(xp, self._program.region)
         n = len(arrays) - self.cotangents
         residual_values = self._residuals.values(xp, arrays[:n])
-        fixed = self._wanted - len(self._ends)
-        late_results = iter(plan(self._late)(xp, *residual_values[fixed:], *arrays[n:]))
+        fixed = self._gradient_count - len(self._ends)
+        late_results = iter(plan(self._late_graph)(xp, *residual_values[fixed:], *arrays[n:]))
         early_results = iter(residual_values[:fixed])
         return [
             lifted(xp, next(late_results) if self._plain + k in self._ends else next(early_results))
-            for k in range(self._wanted)
+            for k in range(self._gradient_count)
         ]
 
 

@@ -63,13 +63,13 @@ class _Call(ModelCall):
 
     def __init__(self, signature: SavedSignature, variables: Mapping[str, Any], xp: Backend) -> None:
         super().__init__(signature.fn, variables, xp, signature.name)
-        self._taken = signature
+        self._saved_signature = signature
 
     def on(self, xp: Backend) -> _Call:
-        return _Call(self._taken, self.variables, xp)
+        return _Call(self._saved_signature, self.variables, xp)
 
     def __call__(self, arrays: Any, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._taken.bound(args, kwargs)
+        args, kwargs = self._saved_signature.bound(args, kwargs)
         return super().__call__(arrays, *args, **kwargs)
 
 
@@ -78,13 +78,13 @@ class _Function(GraftedGraph):
 
     def __init__(self, signature: SavedSignature, xp: Backend, compiled: bool = False) -> None:
         super().__init__(signature.fn, xp, compiled)
-        self._taken = signature
+        self._saved_signature = signature
 
     def compiled(self) -> _Function:
-        return _Function(self._taken, self.xp, True)
+        return _Function(self._saved_signature, self.xp, True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._taken.bound(args, kwargs)
+        args, kwargs = self._saved_signature.bound(args, kwargs)
         return super().__call__(*args, **kwargs)
 
 
@@ -99,7 +99,7 @@ class GraftedSignatures(Mapping[str, Any]):
     def __init__(self, path: str, xp: Backend) -> None:
         self.path, self.xp = path, xp
         self._source = _opened(path)
-        self._kept: dict[str, Any] = {}
+        self._grafted_signatures: dict[str, Any] = {}
         self._values: dict[int, Any] = {}
 
     # ---- what there is ---------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ class GraftedSignatures(Mapping[str, Any]):
         return self._source.signature(name)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._kept:
-            self._kept[name] = self._grafted(self._signature(name))
-        return self._kept[name]
+        if name not in self._grafted_signatures:
+            self._grafted_signatures[name] = self._grafted(self._signature(name))
+        return self._grafted_signatures[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._source.names)

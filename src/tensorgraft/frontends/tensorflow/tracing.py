@@ -236,7 +236,7 @@ class _Differentiation:
     ) -> None:
         """`count`: of the arguments; `positions`: of variables, then arguments; `smooth`: results with derivatives."""
         self._fn, self._count, self._smooth = fn, count, smooth
-        self._variables, self._places = variables, positions
+        self._variables, self._positions = variables, positions
 
     def ways(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
         """The functions to try for a kind of derivative, one after another."""
@@ -273,7 +273,7 @@ class _Differentiation:
 
     def _sources(self, arguments: Tensors) -> list[Any]:
         count = len(self._variables)
-        return [self._variables[i] if i < count else arguments[i - count] for i in self._places]
+        return [self._variables[i] if i < count else arguments[i - count] for i in self._positions]
 
     def _gradient(self, arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:

@@ -44,17 +44,17 @@ class HeldVariables:
 
     def __init__(self, xp: Backend) -> None:
         self.xp = xp
-        self._held: dict[int, _CachedVariable] = {}
+        self._entries: dict[int, _CachedVariable] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     def group(self, handles: Sequence[tf.Tensor]) -> VariableGroup:
         """Return a group of variables that are read and written together."""
         return VariableGroup(self.xp, handles, [self._of(h) for h in handles])
 
     def _of(self, handle: tf.Tensor) -> _CachedVariable:
-        key, cache = id(handle), self._held
+        key, cache = id(handle), self._entries
         if key not in cache:
             cache[key] = _CachedVariable(weakref.ref(handle, lambda _: cache.pop(key, None)))
         return cache[key]
@@ -64,7 +64,7 @@ class VariableGroup:
     """Variables that are read and written together. Raises TypeError for a resource that is no variable."""
 
     def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], entries: list[_CachedVariable]) -> None:
-        self.xp, self.handles, self._held = xp, list(handles), entries
+        self.xp, self.handles, self._entries = xp, list(handles), entries
         handle_data = [_said_of(h) for h in handles]
         self._dtypes = tuple(x.dtype for x in handle_data)
         shapes = [tf.TensorShape(x.shape) for x in handle_data]
@@ -76,7 +76,7 @@ class VariableGroup:
         """Return their values. Raises TensorFlow's FailedPreconditionError for a variable without a value."""
         tensors = read_variables(self.handles, self._dtypes)
         addresses, shapes = marks_of(tensors)
-        known = self._held
+        known = self._entries
         if addresses != [entry.address for entry in known] or shapes != [entry.shape for entry in known]:
             for entry, tensor, address, shape in zip(known, tensors, addresses, shapes, strict=True):
                 if address != entry.address or shape != entry.shape:
@@ -90,7 +90,7 @@ class VariableGroup:
             return
         if positions not in self._writers:
             dtypes = tuple(tf.as_dtype(self._dtypes[i]) for i in positions)
-            targets = [(self.handles[i], self._held[i]) for i in positions]
+            targets = [(self.handles[i], self._entries[i]) for i in positions]
             quantised = [(k, dtype) for k, dtype in enumerate(dtypes) if dtype.is_quantized]
             writer = assigning(dtypes), [h for h, _ in targets], [entry for _, entry in targets], quantised
             self._writers[positions] = writer

@@ -76,7 +76,7 @@ class Function:
         self.programs = dict(programs or {})
         self._run: dict[CallSignature, Callable[..., tuple[Array, ...]]] = {}
         with xp.scope():
-            self._held = [a if xp.is_array(a) else xp.asarray(a) for a in self.weights.values()]
+            self._weight_arrays = [a if xp.is_array(a) else xp.asarray(a) for a in self.weights.values()]
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         """Raises TypeError for what is no array nor static, and for arguments that no program was recorded for."""
@@ -92,7 +92,7 @@ class Function:
             if run is None:
                 program = recorded.program
                 run = self._run[signature] = xp.compile(lambda *a: program(xp, *a))
-            outputs = run(*self._held, *arrays)
+            outputs = run(*self._weight_arrays, *arrays)
             if xp.mutable:
                 passed = recorded.program.passed
                 outputs = tuple([xp.copy(a) if i in passed else xp.ensure_owned(a) for i, a in enumerate(outputs)])

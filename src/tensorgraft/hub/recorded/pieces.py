@@ -35,8 +35,8 @@ class Pieces:
 
     def __init__(self) -> None:
         self._known: dict[int, _Pass] = {}
-        self._whole: dict[_Pass, int] = {}  # how often pieces ended there
-        self._way: list[_Pass] = []  # from the beginning of the piece
+        self._ended_at: dict[_Pass, int] = {}  # how often pieces ended there
+        self._path: list[_Pass] = []  # from the beginning of the piece
         self._at = 0
         self._recorded = False
 
@@ -46,15 +46,15 @@ class Pieces:
         current = self._known.get(at)
         if current is None:
             current = self._new(at)
-        at_start = not self._way or self._way[-1].parted
+        at_start = not self._path or self._path[-1].parted
         if self._recorded or at_start:
             self._recorded = self._comes_back(current)
         current.count += 1
-        self._way.append(current)
+        self._path.append(current)
         return self._recorded
 
     def _comes_back(self, current: _Pass) -> bool:
-        if current.parted or self._whole.get(current.usual, 0) < TIMES:
+        if current.parted or self._ended_at.get(current.usual, 0) < TIMES:
             return False
         if current.news * RARE <= current.count or self._recorded:
             return True
@@ -65,20 +65,20 @@ class Pieces:
         """Note that this piece goes on as none has, and return the pass that it begins."""
         if len(self._known) >= _MOST:
             self._known.clear()
-            self._whole.clear()
-        if self._way and self._way[-1].count > 1:
-            for earlier_pass in self._way:
+            self._ended_at.clear()
+        if self._path and self._path[-1].count > 1:
+            for earlier_pass in self._path:
                 earlier_pass.news += 1
         new_pass = self._known[at] = _Pass()
         return new_pass
 
     def end(self) -> None:
-        counts = self._whole
-        if self._way:
-            last = self._way[-1]
+        counts = self._ended_at
+        if self._path:
+            last = self._path[-1]
             times = counts[last] = counts.get(last, 0) + 1
-            for current in self._way:
+            for current in self._path:
                 if times >= counts.get(current.usual, 0):
                     current.usual = last
-            self._way = []
+            self._path = []
         self._at, self._recorded = 0, False

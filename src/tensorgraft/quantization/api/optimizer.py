@@ -197,7 +197,7 @@ class _Framework:
             self.backend = calls.backend_of("adam8bit", *arrays)
             if self.backend.compound:
                 raise TypeError("adam8bit: quantised arrays cannot be trained: train dense ones, see prepare_qat_")
-            self._made = calls.new_array
+            self._new_array = calls.new_array
             return
         where = str(name)
         if name == "torch":
@@ -211,7 +211,7 @@ class _Framework:
         return x._value() if self.ours else x
 
     def array(self, value: Array) -> Any:
-        return self._made(value, self.backend) if self.ours else value
+        return self._new_array(value, self.backend) if self.ours else value
 
 
 def _is_floating(x: Any) -> bool:

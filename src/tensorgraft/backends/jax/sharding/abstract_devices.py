@@ -136,13 +136,13 @@ class CompiledElsewhere:
     """The part of `jax.stages.Compiled` that is read from another process."""
 
     def __init__(self, results: simulated_compile.CompilationResult) -> None:
-        self._told = results
+        self._results = results
 
     def cost_analysis(self) -> dict[str, float]:
-        return self._told.costs
+        return self._results.costs
 
     def memory_analysis(self) -> Any:
-        return self._told
+        return self._results
 
     def as_text(self) -> str:
-        return self._told.text
+        return self._results.text

@@ -52,7 +52,7 @@ class _Call:
 
     def __init__(self, devices: tuple[int, ...], number: int, words: Callable[[], str], seconds: float) -> None:
         self._devices, self._number, self._words, self._seconds = devices, number, words, seconds
-        self._until = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._at = f"tensorgraft/collectives/{','.join(map(str, devices))}/{number}"
 
     def verdict(self, stop: Callable[[], bool]) -> str:
@@ -87,7 +87,7 @@ class _Call:
         return f"the processes of a group do not call the same collective (its call {self._number}):\n{lines}"
 
     def _get(self, key: str, margin: float, stop: Callable[[], bool]) -> str | None:
-        while (left := self._until + margin - time.monotonic()) > 0 and not stop():
+        while (left := self._deadline + margin - time.monotonic()) > 0 and not stop():
             try:
                 value: str = processes.client().blocking_key_value_get(
                     f"{self._at}/{key}", max(1, int(1000 * min(left, 1.0)))

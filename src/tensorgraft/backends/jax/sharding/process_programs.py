@@ -95,7 +95,7 @@ class ProcessPrograms:
         self.devices = tuple(d.id for d in mesh.devices.flat)
         self._sharding = NamedSharding(mesh, PartitionSpec())
         (self.here,) = self._sharding.addressable_devices
-        self._own = SingleDeviceSharding(self.here)
+        self._own_sharding = SingleDeviceSharding(self.here)
 
     def each(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The program in which each process computes `fn` of arrays of its own."""
@@ -105,7 +105,7 @@ class ProcessPrograms:
     def out(self, arrays: Sequence[Array]) -> list[Array]:
         """This process's arrays, as such a program takes them."""
         local_arrays = [
-            x if getattr(x, "sharding", None) == self._own else jax.device_put(x, self.here) for x in arrays
+            x if getattr(x, "sharding", None) == self._own_sharding else jax.device_put(x, self.here) for x in arrays
         ]
         return [ArrayImpl(x.aval, self._sharding, [x], committed=True, _skip_checks=True) for x in local_arrays]
 

@@ -60,14 +60,14 @@ class ArrayTracing:
         self._alive: list[tuple[Use, weakref.ref[Any]]] = []
         # what the run shows
         self._world: Reachable | None = None
-        self._said: OutsideCalls
+        self._outside_calls: OutsideCalls
         self._changes: list[Change] = []
         self._template: Template | None = None
         self._results: list[ArrayResult] = []
         self._structure_of_results: Any = None
         self._sources: dict[int, Source | NumberInput] = {}  # of the stand-ins, by their ids
         self._constants: dict[int, Any] = {}  # what arrays were outside
-        self._written: list[tuple[Any, Source]] = []
+        self._writes: list[tuple[Any, Source]] = []
         self._outside: list[weakref.ref[Storage]] = []
         self._devices: list[Device | None] = []
         self._checks: list[str] = []
@@ -97,7 +97,7 @@ class ArrayTracing:
         surroundings.settle(world, self._changes, lambda value: None, [fn for _, _, fn in world.methods])
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was
-        donated = [] if self._checks else [positions[id(a)] for a, _ in self._written if id(a) in positions]
+        donated = [] if self._checks else [positions[id(a)] for a, _ in self._writes if id(a) in positions]
         known = {**self._constants, **self._sources}
         sources = [known.get(id(a), a) for a in program.captured]
         constants = [a for a in program.captured if id(a) not in known]
@@ -106,7 +106,7 @@ class ArrayTracing:
             backend=xp,
             run=policy.counting(program.compile(donated), notes),
             inputs=ProgramInputs(sources, [] if xp.mutable else donated, xp, _cell_of),
-            written=Storages([where for _, where in self._written], _cell_of),
+            written=Storages([where for _, where in self._writes], _cell_of),
             results=self._results,
             devices=self._devices,
             structure=self._structure_of_results,
@@ -116,7 +116,7 @@ class ArrayTracing:
             template=template,
             finds=[] if template is None else [world.finds.get(id(x)) for x in template.old],
             changes=self._changes,
-            said=self._said,
+            said=self._outside_calls,
         )
 
     def _guards(self) -> ArrayGuards:
@@ -180,10 +180,10 @@ class ArrayTracing:
             raise RunsUncompiled(f"reads {world.once}, which may differ at each call")
         self._surroundings.watch(world)
         world.is_new = is_new
-        self._said = OutsideCalls()
-        with self._said.watched(world.outside):
+        self._outside_calls = OutsideCalls()
+        with self._outside_calls.watched(world.outside):
             returned = self._fn(*args, **kwargs)
-        self._said.settled()
+        self._outside_calls.settled()
         self._changes = world.changes()
         if world.drew():
             raise RunsUncompiled("draws random numbers of Python or NumPy")
@@ -239,7 +239,7 @@ class ArrayTracing:
         written_cells = [
             (cell, lent_cell) for cell, lent_cell in lent_cells.values() if cell.array is not lent_cell.inside
         ]
-        self._written = [(lent_cell.inside, self._source(cell)) for cell, lent_cell in written_cells]
+        self._writes = [(lent_cell.inside, self._source(cell)) for cell, lent_cell in written_cells]
         self._outside = [weakref.ref(cell) for key, (cell, _) in lent_cells.items()
                          if key not in self._argument and key not in self._numbers]  # fmt: skip
         return [cell for cell, _ in written_cells]

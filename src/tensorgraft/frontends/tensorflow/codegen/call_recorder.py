@@ -54,11 +54,11 @@ class GraphWatch(ProgramWatch):
         graph = tf.compat.v1.get_default_graph()
         number, first = len(self.called), len(graph.get_operations())
         self.called.append(called)
-        self._around.append(number)
+        self._call_stack.append(number)
         try:
             yield
         finally:
-            self._around.pop()
+            self._call_stack.pop()
             called.model = None
             self.ranges.setdefault(graph, []).append((first, len(graph.get_operations()), number))
 

@@ -196,12 +196,12 @@ class _RecordedNode:
     def __init__(self, node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> None:
         self._node, self._scope, self._writes, self._plan = node, scope, writes, plan
         self._plain = resolved(node, row) if row is not None else None
-        self._place = node.place().rpartition("/")[2]
+        self._source_line = node.place().rpartition("/")[2]
         self._word = word_lowering.SAID.get(node.op)
         seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # numbers, where seeds are known
-        self._folds = row is not None and (row.folds or seeded) and is_small(node)
+        self._can_fold = row is not None and (row.folds or seeded) and is_small(node)
         count = len(node.inputs)
-        self._asked = frozenset(range(count)[i] for rows in (row.known, row.either) if rows is not EVERY
+        self._known_operands = frozenset(range(count)[i] for rows in (row.known, row.either) if rows is not EVERY
                                 for i in rows if -count <= i < count) if row is not None else frozenset()  # fmt: skip
         self._as_known = row is None or row.either is EVERY
         self._host = registry.get("numpy")
@@ -211,12 +211,12 @@ class _RecordedNode:
             assert self._plain is not None
             return self._plain(xp, *operands)
         before = xp.at_place, xp.at_scope
-        xp.at_place, xp.at_scope = self._place or before[0], self._scope or before[1]
+        xp.at_place, xp.at_scope = self._source_line or before[0], self._scope or before[1]
         try:
             results = self._computed(xp, operands)
         except NotImplementedError as error:
-            if self._place:
-                error.add_note(f"{self._place}: here the program asks for it")
+            if self._source_line:
+                error.add_note(f"{self._source_line}: here the program asks for it")
             raise
         finally:
             xp.at_place, xp.at_scope = before
@@ -226,7 +226,7 @@ class _RecordedNode:
 
     def _computed(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
         """The result, or the results in a sequence."""
-        known = self._folds and operands and all(is_known(x) for x in operands)
+        known = self._can_fold and operands and all(is_known(x) for x in operands)
         if not known or not all(x.size <= SMALL for x in operands):
             return self._steps(xp, operands)
         assert self._plain is not None
@@ -246,12 +246,15 @@ class _RecordedNode:
 
     def _steps(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
         lowered = [
-            np.asarray(x) if i in self._asked and is_known(x) else said_as(xp, x) for i, x in enumerate(operands)
+            np.asarray(x) if i in self._known_operands and is_known(x) else said_as(xp, x)
+            for i, x in enumerate(operands)
         ]
         result = self._word(xp, self._node, *lowered) if self._word is not None else None
         if result is None:
             assert self._plain is not None
-            result = self._plain(xp, *[x if i in self._asked else self._numbered(xp, x) for i, x in enumerate(lowered)])
+            result = self._plain(
+                xp, *[x if i in self._known_operands else self._numbered(xp, x) for i, x in enumerate(lowered)]
+            )
         return result
 
     def _numbered(self, xp: GraphRecorder, x: Any) -> Any:

@@ -200,7 +200,7 @@ class BackendStage:
         assert stage.graph is not None
         self.run, self.stage, self.graph, self.name = run, stage, stage.graph, name
         self._programs: dict[Any, StageProgram] = {}
-        self._asks = False  # for values: small integers among the operands are constants of its programs
+        self._needs_values = False  # for values: small integers among the operands are constants of its programs
         self._compiles = run.compiles
         self._group = run.held.group([])
 
@@ -226,7 +226,7 @@ class BackendStage:
         """Return (results and what is written, which variables those are)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
-        known = self._known(operands) if self._asks else {}
+        known = self._known(operands) if self._needs_values else {}
         free = [x for i, x in enumerate(arrays) if i not in known] if known else arrays
         arguments = [*values, *free]
         key = (
@@ -241,19 +241,19 @@ class BackendStage:
         if program is None:
             program = self._programs[key] = StageProgram(self.graph, pattern, known, self._compiles)
             self.run.programs[self.name] += 1
-            if self._asks and len(self._programs) > _MOST_PROGRAMS:
-                self._asks = self._compiles = False  # values that change with every call are no constants
+            if self._needs_values and len(self._programs) > _MOST_PROGRAMS:
+                self._needs_values = self._compiles = False  # values that change with every call are no constants
                 self._programs.clear()
         try:
             return program.function.primal(xp, arguments), program.function.writes
         except TracedValueError as error:
             if not program.function.is_compiled:
                 raise
-            if self._asks or not self._known(operands):
-                self._asks = self._compiles = False
+            if self._needs_values or not self._known(operands):
+                self._needs_values = self._compiles = False
                 self.run.uncompiled[self.name, _first_line(error)] += 1
             else:
-                self._asks = True
+                self._needs_values = True
             return self._computed(pattern, stand_ins, values, operands)
 
     def _known(self, operands: Sequence[Crossing]) -> dict[int, np.ndarray]:

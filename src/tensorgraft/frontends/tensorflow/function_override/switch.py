@@ -45,7 +45,7 @@ class FunctionSwitch:
         self.calls: Counter[str] = Counter()  # functions that the backend computed
         self.left: Counter[tuple[str, str]] = Counter()  # (function or operation, reason) -> times
         self._known: weakref.WeakKeyDictionary[Any, MixedFunction | str] = weakref.WeakKeyDictionary()
-        self._inside = threading.local()
+        self._active = threading.local()
 
     @functools.cached_property
     def run(self) -> MixedRun:
@@ -58,7 +58,7 @@ class FunctionSwitch:
         switch = self
 
         def call_flat(self: Any, *args: Any) -> Any:
-            if getattr(switch._inside, "now", False) or not self._bound_context.executing_eagerly():
+            if getattr(switch._active, "now", False) or not self._bound_context.executing_eagerly():
                 return original(self, *args)
             return switch.call(self, args, original)
 
@@ -75,7 +75,7 @@ class FunctionSwitch:
             mixed = self._known[function] = self._read(function)
         name = function_name(function.name)
         if isinstance(mixed, MixedFunction):
-            self._inside.now = True
+            self._active.now = True
             try:
                 with record.stop_recording():
                     results = mixed([Crossing(x) for x in args])
@@ -89,7 +89,7 @@ class FunctionSwitch:
                         handle_data_util.set_handle_data(tensor, data.shape_inference)
                 return outputs
             finally:
-                self._inside.now = False
+                self._active.now = False
         if mixed and self.strict:
             self._leave(name, mixed)
         outputs = original(function, *args)  # first: an error of the program's own is not counted

@@ -98,7 +98,7 @@ class _Scope:
     ) -> None:
         self.operations, self.structure, self.branch = operations, structure, branch
         self._values = dict(known)
-        self._done = {t.node for t in known}
+        self._finished = {t.node for t in known}
 
     def all(self, results: Sequence[Tensor], effects: Sequence[str] = ()) -> list[Any]:
         pending = self._waited_for([*(t.node for t in results if not self._is_known(t)), *effects])
@@ -153,10 +153,10 @@ class _Scope:
         """Return True if a node is traced in this graph, not around it."""
         if self.branch is not None and self.branch not in self.structure.branches_of(name):
             return False
-        return name not in self._done and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")
+        return name not in self._finished and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")
 
     def _waited_for(self, names: Iterable[str]) -> set[str]:
-        stack, seen = [n for n in names if n not in self._done], set()
+        stack, seen = [n for n in names if n not in self._finished], set()
         while stack:
             name = stack.pop()
             if name not in seen:
@@ -165,7 +165,7 @@ class _Scope:
         return seen
 
     def _run(self, name: str) -> None:
-        after_those_before(name, self._before, self._done, self._trace)
+        after_those_before(name, self._before, self._finished, self._trace)
 
     def _trace(self, name: str) -> None:
         node, structure = self.structure.node(name), self.structure
@@ -178,7 +178,7 @@ class _Scope:
                 operands = [self._value(t) for t in structure.inputs[name]]
                 for i, x in enumerate(self._results(node, operands)):
                     self._values[Tensor(name, i)] = x
-            self._done.add(name)
+            self._finished.add(name)
 
     def _results(self, node: Any, operands: list[Any]) -> Sequence[Any]:
         if node.op in _FUNCTIONAL:
@@ -212,7 +212,7 @@ class _Scope:
         for name in exits:
             switch = structure.inputs[name][0].node
             self._values[Tensor(name)] = final_state[dict(switches)[switch]]
-        self._done.update(exits)
+        self._finished.update(exits)
 
     # ---- branches --------------------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class _Scope:
         results = tf.nest.flatten(tf.cond(value_of(self._value(p)), branch(1), branch(0)))
         for i, name in enumerate(group):
             self._values[Tensor(name)], self._values[Tensor(name, 1)] = results[i], results[len(group) + i]
-        self._done.update(group)
+        self._finished.update(group)
 
 
 def _looped(goes_on: Callable[..., Any], step: Callable[..., Any], init: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -73,10 +73,10 @@ class FrameStructure:
 
     def __init__(self, nodes: Mapping[str, Any], results: Iterable[Tensor], feeds: Iterable[Tensor]) -> None:
         self.nodes = nodes
-        self._fed = frozenset(feeds)
+        self._feeds = frozenset(feeds)
         self.inputs = {name: self._inputs(node) for name, node in nodes.items()}
         self.controls = {name: [i[1:] for i in node.input if i.startswith("^")] for name, node in nodes.items()}
-        self.needed = self._reachable([t for t in results if t not in self._fed])
+        self.needed = self._reachable([t for t in results if t not in self._feeds])
         self.loops = self._loops()
         self._states: dict[str, Branches] = {}
 
@@ -97,8 +97,8 @@ class FrameStructure:
                 continue
             self.node(name)
             seen.add(name)
-            stack += [t.node for t in self.inputs[name] if t not in self._fed]
-            stack += [c for c in self.controls[name] if Tensor(c) not in self._fed]
+            stack += [t.node for t in self.inputs[name] if t not in self._feeds]
+            stack += [c for c in self.controls[name] if Tensor(c) not in self._feeds]
         return seen
 
     # ---- loops -----------------------------------------------------------------------------------------------------
@@ -159,13 +159,13 @@ class FrameStructure:
 
     def predicate(self, t: Tensor) -> Tensor:
         """Return the predicate that decides, through nodes that pass it on."""
-        while t not in self._fed and kind(self.nodes[t.node]) == "Identity":
+        while t not in self._feeds and kind(self.nodes[t.node]) == "Identity":
             t = self.inputs[t.node][0]
         return t
 
     def branches(self, t: Tensor) -> Branches:
         """Return the branches in which a value exists."""
-        if t in self._fed:
+        if t in self._feeds:
             return NOWHERE
         own_branches = self.branches_of(t.node)
         if kind(self.nodes[t.node]) == "Switch" and not self.is_loop_switch(t.node):
@@ -186,11 +186,11 @@ class FrameStructure:
         loop = self._loop_of.get(name)
         names = [name] if loop is None else loop.enters
         values = [t for n in names for t in self.inputs[n]]
-        return values, [c for n in names for c in self.controls[n] if Tensor(c) not in self._fed]
+        return values, [c for n in names for c in self.controls[n] if Tensor(c) not in self._feeds]
 
     def _before(self, name: str) -> list[str]:
         values, controls = self.before(name)
-        return [*(t.node for t in values if t not in self._fed), *controls]
+        return [*(t.node for t in values if t not in self._feeds), *controls]
 
     def _joined(self, name: str) -> Branches:
         values, controls = self.before(name)

@@ -161,7 +161,7 @@ class Guards:
         self._keys = ExactKeys(leaves)
         self._hooked = list(hooked)
         self._hooks = [None if table is None else dict(table) for table in self._current_hooks(leaves)]
-        self._more = bool(
+        self._has_rare_guards = bool(
             self.captured
             or self.optimizers
             or self.without
@@ -176,7 +176,7 @@ class Guards:
     def hold(self, leaves: Sequence[Any]) -> bool:
         if not (self.modules.hold() and self.attributes.hold()):
             return False
-        if not self._more:
+        if not self._has_rare_guards:
             return True
         if self.captured is not None and not self.captured.hold(leaves):
             return False
@@ -338,11 +338,11 @@ class SharedObjects:
 
     def __init__(self, world: Reachable, leaves: Sequence[Any], compares: bool) -> None:
         self._outside = world.seen.keys() - world.finds.keys()
-        self._asked = compares
+        self._compares_identities = compares
         self._shared = self._current(leaves)
 
     def _current(self, leaves: Sequence[Any]) -> list[Any]:
-        ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._asked else []
+        ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._compares_identities else []
         if isinstance(leaves, Leaves):
             args, kwargs = leaves.call
             container_list = containers((args, *kwargs.values()))
@@ -373,8 +373,8 @@ class Captured:
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
         self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
         self._requires_grad = [t.requires_grad for t in self._polled]
-        self._looks = [_geometry_key(t) for t in self._tensors]
-        self._seen = state.looks
+        self._geometry_keys = [_geometry_key(t) for t in self._tensors]
+        self._geometry_count = state.looks
         self._slots = slots
         self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
         self._cells = {id(cell_of(t)) for t in self._tensors}
@@ -388,10 +388,10 @@ class Captured:
     def hold(self, leaves: Sequence[Any]) -> bool:
         if self._polled and list(map(_requires_grad_of, self._polled)) != self._requires_grad:
             return False
-        if state.looks != self._seen:
-            if [_geometry_key(t) for t in self._tensors] != self._looks:
+        if state.looks != self._geometry_count:
+            if [_geometry_key(t) for t in self._tensors] != self._geometry_keys:
                 return False
-            self._seen = state.looks
+            self._geometry_count = state.looks
         if self._compares:
             cells, cells_now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
             if [c if c in cells else None for c in cells_now] != self._shared:
@@ -411,7 +411,7 @@ class Captured:
         for t, required in zip(self._polled, self._requires_grad, strict=True):
             if t.requires_grad is not required:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
-        for t, expected in zip(self._tensors, self._looks, strict=True):
+        for t, expected in zip(self._tensors, self._geometry_keys, strict=True):
             if _geometry_key(t) != expected:
                 return f"{names.get(id(t), 'a tensor')} has another storage, shape, dtype or strides"
         if self._slots.places and not self._slots_hold(leaves):
@@ -430,10 +430,10 @@ class _ValuesWithout:
     """An iterable over the values of a table, without those of some keys."""
 
     def __init__(self, table: dict[Any, Any], excluded: Collection[Any]) -> None:
-        self._table, self._without = table, excluded
+        self._table, self._excluded = table, excluded
 
     def __iter__(self) -> Iterator[Any]:
-        return (value for key, value in self._table.items() if key not in self._without)
+        return (value for key, value in self._table.items() if key not in self._excluded)
 
 
 _GLOBAL_HOOKS = [
@@ -474,28 +474,28 @@ class Modules:
         ]
         tables = [table for table in tables if id(table) not in excluded_of]
         self._empty += [table for table in tables if not table]
-        self._held = list(chain.from_iterable(self._full))
-        self._until_end = [*self._held, _END]
+        self._expected = list(chain.from_iterable(self._full))
+        self._until_end = [*self._expected, _END]
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d.get("training") for d in self._training]
         self._hooks = global_hooks()
         # a `forward` of its own makes one entry more; one that the function itself adds may come
-        self._own = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
-        self._dicts = [d for d, _ in self._own]
+        self._forwards = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
+        self._dicts = [d for d, _ in self._forwards]
         self._lengths = list(map(len, self._dicts))
         self._kinds = list(map(type, modules))
         self.classes = list(dict.fromkeys(self._kinds))
         hook_tables = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
         self.hooks = [hook for table in hook_tables for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
-        tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
+        tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
-        self._ours = [t for t in self._tensors if t.device.type == TYPE]
-        for t in self._ours:
+        self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
+        for t in self._device_tensors:
             cell_of(t)  # says what is wrong with those that have none
-        self._storages = storages_of(self._ours)
+        self._storages = storages_of(self._device_tensors)
 
     @property
     def tensors(self) -> set[int]:
@@ -513,7 +513,7 @@ class Modules:
             return False
         lengths = list(map(len, self._dicts))
         if lengths != self._lengths:
-            if any(d.get("forward") is not own_forward for d, own_forward in self._own):
+            if any(d.get("forward") is not own_forward for d, own_forward in self._forwards):
                 return False
             self._lengths = lengths
         for d in self._scripted:
@@ -521,7 +521,7 @@ class Modules:
                 return False
         return (
             list(map(_requires_grad_of, self._tensors)) == self._requires_grad
-            and storages_of(self._ours) == self._storages
+            and storages_of(self._device_tensors) == self._storages
         )
 
     def failure(self, names: dict[int, str]) -> str:
@@ -534,7 +534,7 @@ class Modules:
                 return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
         if global_hooks() != self._hooks:
             return "a hook of all modules was added or removed"
-        for m, (d, own_forward) in zip(self._modules, self._own, strict=False):
+        for m, (d, own_forward) in zip(self._modules, self._forwards, strict=False):
             if d.get("forward") is not own_forward:
                 return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
         for d in self._scripted:
@@ -544,13 +544,13 @@ class Modules:
             if t.requires_grad is not before:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
         values_now = list(chain.from_iterable(self._full))
-        if any(self._empty) or len(values_now) != len(self._held) or not all(map(is_, values_now, self._held)):
-            held_ids = set(map(id, self._held))
+        if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
+            held_ids = set(map(id, self._expected))
             added_name = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
             return (
                 f"{added_name or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
             )
-        for t, storage in zip(self._ours, self._storages, strict=True):
+        for t, storage in zip(self._device_tensors, self._storages, strict=True):
             if t.untyped_storage() is not storage:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
         return "a module has changed"

@@ -188,14 +188,14 @@ class GeometryGuard:
 
     def __init__(self, tensor: Tensor, gradient: bool = False) -> None:
         self._tensor, self._gradient = tensor, gradient
-        self._look = self._current_key()
+        self._expected_key = self._current_key()
 
     def _current_key(self) -> Any:
         t = self._tensor.grad if self._gradient else self._tensor
         return None if t is None else _geometry_key(t)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        return bool(self._current_key() == self._look)
+        return bool(self._current_key() == self._expected_key)
 
     def failure(self, names: dict[int, str]) -> str:
         name = names.get(id(self._tensor), "a CPU tensor")

@@ -83,13 +83,13 @@ class _Row:
         self.tensor = weakref.ref(tensor)
         self._base, self._indices = base, [None if i is None else i.clone() for i in indices]
         self._cell = cell_of(tensor)
-        self._seen, self._base_seen = _version(tensor), _version(base)
+        self._own_version, self._base_version = _version(tensor), _version(base)
 
     def before(self, used: set[int]) -> None:
         """Take the row anew before a function uses these storages, where its tensor was written. Raises
         TracedValueError for a row with a history."""
         tensor = self.tensor()
-        if tensor is None or id(self._cell) not in used or not _changed(self._base, self._base_seen):
+        if tensor is None or id(self._cell) not in used or not _changed(self._base, self._base_version):
             return
         if tensor.requires_grad or self._base.requires_grad:
             raise refused(
@@ -99,14 +99,14 @@ class _Row:
                 ("as it is", "x[i] again, after it is written"),
             )
         tensor.copy_(_index(self._base, self._indices))
-        self._seen, self._base_seen = _version(tensor), _version(self._base)
+        self._own_version, self._base_version = _version(tensor), _version(self._base)
 
     def after(self) -> None:
         """Write the row back after a function has written it."""
         tensor = self.tensor()
-        if tensor is not None and _changed(tensor, self._seen):
+        if tensor is not None and _changed(tensor, self._own_version):
             _index_put(self._base, self._indices, tensor)
-            self._seen, self._base_seen = _version(tensor), _version(self._base)
+            self._own_version, self._base_version = _version(tensor), _version(self._base)
 
 
 def _version(t: Tensor) -> tuple[int, Any]:

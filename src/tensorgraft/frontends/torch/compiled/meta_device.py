@@ -89,20 +89,20 @@ class _Exchange:
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
         self._first: dict[int, Tensor] = {}  # on the device, for each storage
-        self._done: dict[int, tuple[Tensor, Tensor, Any]] = {}
-        self._held: list[Any] = []  # so that no other storage has the place of one of these
+        self._exchanged: dict[int, tuple[Tensor, Tensor, Any]] = {}
+        self._alive: list[Any] = []  # so that no other storage has the place of one of these
 
     def __enter__(self) -> _Exchange:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for t, before, hooks in reversed(self._done.values()):
+        for t, before, hooks in reversed(self._exchanged.values()):
             torch._C._swap_tensor_impl(t, before)
             t._backward_hooks = hooks
 
     def all(self, values: Iterable[Any]) -> None:
         for value in values:
-            if _is_meta(value) and id(value) not in self._done:
+            if _is_meta(value) and id(value) not in self._exchanged:
                 self._exchange_tensor(value)
 
     def _exchange_tensor(self, t: Tensor) -> None:
@@ -114,7 +114,7 @@ class _Exchange:
         abstract, grad, hooks = self._abstract(t), t.grad, t._backward_hooks
         abstract.requires_grad_(t.requires_grad)
         torch._C._swap_tensor_impl(t, abstract)
-        self._done[id(t)] = t, abstract, hooks
+        self._exchanged[id(t)] = t, abstract, hooks
         if grad is not None:
             t.grad = self._abstract(grad)
         if hooks:
@@ -144,5 +144,5 @@ class _Exchange:
             pin(cell, array, where)
         new = attach(cell, slot, t.dtype, size, stride, nbytes, offset)
         self._first[storage._cdata] = new
-        self._held.append(storage)
+        self._alive.append(storage)
         return new

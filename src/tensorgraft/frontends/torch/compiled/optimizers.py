@@ -55,8 +55,8 @@ class OptimizerGuard:
         self._table = optimizer.state
         self._entries = list(optimizer.state.values())
         self._values = list(chain.from_iterable(e.values() for e in self._entries if isinstance(e, dict)))
-        self._ours = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
-        self._storages = storages_of(self._ours)
+        self._device_tensors = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
+        self._storages = storages_of(self._device_tensors)
         self._hooks: list[Any] = []
 
     def note_hooks(self) -> None:
@@ -110,7 +110,7 @@ class OptimizerGuard:
         values = [v for e in entries if isinstance(e, dict) for v in e.values()]
         if len(values) != len(self._values) or not all(map(is_, values, self._values)):
             return False
-        return storages_of(self._ours) == self._storages
+        return storages_of(self._device_tensors) == self._storages
 
     def _is_unchanged(self) -> bool:
         for p, entries, cells in self._state:
@@ -159,14 +159,14 @@ class _TracedSteps:
     """The steps of optimizers in one trace: what they have to find before, and what is put back after them."""
 
     def __init__(self, capture: Capture, schedule: Schedule, optimizer_guards: list[OptimizerGuard]) -> None:
-        self._capture, self._schedule, self._stepped = capture, schedule, optimizer_guards
+        self._capture, self._schedule, self._guards = capture, schedule, optimizer_guards
         self.numbers = Numbers()
         self._saved: list[tuple[dict[str, Any], dict[str, Any]]] = []  # entries of groups that a step under way changes
         self._counts: list[dict[int, dict[str, Any]]] = []
         self.counters: list[list[Counter]] = []  # of steps under way
         self.known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
         self._rates: dict[tuple[int, int], torch.Tensor] = {}
-        self._inside: list[Optimizer] = []  # made inside, with all of their state
+        self._entered: list[Optimizer] = []  # made inside, with all of their state
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
@@ -175,14 +175,14 @@ class _TracedSteps:
                 ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
             )
         self._schedule.stepped = True
-        if any(optimizer is entered for entered in self._inside):
+        if any(optimizer is entered for entered in self._entered):
             prepare(optimizer)
         else:
             self.known.append((optimizer, set(map(id, optimizer.state))))
             with paused():
                 prepare(optimizer)
-            if all(s.optimizer is not optimizer for s in self._stepped):
-                self._stepped.append(OptimizerGuard(optimizer))
+            if all(s.optimizer is not optimizer for s in self._guards):
+                self._guards.append(OptimizerGuard(optimizer))
             self._counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
         self.counters.append([])
         self.numbers.widen(optimizer, self.counters[-1])
@@ -202,7 +202,7 @@ class _TracedSteps:
                 counter.copy_(entries[name])
                 entries[name] = counter
         self.counters.pop()
-        for guard in self._stepped:
+        for guard in self._guards:
             if guard.optimizer is optimizer:
                 _refuse_counts(optimizer, self._counts.pop())
                 guard.grown = guard.grown or not guard.has_its_entries()
@@ -234,7 +234,7 @@ class _TracedSteps:
         """Return `Optimizer.__init__` that notes what is made inside."""
 
         def __init__(optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> None:
-            self._inside.append(optimizer)
+            self._entered.append(optimizer)
             init(optimizer, *args, **kwargs)
 
         return __init__

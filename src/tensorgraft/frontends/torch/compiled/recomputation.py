@@ -19,7 +19,7 @@ class Recomputation:
 
     def __init__(self, backend: Backend, newest_array: Array | None) -> None:
         self.own: weakref.WeakSet[Storage] = weakref.WeakSet()  # made by the recomputation itself
-        self._backend, self._after = backend, newest_array
+        self._backend, self._barrier = backend, newest_array
         self._guarded: dict[int, tuple[Storage, Array, Array]] = {}
 
     def reads(self, cell: Storage) -> None:
@@ -27,7 +27,7 @@ class Recomputation:
             return
         before = cell.array
         for part in codes.split_quantized([cell]):
-            newest_array = part.array if self._after is None else self._after
+            newest_array = part.array if self._barrier is None else self._barrier
             part.array = self._backend.optimization_barrier(part.array, newest_array)
         self._guarded[id(cell)] = (cell, before, cell.array)
 

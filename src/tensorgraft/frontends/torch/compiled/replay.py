@@ -103,12 +103,12 @@ class _BackwardTracing:
         self._cotangents, self._differentiable, self._batched = cotangents, differentiable, batched
         self._count = len(residuals)
         self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
-        self._places = {id(a): k for k, a in enumerate(self._stand_ins)}
+        self._positions = {id(a): k for k, a in enumerate(self._stand_ins)}
         self._leaves: dict[int, int] = {}
-        self._after: Any = None  # of the backward pass itself
+        self._following_tape: Any = None  # of the backward pass itself
 
     def backward(self) -> tuple[Backward, Any]:
-        capture, positions_of = self._capture, self._places
+        capture, positions_of = self._capture, self._positions
         try:
             with policy.counting_later() as notes:
                 program = self._backend.trace(self._run)
@@ -116,17 +116,17 @@ class _BackwardTracing:
             capture.restore()
         cells = {id(t.stand_in): t.cell for t in capture.touched}
         feeds = {id(f.stand_in): f for f in capture.feeds}
-        following_tape = self._after
+        following_tape = self._following_tape
         if following_tape is not None:
             positions = {id(a): k for k, a in enumerate(program.captured) if id(a) in self._inputs}
             following_tape.locate(
-                positions, self._made, {key: _source(key, None, positions_of, cells, feeds) for key in self._inputs}
+                positions, self._outputs, {key: _source(key, None, positions_of, cells, feeds) for key in self._inputs}
             )
         backward = Backward(
             run=policy.counting(program.compile(), notes),
             inputs=[_source(id(a), a, positions_of, cells, feeds) for a in program.captured],
             used=self._used,
-            written=[t.cell for t in self._written] + self._kept,
+            written=[t.cell for t in self._writes] + self._survivors,
             draws=capture.advances(),
             tape=following_tape,
             roots=self._roots,
@@ -139,20 +139,20 @@ class _BackwardTracing:
         with active(capture), traced_calls(capture):
             gradients = self._gradients()
             outputs = [_array(g) for g in gradients if g is not None]
-            self._written = [t for t in capture.touched if t.cell.array is not t.stand_in]
-            outputs += [t.cell.array for t in self._written]
+            self._writes = [t for t in capture.touched if t.cell.array is not t.stand_in]
+            outputs += [t.cell.array for t in self._writes]
             del gradients
             replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
             survivors = codes.split_quantized([cell for cell in capture.survivors() if id(cell) not in replayed])
             known = {id(a) for a in outputs}
-            self._kept = [cell for cell in survivors if id(cell.array) not in known]
-            outputs += [c.array for c in self._kept]
-            self._made = outputs
-            if self._after is None:
+            self._survivors = [cell for cell in survivors if id(cell.array) not in known]
+            outputs += [c.array for c in self._survivors]
+            self._outputs = outputs
+            if self._following_tape is None:
                 return outputs
-            self._after.keep(capture, survivors)
-            self._inputs = {**dict.fromkeys(self._places), **dict.fromkeys(usable(capture, self._written))}
-            return outputs + self._after.outputs(set(self._inputs), outputs)
+            self._following_tape.keep(capture, survivors)
+            self._inputs = {**dict.fromkeys(self._positions), **dict.fromkeys(usable(capture, self._writes))}
+            return outputs + self._following_tape.outputs(set(self._inputs), outputs)
 
     def _gradients(self) -> list[Tensor | None]:
         """Walk the tape, and record the walk where it is to be differentiated."""
@@ -176,7 +176,7 @@ class _BackwardTracing:
         self._roots = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
         if self._roots:
             rooted = [g for g in gradients if g is not None and g.requires_grad]
-            self._after = tape.following(rooted, first_node, capture)
+            self._following_tape = tape.following(rooted, first_node, capture)
         return gradients
 
 

@@ -62,7 +62,7 @@ class Saved:
 
     def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
         self.t, self.version, self._keys = t, t._version, keys
-        self._look = t.dtype, t.size(), t.stride(), t.storage_offset()
+        self._geometry = t.dtype, t.size(), t.stride(), t.storage_offset()
 
     def put(self, residuals: list[Array]) -> None:
         """Put what is there now into the residuals. Raises RuntimeError."""
@@ -73,10 +73,10 @@ class Saved:
                 f" a tensor of shape {tuple(t.shape)} saved by a compiled function is at version {t._version};"
                 f" expected version {self.version} instead"
             )
-        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._look:
+        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._geometry:
             raise RuntimeError(
                 "a tensor that a compiled function has saved for its backward pass, of shape"
-                f" {tuple(self._look[1])} and {self._look[0]}, has changed its shape, dtype or layout:"
+                f" {tuple(self._geometry[1])} and {self._geometry[0]}, has changed its shape, dtype or layout:"
                 f" {tuple(t.shape)}, {t.dtype}"
             )
         for key, cell in zip(self._keys, codes.split_quantized([cell_of(t)]), strict=True):
@@ -115,10 +115,12 @@ class Tape:
         self._first: int = 0 if before is None else before._first + before._count
         self._count: int = 0
         self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
-        self._places: list[tuple[bool, int] | Callable[[Any], Array]] = []
+        self._residual_sources: list[tuple[bool, int] | Callable[[Any], Array]] = []
         self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
         self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
-        self._fed: dict[int, tuple[weakref.ref[Tensor], LiveTensor]] = {}  # tensors of the host that are no constants
+        self._host_tensors: dict[
+            int, tuple[weakref.ref[Tensor], LiveTensor]
+        ] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
         self._programs: dict[Hashable, tuple[replay.Backward, Tape | None]] = {}
         self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
@@ -127,7 +129,7 @@ class Tape:
         self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of what is saved of them
         self.originals: set[int] = set()  # tensors that are saved themselves, not views of them, by identity
         self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
-        self._made: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
+        self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
         self.saves = False  # nodes have saved something, which a backward pass releases
         self.python = False  # hooks or functions of the program run in a backward pass
         self.surroundings = Surrounded()
@@ -180,7 +182,7 @@ class Tape:
         for token, mark in capture.marks.items():
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
-        self._fed = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
+        self._host_tensors = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
 
     def watch(
         self, outside: Sequence[tuple[Tensor, Callable[[Sequence[Any]], Tensor]]], results: Sequence[Any]
@@ -192,13 +194,13 @@ class Tape:
         of_results = [
             (k, id(cell_of(t))) for k, t in enumerate(results) if isinstance(t, Tensor) and t.device.type == TYPE
         ]
-        self._made = [(k, self.saved[cell]) for k, cell in of_results if cell in self.saved]
+        self._saved_results = [(k, self.saved[cell]) for k, cell in of_results if cell in self.saved]
 
     def saved_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> list[Saved]:
         """Return what a call has saved of tensors that the program can reach afterwards."""
         watched = [(get(arguments), keys, original) for get, keys, original in self._watched]
         saved_arguments = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
-        return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._made]
+        return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._saved_results]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
         """Return the residuals that the program has to give beside `arrays`: those that are none of its inputs."""
@@ -216,19 +218,19 @@ class Tape:
         output_count = len(arrays)
         for a in self.arrays:
             if id(a) in inputs:
-                self._places.append((True, inputs[id(a)]))
+                self._residual_sources.append((True, inputs[id(a)]))
             elif id(a) in outputs:
-                self._places.append((False, outputs[id(a)]))
+                self._residual_sources.append((False, outputs[id(a)]))
             elif sources is not None and id(a) in sources:
-                self._places.append(sources[id(a)])
+                self._residual_sources.append(sources[id(a)])
             else:
-                self._places.append((False, output_count))
+                self._residual_sources.append((False, output_count))
                 output_count += 1
         self._count, self.arrays, self._keys = len(self.arrays), [], {}
 
     def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], arguments: Any) -> list[Array]:
         saved = []
-        for place_of_residual in self._places:
+        for place_of_residual in self._residual_sources:
             if isinstance(place_of_residual, tuple):
                 saved.append((inputs if place_of_residual[0] else outputs)[place_of_residual[1]])
             else:
@@ -359,7 +361,7 @@ class Tape:
         for tape in tapes:
             for token, (source, key, draws) in tape._marks.items():
                 capture.marks[token] = Mark(source, None if key is None else residuals[key], draws)
-            for key, (ref, live) in tape._fed.items():
+            for key, (ref, live) in tape._host_tensors.items():
                 if (t := ref()) is not None:
                     capture.fed_tensors[key] = (t, ReleasedArgument() if live.of_argument else live)
             for cell, key in tape.replayed:

@@ -273,7 +273,7 @@ class Attributes:
         }
         self._groups: list[tuple[Callable[[Any], Any], Any]] = []
         self._names: list[tuple[Any, str]] = []
-        self._held: list[Any] = []
+        self._expected: list[Any] = []
         for key, owner in reads.owners.items():
             own_id = id(getattr(owner, "__dict__", None))
             guarded = {
@@ -288,7 +288,7 @@ class Attributes:
                 names = [*guarded] if len(guarded) > 1 else [*guarded] * 2  # of several names a getter makes a tuple
                 self._groups.append((attrgetter(*names), owner))
                 self._names += [(owner, name) for name in names]
-                self._held += [guarded[name] for name in names]
+                self._expected += [guarded[name] for name in names]
 
     def hold(self) -> bool:
         if not self._names:
@@ -297,18 +297,18 @@ class Attributes:
             values_now = [get(owner) for get, owner in self._groups]
         except AttributeError:
             return False
-        if all(map(is_, chain.from_iterable(values_now), self._held)):
+        if all(map(is_, chain.from_iterable(values_now), self._expected)):
             return True
         values = list(chain.from_iterable(values_now))
-        if not all(map(is_same_value, values, self._held)):
+        if not all(map(is_same_value, values, self._expected)):
             return False
-        if not any(expected.__class__ is Replaceable for expected in self._held):
-            self._held = values
+        if not any(expected.__class__ is Replaceable for expected in self._expected):
+            self._expected = values
         return True
 
     def failure(self) -> str | None:
         """Describe the first attribute whose value has changed; None if none has."""
-        for (owner, name), expected in zip(self._names, self._held, strict=True):
+        for (owner, name), expected in zip(self._names, self._expected, strict=True):
             value = getattr(owner, name, None)
             if not is_same_value(value, expected):
                 label = f"{type(owner).__name__}.{name}"

@@ -113,7 +113,7 @@ class _LegacyMarking(_Marking):
     def __init__(self, module: Any, saved: Any) -> None:
         super().__init__(module)
         self.saved = saved
-        self._held: list[tuple[Any, int]] = []
+        self._saved_objects: list[tuple[Any, int]] = []
         pickled = self._pickled = io.BytesIO()
 
         class Pickler(self.Pickler):  # type: ignore[name-defined]
@@ -124,10 +124,10 @@ class _LegacyMarking(_Marking):
 
     def dump(self, x: Any, file: Any, protocol: int) -> None:
         if isinstance(x, dict):
-            self._held.append((x, protocol))
+            self._saved_objects.append((x, protocol))
             return
         if isinstance(x, list):  # the keys of the storages, when the object is pickled
-            for table, version in self._held:
+            for table, version in self._saved_objects:
                 marks = {ENTRY: self.locations} if self.locations else {}
                 self.module.dump({**table, **marks}, file, protocol=version)
             file.write(self._pickled.getvalue())

@@ -163,17 +163,17 @@ class ScriptAttributes:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._held = {name: value for name, value in _attributes(module).items() if _plain(value)}
+        self._expected = {name: value for name, value in _attributes(module).items() if _plain(value)}
 
     def get(self, name: str) -> Any:
         return self._module._c.getattr(name) if self._module._c.hasattr(name) else None
 
     def hold(self) -> bool:
-        return all(self.get(name) == value for name, value in self._held.items())
+        return all(self.get(name) == value for name, value in self._expected.items())
 
     def failure(self) -> str:
         """Describe the first attribute whose value has changed."""
-        name, value = next(item for item in self._held.items() if self.get(item[0]) != item[1])
+        name, value = next(item for item in self._expected.items() if self.get(item[0]) != item[1])
         return f"{self._module.original_name}.{name} was {value!r} and is {self.get(name)!r}"
 
 

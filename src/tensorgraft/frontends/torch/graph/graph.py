@@ -51,7 +51,7 @@ class TorchGraph:
             for node in self._nodes
             if node.op == "get_attr" and not isinstance(attribute := attribute_of(module, node), GraphModule)
         ]
-        self._given = [self._at[node] for node in self._nodes if node.op == "placeholder"]
+        self._placeholders = [self._at[node] for node in self._nodes if node.op == "placeholder"]
         results = next(node for node in self._nodes if node.op == "output").args[0]
         self._results = [self._at[r] if isinstance(r, Node) else None for r in results]
         self._fixed = [None if isinstance(r, Node) else r for r in results]
@@ -60,7 +60,7 @@ class TorchGraph:
     def __call__(self, args: list[Any]) -> list[Any]:
         seed = RandomState(seed=seed_from(None)).words()[:2] if self.random else None
         values: list[Any] = [_UNKNOWN] * len(self._nodes)
-        for at, value in zip(self._given, args, strict=True):
+        for at, value in zip(self._placeholders, args, strict=True):
             values[at] = value
         for at, value in self._constants:
             values[at] = value

@@ -45,7 +45,7 @@ class GraphCapture(PureCapture):
         super().__init__(backend, seed)
         self._seed = seed
         self._next = (0, 0)  # the number of the node, and of its draw
-        self._again: list[Array] = []  # the words of draws that are made once more
+        self._repeated_draws: list[Array] = []  # the words of draws that are made once more
 
     def begin(self, node: int) -> None:
         """The draws that follow are of this node, wherever the graph is parted."""
@@ -58,9 +58,9 @@ class GraphCapture(PureCapture):
     def draw(self, source: RandomState | None = None) -> Array:
         xp = self.backend
         assert self._seed is not None, "an operator without the tag nondeterministic_seeded draws random numbers"
-        if self._again:  # of one operator: a later draw of it has words of its own
-            self._again.append(xp.add(self._again[-1], xp.asarray(np.array([0, 0, 0, 1], np.uint32))))
-            return self._again[-2]
+        if self._repeated_draws:  # of one operator: a later draw of it has words of its own
+            self._repeated_draws.append(xp.add(self._repeated_draws[-1], xp.asarray(np.array([0, 0, 0, 1], np.uint32))))
+            return self._repeated_draws[-2]
         node, number = self._next
         self._next = (node, number + 1)
         counter = xp.asarray(np.array([node, number], np.uint32))
@@ -69,11 +69,11 @@ class GraphCapture(PureCapture):
     @contextlib.contextmanager
     def drawing_again(self, words: Array) -> Iterator[None]:
         """Draw the numbers once more that were drawn with these words."""
-        self._again = [words]
+        self._repeated_draws = [words]
         try:
             yield
         finally:
-            self._again = []
+            self._repeated_draws = []
 
 
 def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:

@@ -147,9 +147,8 @@ def _cell(t: Tensor) -> Storage:
 def array_of(t: Tensor) -> Quantized:
     """Return the quantised array that a quantised CPU tensor sees."""
     cell = _cell(t)
-    return backend().read_view(
-        cell.array, Geometry(tuple(t.size()), t.stride(), t.storage_offset(), numpy_dtype(t.dtype))
-    )  # type: ignore[arg-type]
+    geometry: Any = Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
+    return backend().read_view(cell.array, geometry)
 
 
 def numbers(t: Tensor) -> Tensor:
