@@ -141,7 +141,7 @@ class Surroundings:
         """Take the values of further arrays that the function may write, before it is traced."""
         known = {id(watched_array.of) for watched_array in self._arrays}
         kept_bytes = 0
-        for x in world.seen.values():
+        for x in world.visited.values():
             framework = _framework(x)
             if framework is None or id(x) in known or self._is_own(x, framework) or not _is_mutable(x, framework):
                 continue
@@ -189,7 +189,7 @@ class Surroundings:
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table, added.get(id(table), ()))
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
-            if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
+            if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._containers.append(
                     ContainerContents(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
                 )

@@ -207,20 +207,20 @@ def rewrite(
                 new = next((n for rule in rules.get(call.method, ()) if (n := rule(state, call)) is not None), None)
                 for extra in new_calls[before:]:
                     _take_place(extra, call)
-                    for v in variables(extra.outcome):
+                    for v in variables(extra.results):
                         state.maker[v] = extra
                 if isinstance(new, New):
                     call.method = new.method
                     call.args, call.kwargs = unbound(new.method, new.arguments)
                 elif new is not None:
-                    replaced.instead[call.outcome] = new
+                    replaced.instead[call.results] = new
                     changed = True
                     continue
                 changed = changed or new is not None
                 new_calls.append(call)
                 if call.method == "frame":  # a stand-in for what is in a frame: nobody looks into it
                     continue
-                for v in variables(call.outcome):
+                for v in variables(call.results):
                     state.maker[v] = call
         alive = without_unused(new_calls, replaced(results))
         changed = changed or len(alive) < len(calls)
@@ -253,7 +253,7 @@ def without_unused(calls: list[Call], results: Any) -> list[Call]:
     used = set(variables(results))
     used_calls = []
     for call in reversed(calls):
-        if used.isdisjoint(variables(call.outcome)):
+        if used.isdisjoint(variables(call.results)):
             continue
         used.update(variables([call.args, call.kwargs]))
         used_calls.append(call)
@@ -322,7 +322,7 @@ class Match:
         distinct = list(dict.fromkeys(self.calls))
         for call in distinct:
             uses_inside.update(variables([call.args, call.kwargs]))
-        return all(self.state.uses[v] == uses_inside[v] for call in distinct[:-1] for v in variables(call.outcome))
+        return all(self.state.uses[v] == uses_inside[v] for call in distinct[:-1] for v in variables(call.results))
 
 
 def idiom(

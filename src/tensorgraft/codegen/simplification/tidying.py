@@ -36,16 +36,16 @@ class _Simplifier:
                 continue
             call.args, call.kwargs = self.replaced(call.args), self.replaced(call.kwargs)
             self.step(call)
-            if isinstance(call.outcome, Var) and call.outcome in self.replaced.instead:
+            if isinstance(call.results, Var) and call.results in self.replaced.instead:
                 continue
             key = _key(call)
             before = known.get(key) if key is not None else None
             if before is not None:
-                self.replace(call.outcome, before)
+                self.replace(call.results, before)
                 continue
             if key is not None:
-                known[key] = call.outcome
-            for v in variables(call.outcome):
+                known[key] = call.results
+            for v in variables(call.results):
                 self.makers[v] = call
                 self.homes[v] = frame
             calls.append(call)
@@ -57,12 +57,12 @@ class _Simplifier:
             self.replaced.instead[a] = b
 
     def step(self, call: SourceStep) -> None:
-        if not isinstance(call.outcome, Var):
+        if not isinstance(call.results, Var):
             return
         if call.method == "reshape":
-            self.repeated(call, call.outcome)
+            self.repeated(call, call.results)
         elif call.method == "permute_dims":
-            self.undone(call.args[0], tuple(call.args[1]), call.outcome)
+            self.undone(call.args[0], tuple(call.args[1]), call.results)
 
     def undone(self, x: Any, axes: tuple[int, ...], out: Var) -> None:
         """A transpose of what another function has transposed: it gives what it had before. Not that of a module, which
@@ -87,7 +87,7 @@ class _Simplifier:
             if (
                 len(wide) != len(unit_shape)
                 or type(wide[axis + 1]) is not int
-                or not equal_sizes(unit.outcome.shape, tuple(unit_shape))
+                or not equal_sizes(unit.results.shape, tuple(unit_shape))
             ):
                 continue
             n = wide[axis + 1]

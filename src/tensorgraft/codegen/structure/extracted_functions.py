@@ -144,7 +144,7 @@ class _Builder:
     def hint(self, frame: Frame) -> None:
         """State that is written has the name of the buffer."""
         for step in steps(frame):
-            arrays = list(variables(step.outcome))
+            arrays = list(variables(step.results))
             if any(v in self.hints for v in arrays):
                 names = [*step.names, *[""] * (len(arrays) - len(step.names))]
                 step.names = tuple(n or self.hints.get(v, "") for n, v in zip(names, arrays, strict=True))
@@ -342,7 +342,7 @@ def _merged(m: Merger, calls: Sequence[SourceStep]) -> SourceStep:
         return changed(
             first,
             args=m.tree([c.args for c in calls]),
-            outcome=m.tree([c.outcome for c in calls]),
+            results=m.tree([c.results for c in calls]),
             statics={k: m.tree([c.statics[k] for c in calls]) for k in first.statics},  # type: ignore[attr-defined]
             config={k: m.tree([c.config[k] for c in calls]) for k in first.config},  # type: ignore[attr-defined]
         )

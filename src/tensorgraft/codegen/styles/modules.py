@@ -270,4 +270,4 @@ def _outputs_within(frame: Frame) -> Iterator[Var]:
         if isinstance(call, Frame):
             yield from _outputs_within(call)
         else:
-            yield from variables(call.outcome)
+            yield from variables(call.results)

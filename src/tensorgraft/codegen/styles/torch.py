@@ -158,7 +158,7 @@ def _is_row(f: SourceFunction) -> bool:
     for call in f.calls:
         if not isinstance(call, Invoke) or not call.path or len(call.path) > 1 or not call.path[0].isdigit():
             return False
-        if list(call.args) != [x] or len(call.outcome) != 1:
+        if list(call.args) != [x] or len(call.results) != 1:
             return False
-        x = call.outcome[0]
+        x = call.results[0]
     return bool(f.calls) and f.results == [x]

@@ -166,7 +166,7 @@ def _evaluated(
 
 def epsilon_of(trace: SourceTrace) -> float:
     """Return the machine epsilon of the narrowest 16-bit float that is computed with, or 0 if there is none."""
-    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.results))
     narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 

@@ -129,7 +129,7 @@ class ObjectsAfter:
     structure: Any
     values: list[Any]
     old: list[int | None]  # of each value: which it was before, None where that was held by nothing
-    same: bool  # objects hold what they held, other values perhaps, and no result is one
+    is_unchanged: bool  # objects hold what they held, other values perhaps, and no result is one
 
 
 def _raw(x: Any, variable: Any) -> Any:

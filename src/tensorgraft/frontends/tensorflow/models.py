@@ -162,7 +162,7 @@ class _ModelGraph(GraftedGraph):
     def with_values(self, given: Arrays, args: Any, kwargs: Any) -> tuple[Any, dict[str, Array]]:
         with self.xp.native_scope():
             signature, arrays = self.signature(args, kwargs)
-            traced = signature.traced.held
+            traced = signature.traced.variables
             signature.traced.begin_anew()
             values = [as_array(self.xp, given[n]) if n in given else value_of(self.xp, v) for n, v in traced.items()]
             results, became = signature.run(values, arrays)

@@ -34,9 +34,9 @@ class ArrayFunction:
         self.leaves: list[Any]
         self.leaves, self.tree = optree.tree_flatten(operands)
         spans = _spans(args)
-        self.places = [i for k in argnums for i in spans[k]]
+        self.positions = [i for k in argnums for i in spans[k]]
         self.inputs: list[Array] = []
-        for i in self.places:
+        for i in self.positions:
             x = self.leaves[i]
             if not isinstance(x, Array):
                 raise TypeError(
@@ -68,7 +68,7 @@ class ArrayFunction:
             for cell in cells:
                 cell.capture = capture
             leaves: Any = list(self.leaves)
-            for i, cell in zip(self.places, cells, strict=True):
+            for i, cell in zip(self.positions, cells, strict=True):
                 leaves[i] = Array(cell)
             out: Any = self.fn(*optree.tree_unflatten(self.tree, leaves))
             outputs: Any

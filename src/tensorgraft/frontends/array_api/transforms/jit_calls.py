@@ -73,9 +73,9 @@ class ArrayTrace:
     structure: Any
     guards: ArrayGuards
     checks: list[str]  # the messages of `error_if`; their flags are the program's last result
-    held: list[Any]  # objects that keys know by identity
+    key_objects: list[Any]  # objects that keys know by identity
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
-    finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
     said: OutsideCalls
     record: Record | None = None  # where another trace is to be compared with it
@@ -120,7 +120,7 @@ class ArrayTrace:
     def _built(self, template: Template, arrays: list[Any], leaves: Sequence[Any]) -> Any:
         """The results made of the template, after what the function changes has been changed."""
         call = call_of(leaves)
-        old = [x if find is None else find(call) for x, find in zip(template.old, self.finds, strict=True)]
+        old = [x if find is None else find(call) for x, find in zip(template.old, self.finders, strict=True)]
         out, new = template.make(arrays, old)
         located = [change.table.located(call) for change in self.changes]
         for change, of, values in zip(self.changes, located, new, strict=True):

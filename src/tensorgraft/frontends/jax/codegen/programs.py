@@ -341,8 +341,8 @@ class TakenApart:
             (model,), outcome_of = self.objects.inside([arrays[i] for _, i in self.slots])
             result = getattr(model, self.method)(*args, **kwargs)
             after_call = outcome_of(())
-            self.after = after_call.values if after_call.same else None
-            if after_call.same:
+            self.after = after_call.values if after_call.is_unchanged else None
+            if after_call.is_unchanged:
                 self.written = [n for n, (_, i) in enumerate(self.slots) if after_call.values[n] is not arrays[i]]
             else:
                 raise TypeError(f"{self.name} creates variables when it is called: call it once before")

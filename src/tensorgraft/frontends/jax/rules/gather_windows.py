@@ -30,7 +30,7 @@ class GatherWindows:
     sizes: Ints  # of a window, one extent an axis of the operand
     batch: Ints  # of the indices, without the axis of coordinates
     starts: dict[int, Array]  # axis -> int64 of shape `batch`, such that the window fits; without an entry: 0
-    inside: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
+    fits: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
     batching: tuple[int, ...]  # the axes of the operand that go along with axes of the indices
 
     @property

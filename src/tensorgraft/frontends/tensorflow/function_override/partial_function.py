@@ -88,7 +88,7 @@ class MixedFunction:
         values: dict[Value, Crossing] = {(index, 0): x for index, x in zip(self.graph.inputs, operands, strict=True)}
         for part, program in self.stages:
             if program is None:
-                self._on_host(part.places, values)
+                self._on_host(part.nodes, values)
                 continue
             try:
                 results = program([self._value(v, values) for v in part.arguments])
@@ -99,7 +99,7 @@ class MixedFunction:
                 if self.is_whole:
                     raise LeftToTensorFlow(_first_line(error)) from error
                 self.run.left(self.name, _first_line(error))
-                self._on_host(part.places, values)
+                self._on_host(part.nodes, values)
             else:
                 values.update(zip(part.results, results, strict=True))
         return [self._value(self.graph.source(v), values) for v in self.graph.outputs]

@@ -95,7 +95,7 @@ class ProgramStage:
     """Nodes that are computed together. Those of the backend are a graph of their own, of `arguments`: arrays, then
     resources; `results` are the values that others read."""
 
-    places: list[int]
+    nodes: list[int]
     graph: FunctionGraph | None = None  # None: TensorFlow's
     arguments: Sequence[Value] = ()
     arrays: int = 0

@@ -69,7 +69,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         inputs = _inputs(probe, objects, leaves)  # while the optimizers' state is there
         results, residuals_of, gradients = probe.results, probe.kept, probe.gradients
     program, donated = probe.program, probe.donated
-    new_storages = probe.born
+    new_storages = probe.new_storages
     del probe
     _settle(backend, new_storages)
     analysis = program.analyse(donated)
@@ -143,7 +143,7 @@ class _Probe(Compiled):
 
     def _assemble(self, tracing: Tracing, program: Any) -> Trace:
         capture, tape = tracing.capture, tracing.tape
-        self.capture, self.program, self.born = capture, program, capture.born
+        self.capture, self.program, self.new_storages = capture, program, capture.new_storages
         arrays = [] if tape is None else tape.arrays
         self.kept = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
         self.written = {id(t.stand_in) for t in tracing.written}

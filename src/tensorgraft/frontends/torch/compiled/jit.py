@@ -315,7 +315,7 @@ class Compiled(TracedFunction):
                 with policy.counting_later() as tracing.notes:
                     program = backend.trace(values.asking(tracing.run))
             except RuntimeError as error:
-                if tracing.cut and "a leaf Variable that requires grad" in str(error):
+                if tracing.detached and "a leaf Variable that requires grad" in str(error):
                     raise RunsUncompiled("writes an argument in place that has a grad_fn") from error
                 raise
             if values.missing:

@@ -123,7 +123,7 @@ class Tape:
         ] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
         self._programs: dict[Hashable, tuple[replay.Backward, Tape | None]] = {}
-        self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
+        self.detached: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
         self.hidden = False  # nodes have others in them, whose saved tensors nobody can reach
         self.retained: list[Tensor] = []  # whose gradients are kept (`retain_grad`)
         self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of what is saved of them
@@ -369,7 +369,7 @@ class Tape:
                 cell.array = residuals[key]
                 capture.created(codes.owner(cell))
         # autograd runs the hooks of leaves outside, on the whole gradient
-        hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.cut and t._backward_hooks]
+        hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.detached and t._backward_hooks]
         hidden = [(table, dict(table)) for table in hooks]
         gradients_before = [(t, t.grad) for t in self.retained]
         for table in hooks:
@@ -573,7 +573,7 @@ def record(
     ]
     tape = taped([flat[i] for i in positions], first_node, capture) if positions else None
     if tape is not None:
-        tape.cut = frozenset(capture.cut)
+        tape.detached = frozenset(capture.detached)
         tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
         tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
     return ([], None) if tape is None else (positions, tape)

@@ -80,9 +80,9 @@ class Trace:
     draws: list[tuple[state.RandomState, int]]
     schedule: Schedule
     guards: Guards
-    held: list[Any]  # objects that keys know by identity
+    key_objects: list[Any]  # objects that keys know by identity
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
-    finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
     host_writes: list[HostWrite]
     said: OutsideCalls
@@ -277,7 +277,7 @@ class Trace:
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old
-        olds = [x if find is None else find(call) for x, find in zip(old, self.finds, strict=True)]
+        olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
         return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
 
     def _attach(

@@ -211,7 +211,7 @@ def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fet
 
     def fetch(name: str) -> Fetch:
         to = outline.dtype if name in outline.promoted else None
-        a = outline.held[name]
+        a = outline.arguments[name]
         if not isinstance(a, list):  # lists of ATen do not nest
             return _fetch(a, dtypes, to)
         parts = [_fetch(x, dtypes, to) for x in a]
@@ -255,7 +255,7 @@ def _writes(
 ) -> list[_Write]:
     """Return what an operator writes. `first`: for each tensor of the call, the first one with the same storage."""
     hidden = operator.writes if operator.kind == "out" else ()
-    read = [leaf for name, a in outline.held.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
+    read = [leaf for name, a in outline.arguments.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
     read_storages = {first[leaf.index] for leaf in read}
     writes = []
     for leaf in outline.targets:

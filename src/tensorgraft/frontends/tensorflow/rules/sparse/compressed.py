@@ -36,7 +36,7 @@ def to_dense(xp: Backend, x: CompressedMatrix) -> Array:
 
 @rule("CSRSparseMatrixToSparseTensor", either=EVERY, folds=False)
 def to_sparse(xp: Backend, x: CompressedMatrix) -> list[Any]:
-    return [x.places, x.values, np.asarray(x.shape, np.int64)]
+    return [x.positions, x.values, np.asarray(x.shape, np.int64)]
 
 
 @rule("CSRSparseMatrixComponents", either=EVERY, folds=False)

@@ -24,9 +24,9 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
 class Tap(NamedTuple):
-    place: Value  # int64, inside the image
+    position: Value  # int64, inside the image
     weight: Value
-    inside: Value  # elsewhere nothing is read
+    in_bounds: Value  # elsewhere nothing is read
 
 
 @with_operators
@@ -126,8 +126,8 @@ def _grid_sampler(
     for taps in itertools.product(*axes):
         position, weight, in_bounds = taps[0]
         for extent, tap in zip(spatial[1:], taps[1:], strict=True):
-            position, weight = position * extent + tap.place, weight * tap.weight
-            in_bounds = in_bounds & tap.inside
+            position, weight = position * extent + tap.position, weight * tap.weight
+            in_bounds = in_bounds & tap.in_bounds
         part = xp.gather(pixels, (rows, position))
         part = xp.where(xp.expand_dims(in_bounds, 2), part, xp.zeros_like(part))
         part = part * xp.expand_dims(weight, 2)
