@@ -62,45 +62,38 @@ def _branch(
     operands: Sequence[Any],
     true_graphs: list[FunctionGraph],
     false_graphs: list[FunctionGraph],
-    branch_index: Any = None,
+    number: Any = None,
 ) -> list[Any]:
     if isinstance(predicate, bool):
         return plan((true_graphs if predicate else false_graphs)[0])(
             xp, *(of_side(x, 0 if predicate else 1) for x in operands)
         )
-    written_positions = sorted(
-        frozenset().union(*(written_arguments(graph) for graph in (*true_graphs, *false_graphs)))
-    )
+    writes = sorted(frozenset().union(*(written_arguments(graph) for graph in (*true_graphs, *false_graphs))))
     opaque = any(true_graphs[0].nodes[index].dtypes[k] is None for index, k in true_graphs[0].outputs)
     branches = [functools.partial(_of_specs, graphs) for graphs in (true_graphs, false_graphs)] if opaque else []
     most: dict[int, int] = {}
-    common_results: dict[int, Any] = {}  # results that are one known value
+    common: dict[int, Any] = {}  # results that are one known value
     if _may_be_counted(true_graphs[0], operands):
         with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
             sides = [functools.partial(_of_specs, graphs) for graphs in (true_graphs, false_graphs)]
-            with_index = [*operands, np.asarray(0) if branch_index is None else branch_index]
-            specs = [abstractly(xp, side, [of_side(x, k) for x in with_index])[1] for k, side in enumerate(sides)]
+            with_number = [*operands, np.asarray(0) if number is None else number]
+            specs = [abstractly(xp, side, [of_side(x, k) for x in with_number])[1] for k, side in enumerate(sides)]
             most = of_both(specs)
-            common_results = {
-                k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None
-            }
-    residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if branch_index is None else branch_index])
+            common = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
+    residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if number is None else number])
     carries: list[LoopCarry] = []
 
     def run(side: int) -> Callable[[], list[Array]]:
         def branch() -> list[Array]:
-            side_operands = [of_side(x, side) for x in operands]
-            for i in written_positions:
-                side_operands[i] = VariableCell(operands[i].value, operands[i].name)
+            inner = [of_side(x, side) for x in operands]
+            for i in writes:
+                inner[i] = VariableCell(operands[i].value, operands[i].name)
             outputs = [
-                _passed(x, side_operands, operands)
-                for x in _outputs((true_graphs, false_graphs)[side], branch_index, xp, side_operands)
+                _passed(x, inner, operands) for x in _outputs((true_graphs, false_graphs)[side], number, xp, inner)
             ]
             outputs = with_counts(xp, outputs, most)
             arrays = residuals.arrays(side, outputs)
-            carries.append(
-                LoopCarry(xp, [*residuals.others(outputs), *(side_operands[i].value for i in written_positions)])
-            )
+            carries.append(LoopCarry(xp, [*residuals.others(outputs), *(inner[i].value for i in writes)]))
             shapes, other_shapes = ([xp.shape(a) for a in c.arrays] for c in (carries[0], carries[-1]))
             if shapes != other_shapes:
                 raise TracedValueError(
@@ -114,12 +107,10 @@ def _branch(
 
     arrays = xp.cond(predicate, run(0), run(1))
     values = carries[0].values(arrays)
-    for i, value in zip(written_positions, values[len(values) - len(written_positions) :], strict=True):
+    for i, value in zip(writes, values[len(values) - len(writes) :], strict=True):
         operands[i].value = value
-    results = of_counts(
-        residuals.together(values[: len(values) - len(written_positions)], arrays[len(carries[0].arrays) :]), most
-    )
-    return [common_results.get(k, x) for k, x in enumerate(results)]
+    results = of_counts(residuals.together(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most)
+    return [common.get(k, x) for k, x in enumerate(results)]
 
 
 def _may_be_counted(graph: FunctionGraph, operands: Sequence[Any]) -> bool:
