@@ -82,8 +82,8 @@ class OfAnother(TypeError):
 
 
 class Surroundings:
-    """The surroundings of one trace of a function. `own`: the framework whose arrays the trace itself sees being read;
-    of the Array API, those of one backend."""
+    """The surroundings of one trace of a function. `front_end`: the framework whose arrays the trace itself
+    notices when they are read; of the Array API, only arrays of `backend`."""
 
     def __init__(self, front_end: str, backend: Any = None) -> None:
         self._front_end, self._backend = front_end, backend

@@ -41,7 +41,8 @@ def reused_inputs(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
 
 
 class Owning:
-    """A graph as a function of a list of arrays, which takes those of `taken` (input -> result) out of the list."""
+    """A graph as a function of a list of arrays. It removes from the list the arrays whose memory results reuse
+    (`reused`: input -> result)."""
 
     def __init__(self, graph: ClosedGraph, reused: dict[int, int], fallback: CompiledGraph) -> None:
         self.reused = reused

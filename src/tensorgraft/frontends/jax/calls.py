@@ -42,9 +42,9 @@ def number_dtype(x: Any) -> np.dtype | None:
 
 
 class JaxCall:
-    """Arguments taken apart: `slots` are their leaves, and then what the objects among them hold.
+    """The flattened arguments of a call: `slots` are their leaves, then the values in objects of nnx among them.
 
-    `held`: objects that come first, those of a module, and as operands what they hold.
+    `objects`: objects that precede the arguments, those of a module; `values`: their values, as operands.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class JaxCall:
         plain, self.structure = flatten((args, kwargs))
         self.is_node = [is_object(x) for x in plain]
         self.objects: Objects | None = objects
-        self.written_count, self.leading = len(values), 0 if objects is None else 1
+        self.state_count, self.leading = len(values), 0 if objects is None else 1
         if True in self.is_node:
             nodes = [x for x, node in zip(plain, self.is_node, strict=True) if node]
             plain = [x for x, node in zip(plain, self.is_node, strict=True) if not node]
@@ -61,7 +61,7 @@ class JaxCall:
         self.count = len(plain)
         self.slots, self.operands = plain, [operand(x) for x in plain]
         if self.objects is not None:
-            own_values = self.objects.values[self.written_count :]
+            own_values = self.objects.values[self.state_count :]
             self.slots = [*plain, *(array for array, _ in values), *own_values]
             self.operands += [*values, *map(operand, own_values)]
         self.numbers = {i: d for i, x in enumerate(self.slots) if self.operands[i] is None and (d := number_dtype(x))}
@@ -186,7 +186,7 @@ class JaxTrace:
         became.values = []
         changed = [k for k, r in enumerate(self.state) if r != ("same", call.count + k)]
         if call.leading and not (
-            became.is_unchanged and all(self.state[k].kind == "array" for k in changed if k < call.written_count)
+            became.is_unchanged and all(self.state[k].kind == "array" for k in changed if k < call.state_count)
         ):
             side_effects.refuse_new_state(fn)
         if became.is_unchanged and not changed and not nodes:
@@ -203,16 +203,14 @@ class JaxTrace:
         new_values: dict[int, Array] = {}
         if self.objects_after is not None and call.objects is not None:
             new_values = {
-                k: keep(arrays[r.value])
-                for k, r in enumerate(self.state)
-                if k < call.written_count and r.kind == "array"
+                k: keep(arrays[r.value]) for k, r in enumerate(self.state) if k < call.state_count and r.kind == "array"
             }
             state = []
             for k, (kind, x) in enumerate(self.state):
                 old_position = self.objects_after.old[k]
                 if kind == "same":
                     state.append(call.slots[x])
-                elif kind == "value" or k < call.written_count:
+                elif kind == "value" or k < call.state_count:
                     state.append(x)
                 elif old_position is None:  # held by something that is new
                     state.append(arrays[x])

@@ -54,7 +54,7 @@ def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written_
 
     Arguments:
         copied: the values of variables, by the identity of these, for the parts of one model to share.
-        written: variables that a call is known to write, which for a pure function are no parameters.
+        written_names: variables that a call is known to write, which are no parameters of a pure function.
     """
     xp = call.xp
     if xp.grafted_as == "program":

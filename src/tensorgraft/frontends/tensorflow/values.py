@@ -94,9 +94,9 @@ class EitherOptional:
 
 @dataclass(frozen=True, eq=False)
 class TensorList:
-    """A list of tensors. Its elements are apart (`items`, None for one that was not written), or, where a loop is
-    traced, in one array (`stack`, with room for more than there are) and counted (`length`); or they are counted, and
-    are all the `same` known value."""
+    """A list of tensors in one of three forms: separate elements (`items`, None for one that was not written); one
+    array with spare capacity (`stack`) and a count (`length`), in a traced loop; or a count of elements that all have
+    one known value (`common`)."""
 
     dtype: np.dtype
     shape: Shape  # of an element

@@ -42,11 +42,11 @@ class JaxprRecorder(ScopedRecorder):
 
 
 class Recording:
-    """A jaxpr on a recorder.
+    """A jaxpr that is run on a recorder.
 
     Arguments:
-        watch: what was seen while it was traced; calls of compiled functions are added.
-        held: arrays that the program has from around it (by `id`) -> the Vars that stand for them.
+        watch: the calls noted while it was traced; calls of compiled functions are added.
+        variables: by `id` of each captured array, the Var that stands for it.
     """
 
     def __init__(self, watch: CallWatch, variables: dict[int, Var]) -> None:

@@ -147,7 +147,7 @@ class ColdOperator:
         return out
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of an operator that does nothing but write its arguments `places`."""
+        """Call an operator that only writes into its arguments (at `written_positions`)."""
         try:
             first = args[self.written_positions[0]]
             while isinstance(first, list):
