@@ -1,9 +1,10 @@
-"""Backward passes through compiled functions: what `tg.jit` keeps of autograd's graph between forward and backward.
+"""Backward passes through compiled functions: autograd's graph of a traced function, kept for the backward program.
 
-The traced function leaves a graph of autograd behind its results. What the graph has saved are arrays of the traced
-program: they become outputs of it (residuals), and a hook on each gives it back when the graph is walked again, in a
-second trace, which is the backward program (`replay`). Activations in memory are those that PyTorch itself would keep.
-A backward pass that is to be differentiated leaves a graph as well: a tape before which there is another.
+Tracing the function records autograd's graph of its results. The tensors saved in that graph are arrays of the traced
+program; they become additional outputs (residuals). The backward program is a second trace, in which autograd runs the
+same graph, and a hook on each saved tensor returns its residual (`replay`). The activations kept in memory are those
+that PyTorch itself would keep. A backward pass that is differentiated again records a graph too: a tape that continues
+another one (`before`).
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _SavedTensor: Any = torch._C._autograd.SavedTensor
 
 @dataclass
 class Residual:
-    """A tensor that the graph has saved."""
+    """A tensor saved by autograd's graph, as keys of residuals and its metadata."""
 
-    keys: tuple[int, ...]  # which residuals: several of a tensor that is quantised
+    keys: tuple[int, ...]  # of its residuals; a quantised tensor has several
     metadata: Metadata
     conj: bool
     neg: bool
@@ -57,15 +58,15 @@ class Residual:
 
 
 class Saved:
-    """A tensor outside, or an alias of it, whose memory the graph has saved: what is written into it without autograd's
-    notice (`.data`) a backward pass sees, and of anything else PyTorch's error tells."""
+    """A tensor outside, or an alias of it, whose memory the graph has saved. The backward pass reads its current
+    values, so it sees writes through `.data`; other writes raise PyTorch's error."""
 
     def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
         self.t, self.version, self._keys = t, t._version, keys
         self._geometry = t.dtype, t.size(), t.stride(), t.storage_offset()
 
     def put(self, residuals: list[Array]) -> None:
-        """Put what is there now into the residuals. Raises RuntimeError."""
+        """Put its current arrays into the residuals. Raises RuntimeError if it was modified in place."""
         t = self.t
         if t._version != self.version:
             raise RuntimeError(
@@ -84,7 +85,7 @@ class Saved:
 
 
 class Surrounded:
-    """Watches what functions of the program read and change that run in a backward pass.
+    """Observes what hooks and functions of the program read and change in a backward pass.
 
     Arguments:
         fn: the function that was traced.
@@ -92,52 +93,54 @@ class Surrounded:
 
     def __init__(self, fn: Any = None) -> None:
         self._fn = fn
-        self.hold: Callable[[], bool] = lambda: True  # it is as it was when the function was traced
+        self.hold: Callable[[], bool] = lambda: True  # True while it is as when the function was traced
         self.left: Callable[[], None] = lambda: None  # called when a backward pass has changed something
 
     def changed(self, trace: Callable[[], Any]) -> tuple[Any, bool]:
-        """Trace a backward pass; return what comes of it, and whether it has changed anything."""
+        """Trace a backward pass; return (its result, True if it has changed anything outside)."""
         world = Reachable([("", self._fn)])
         result = trace()
         return result, bool(world.changes())
 
 
 class Tape:
-    """The graph behind some results of a traced function, or of a backward pass."""
+    """Autograd's graph of some results of a traced function, or of a traced backward pass."""
 
     def __init__(self, roots: list[Tensor], before: Tape | None = None) -> None:
         self.roots = roots
-        self.before = before  # the tape whose graph this one's goes on into
-        self.leaves: list[Tensor] = []  # what the graph ends in: parameters and arguments
-        self._edges: list[GradientEdge] = []  # of the leaves: they need not require gradients any more
+        self.before = before  # the tape that this one continues
+        self.leaves: list[Tensor] = []  # the leaves of the graph: parameters and arguments
+        self._edges: list[GradientEdge] = []  # of the leaves, which may no longer require gradients
         self.spoilt: Exception | None = None  # why there can be no backward pass
-        self.arrays: list[Array] = []  # residuals in the traced program, each once; those of tapes before come first
+        self.arrays: list[Array] = []  # residuals in the traced program, each once
         self._first: int = 0 if before is None else before._first + before._count
         self._count: int = 0
         self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
         self._residual_sources: list[tuple[bool, int] | Callable[[Any], Array]] = []
-        self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
-        self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
+        self.replayed: list[tuple[Storage, int]] = []  # storages that functions running again may read, with their keys
+        self._marks: dict[
+            int, tuple[RandomState, int | None, int]
+        ] = {}  # random states to which they return: (state, words, draws)
         self._host_tensors: dict[
             int, tuple[weakref.ref[Tensor], LiveTensor]
         ] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
         self._programs: dict[Hashable, tuple[replay.Backward, Tape | None]] = {}
-        self.detached: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
-        self.hidden = False  # nodes have others in them, whose saved tensors nobody can reach
-        self.retained: list[Tensor] = []  # whose gradients are kept (`retain_grad`)
-        self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of what is saved of them
-        self.originals: set[int] = set()  # tensors that are saved themselves, not views of them, by identity
+        self.detached: frozenset[int] = frozenset()  # leaves that replace arguments with a history, by identity
+        self.hidden = False  # nodes contain other nodes, whose saved tensors are inaccessible
+        self.retained: list[Tensor] = []  # tensors with `retain_grad`
+        self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of their residuals
+        self.originals: set[int] = set()  # identities of tensors that are saved themselves, not as views
         self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
         self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
-        self.saves = False  # nodes have saved something, which a backward pass releases
+        self.saves = False  # nodes have saved tensors, which a backward pass releases
         self.python = False  # hooks or functions of the program run in a backward pass
         self.surroundings = Surrounded()
 
     # ---- forward --------------------------------------------------------------------------------------------------
 
     def _key(self, array: Array) -> int:
-        """The key of a residual. Every array of the trace stays alive as long as it is asked for."""
+        """Return the key of a residual. The array stays alive during the trace, so its identity is unique."""
         k = self._keys.setdefault(id(array), len(self.arrays))
         if k == len(self.arrays):
             self.arrays.append(array)
@@ -157,7 +160,8 @@ class Tape:
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
     def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
-        """Return hooks for saved tensors. The graph is the tape's, and no collector sees what its nodes refer to."""
+        """Return hooks for saved tensors. They refer to the tape weakly: the tape owns the graph, and Python's garbage
+        collector does not see references from its nodes."""
         tape_ref: Any = weakref.ref(self)
         return lambda t: tape_ref().pack(t), lambda saved: tape_ref().unpack(saved)
 
@@ -171,8 +175,8 @@ class Tape:
         return saved.on(state.created(codes.storage(arrays, saved.metadata.kind, cells[0].backend)))
 
     def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
-        """Keep what functions that run again in a backward pass, and hidden nodes, may look at: these storages
-        (arguments, and what was made inside and is alive when the function ends) and random states."""
+        """Keep what functions that run again in a backward pass, and hidden nodes, may read: random states and these
+        storages (of arguments, and of tensors made inside that are alive when the function ends)."""
         if not (capture.replays or self.hidden or any(ref() is not None for ref in capture.checkpoints)):
             return
         if capture.host is not None and capture.host.roots:
@@ -187,8 +191,8 @@ class Tape:
     def watch(
         self, outside: Sequence[tuple[Tensor, Callable[[Sequence[Any]], Tensor]]], results: Sequence[Any]
     ) -> None:
-        """Note which of these tensors have the memory of something that is saved: tensors from outside, with what finds
-        them at a call, and results."""
+        """Note which tensors share memory with saved ones: of tensors from outside, given with a function that finds
+        them at a call, and of results."""
         cells = [(id(cell_of(t)), id(t) in self.originals, find) for t, find in outside]
         self._watched = [(find, self.saved[cell], original) for cell, original, find in cells if cell in self.saved]
         of_results = [
@@ -197,21 +201,21 @@ class Tape:
         self._saved_results = [(k, self.saved[cell]) for k, cell in of_results if cell in self.saved]
 
     def saved_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> list[Saved]:
-        """Return what a call has saved of tensors that the program can reach afterwards."""
+        """Return the saved tensors of a call that the program can modify afterwards."""
         watched = [(get(arguments), keys, original) for get, keys, original in self._watched]
         saved_arguments = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
         return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._saved_results]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
-        """Return the residuals that the program has to give beside `arrays`: those that are none of its inputs."""
+        """Return the residuals that the program has to return besides `arrays`: those that are no inputs."""
         known = inputs | {id(a) for a in arrays}
         return [a for a in self.arrays if id(a) not in known]
 
     def locate(
         self, inputs: dict[int, int], arrays: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
     ) -> None:
-        """Note where a call finds the residuals: among the program's inputs, its outputs (`arrays` first), or by a
-        source, which is given what the call was given."""
+        """Note where a call finds the residuals: among the program's inputs, its outputs (`arrays` first), or by calling
+        a source with the arguments."""
         outputs: dict[int, int] = {}
         for k, a in enumerate(arrays):
             outputs.setdefault(id(a), k)
@@ -245,7 +249,7 @@ class Tape:
         ends: Sequence[Tensor],
         saved: Sequence[Saved] = (),
     ) -> tuple[Tensor, ...]:
-        """The results of a call with a history that ends in `ends`, whatever mode the call is in."""
+        """Return the results of a call with a history that ends in `ends`, whatever the gradient mode is."""
         if not torch.is_grad_enabled():
             with torch.enable_grad():
                 return self.attach(backend, residuals, results, ends, saved)
@@ -262,14 +266,14 @@ class Tape:
     # ---- backward -------------------------------------------------------------------------------------------------
 
     def following(self, roots: list[Tensor], first_node: int, capture: Capture) -> Tape | None:
-        """The tape of what a walk of this one has computed."""
+        """Return the tape of gradients computed by `walk`, for derivatives of higher order."""
         following_tape = taped(roots, first_node, capture, self)
         if following_tape is not None:
             following_tape.python, following_tape.surroundings = self.python, self.surroundings
         return following_tape
 
     def chain(self) -> Iterator[Tape]:
-        """This tape and those before it."""
+        """Yield this tape and those before it."""
         yield self
         if self.before is not None:
             yield from self.before.chain()
@@ -281,10 +285,10 @@ class Tape:
         backend: Backend,
         batched: tuple[bool, ...] = (),
     ) -> list[Tensor | None]:
-        """The gradients of the leaves, and then of what is retained; None where the results do not depend on one.
+        """Return the gradients of the leaves, then of retained tensors; None if the results do not depend on one.
 
-        `cotangents`: None for a result that has none. `batched`: which of the others have an axis in front, over which
-        the gradients are computed (`is_grads_batched`), and have then one, too."""
+        `cotangents`: None for a result without one. `batched`: which of the others have a leading batch axis
+        (`is_grads_batched`), which the gradients then have, too."""
         arrays = [None if t is None else to_array(t) for t in cotangents]
         slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *_present(arrays)])
         slot = slot_of_backend(backend)
@@ -298,7 +302,7 @@ class Tape:
         ends: Sequence[Tensor],
         saved: Sequence[Saved] = (),
     ) -> list[Tensor | None]:
-        """The same with a history, which ends in `ends` and in the cotangents."""
+        """Return the gradients with a history that ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
         slopes, more_residuals = program([*residuals, *_present(arrays)])
@@ -321,7 +325,7 @@ class Tape:
         differentiable: bool,
         batched: tuple[bool, ...] = (),
     ) -> tuple[replay.Backward, Tape | None]:
-        """Return the backward program for cotangents that look so, and its own tape."""
+        """Return the backward program for cotangents of these shapes, dtypes and strides, and its tape."""
         signatures = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
         key = (differentiable, batched, *signatures)
         holds = not self.python or self.surroundings.hold()
@@ -347,8 +351,8 @@ class Tape:
         cotangents: Sequence[Tensor | None],
         differentiable: bool = False,
     ) -> list[Tensor | None]:
-        """The gradients of the leaves and of what is retained, computed by the kernels of the graph's nodes on these
-        arrays. For an active capture. Raises the RuntimeError of a spoilt tape."""
+        """Run autograd on the graph with these residuals. Returns the gradients of the leaves and of retained tensors.
+        Called in an active capture. Raises the RuntimeError of a spoilt tape."""
         tapes = list(self.chain())
         for tape in tapes:
             if tape.spoilt is not None:
@@ -368,7 +372,7 @@ class Tape:
                 arrays_before.append((cell, cell.array))
                 cell.array = residuals[key]
                 capture.created(codes.owner(cell))
-        # autograd runs the hooks of leaves outside, on the whole gradient
+        # the hooks of leaves run outside, in autograd, on the accumulated gradient
         hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.detached and t._backward_hooks]
         hidden = [(table, dict(table)) for table in hooks]
         gradients_before = [(t, t.grad) for t in self.retained]
@@ -388,7 +392,7 @@ class Tape:
             )
 
         try:
-            with OwnMode():  # in which PyTorch's derivatives ask for no values
+            with OwnMode():  # PyTorch's derivative formulas then read no values
                 # of a result outside autograd retains what comes from there, unless hooks of its own come before
                 retained = ((t, None if t._backward_hooks else t) for t in self.retained)
                 return [*slopes(self._edges), *(slope for t, but in retained for slope in slopes([t], but))]
@@ -418,13 +422,13 @@ class _Outside(torch.autograd.Function):
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
         ctx.saves = tape.saves or bool(residuals)
-        # of numbers nothing is a residual, and a backward pass releases them nevertheless
+        # saved numbers are no residuals, but a backward pass releases them, too
         ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        # what has saved nothing can be gone through again
+        # a graph without saved tensors may be run again
         saved = ctx.saved_tensors if ctx.saves else ()
         residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
         for saved_object in ctx.held:
@@ -445,10 +449,10 @@ class _Outside(torch.autograd.Function):
 
 
 def _retaining(tensor: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:
-    """Let the result that a traced tensor has become retain its gradient; return what retains it, and a list for the
-    gradient that this has before a backward pass.
+    """Let the result made from a traced tensor retain its gradient. Returns (a reference to the tensor that retains
+    it, a list for its gradient before a backward pass).
 
-    Outside it retains what comes from there. Where hooks of the traced tensor come before, that does not count.
+    The result itself retains the gradient from outside, which is replaced if hooks of the traced tensor come first.
     """
     previous: list[Tensor | None] = []
     ref = weakref.ref(tensor if result is None else result)
@@ -473,8 +477,8 @@ def _slopes(
 def _batched_slopes(
     ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], level: int
 ) -> list[Tensor | None]:
-    """Compute the gradients for cotangents that a `vmap` has batched: in one program, or row by row where they are
-    batched again or are to be differentiated."""
+    """Compute the gradients for cotangents batched by a `vmap`: in one program, or row by row if they are batched
+    twice or have to be differentiated."""
     inner: list[Tensor | None] = list(gradients)
     batched = []
     for i, g in enumerate(gradients):
@@ -500,12 +504,12 @@ _LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grad
 
 
 def _level(t: Tensor) -> int:
-    """Return the level of the `vmap` that has batched a tensor, -1 for none."""
+    """Return the level of the `vmap` that batched a tensor, -1 for none."""
     return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)
 
 
 def _unwrapped(t: Tensor, level: int) -> Tensor:
-    """Return the tensor behind a batched one, the batch in front."""
+    """Return the tensor inside a batched one, with the batch as its first axis."""
     if level == _LEGACY:
         return torch._remove_batch_dim(t, _legacy_level(), 0, 0)
     return torch.func.debug_unwrap(t, recurse=False).movedim(_functorch.maybe_get_bdim(t), 0)
@@ -529,13 +533,13 @@ def _present(cotangents: Sequence[Any]) -> list[Any]:
 
 
 def _strides(array: Array) -> Any:
-    """Return the strides of an array, where its framework has such and its compiler takes them for granted."""
+    """Return the strides of an array if its framework has strides, on which a compiled program may depend."""
     stride = getattr(array, "stride", None)
     return stride() if callable(stride) else None
 
 
 class _Edge(torch.autograd.Function):
-    """A node that saves a tensor."""
+    """An autograd node that saves a tensor."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:
@@ -544,7 +548,7 @@ class _Edge(torch.autograd.Function):
 
 
 def _edge_of(t: Tensor) -> Any:
-    """The place of a tensor in autograd's graph, without its values: what a node behind it has for `saved_tensors`."""
+    """Return an edge to the position of a tensor in autograd's graph, without keeping its values."""
     with torch.enable_grad():
         end: Any = _Edge.apply(t)
     like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)
@@ -555,11 +559,11 @@ def _edge_of(t: Tensor) -> Any:
 def record(
     flat: Sequence[Any], identical: Sequence[int | None], finders: Sequence[Any], first_node: int, capture: Capture
 ) -> tuple[list[int], Tape | None]:
-    """Return (which of the results can be differentiated, the tape of these). Those that are arguments, and those that
-    `finders` has something for, have their own history.
+    """Return (the indices of results that can be differentiated, their tape). Not among them are results that are
+    arguments or have a finder: they have their own history.
 
-    `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
-    graph goes on to nodes from before.
+    `first_node`: autograd's sequence number when the function began. Raises RuntimeError if the graph reaches older
+    nodes.
     """
     positions = [
         i
@@ -585,15 +589,15 @@ Finder = Callable[[Sequence[Any]], Tensor]
 def result_finders(
     flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
 ) -> list[Finder | None]:
-    """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
-    those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
+    """Return, for each result that is a tensor from outside or a view of one, a function that finds it at a call; None
+    for results made by the program and for arguments. `outside`: finders of tensors, by identity."""
     argument_finders: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
     new_storages = set(map(id, capture.survivors()))
 
     def finder_of(t: Any) -> Finder | None:
         try:
             return look_of(t)
-        except RuntimeError:  # one of several views of what was written since, which PyTorch tells nothing of
+        except RuntimeError:  # one of several views of a tensor written since: PyTorch raises an error
             return None
 
     def look_of(t: Any) -> Finder | None:
@@ -624,8 +628,8 @@ def _view(find: Finder, metadata: Metadata, graded: bool, leaves: Sequence[Any])
 
 
 def has_history(t: Tensor) -> bool:
-    """Say whether `t` is the result of a function that can be differentiated: not one of several views (chunk, unbind)
-    of what was written since, of which PyTorch refuses to tell."""
+    """Return True if `t` is the result of a differentiable function. False for one of several views (chunk, unbind) of
+    a tensor that was written since, for which PyTorch raises an error."""
     try:
         return t.grad_fn is not None
     except RuntimeError:
@@ -633,8 +637,8 @@ def has_history(t: Tensor) -> bool:
 
 
 def is_leaf(t: Tensor) -> bool:
-    """Say whether a tensor has no history; a view from `no_grad` that was written since, of which PyTorch refuses to
-    tell, is no leaf whose `requires_grad` can be set."""
+    """Return True if a tensor has no history. False for a view from `no_grad` that was written since, for which PyTorch
+    raises an error: its `requires_grad` cannot be set."""
     try:
         return t.is_leaf
     except RuntimeError:
@@ -646,7 +650,7 @@ _VIEWED = {("LinearBackward0", "_raw_saved_weight")}
 
 
 def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
-    """The tape of some results; None where nothing is left to be differentiated."""
+    """Return the tape of some results; None if there is nothing to differentiate."""
     tape = Tape(roots, before)
     for node in nodes(roots):
         variable = getattr(node, "variable", None)
