@@ -57,7 +57,7 @@ def ignored(message: str = "") -> contextlib.AbstractContextManager[None]:
     return _first(_filter("ignore", message))
 
 
-class heard:
+class recorded_warnings:
     """Context that hides this thread's warnings, and yields the list of their texts."""
 
     __slots__ = ("_first", "_show")
@@ -114,7 +114,7 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def told(text: str) -> None:
+def show_warning(text: str) -> None:
     """A warning that is never an exception, whatever the filters: where those make it one, it is written to stderr.
     For what is said while somebody imports a framework, which we do not break."""
     try:

@@ -91,8 +91,8 @@ class TracedSizes:
 
     def without(self, fixed: Container[int], reason: str) -> None:
         """Leave the sizes of these groups as they are in the example."""
-        kept = [(t, g) for t, g in zip(self.traces, self.owners, strict=True) if g not in fixed]
-        self.traces, self.owners = [t for t, _ in kept], [g for _, g in kept]
+        remaining = [(t, g) for t, g in zip(self.traces, self.owners, strict=True) if g not in fixed]
+        self.traces, self.owners = [t for t, _ in remaining], [g for _, g in remaining]
         for g, group in enumerate(self.groups):
             if g in fixed and group.tried:
                 group.tried, group.reason = [], reason
@@ -190,14 +190,14 @@ class _SizeSearch:
                  and not groups[h].tried and h not in self._base]  # fmt: skip
         if group.tried or g in self._base or not group.places or not peers:
             return
-        alone = group.places, group.reason
+        previous = group.places, group.reason
         group.places, group.reason = [*group.places, *(at for h in peers for at in groups[h].places)], ""
         self.attempt(g)
         if group.tried:
             for h in peers:
                 groups[h].places = []
         else:
-            group.places, group.reason = alone
+            group.places, group.reason = previous
 
     def found(self) -> TracedSizes:
         left = [g for g, group in enumerate(self.groups) if group.places]
@@ -214,12 +214,12 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
     """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels)
     goes with the first axis of the others, where that has its extent and no other axis has."""
     groups: dict[tuple[bool, int], SizeGroup] = {}
-    batches, others = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
+    batches, extents = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
             if size == 0:
                 continue
-            first = axis == 0 and (len(shape) > 1 or (size in batches and size not in others))
+            first = axis == 0 and (len(shape) > 1 or (size in batches and size not in extents))
             group = groups.setdefault((first, size), SizeGroup(size, [], "batch" if first else f"axis {axis}"))
             group.places.append((k, axis))
     return list(groups.values())

@@ -77,7 +77,7 @@ class OutsideCalls:
         functions."""
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
-            for owner, name, make in self._places():
+            for owner, name, make in self._overrides():
                 original = vars(owner)[name]
                 wrapped[id(original)] = self._wrapped(original, make)
                 setattr(owner, name, wrapped[id(original)])
@@ -92,10 +92,10 @@ class OutsideCalls:
             finally:
                 self._active = False
 
-    def _places(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    def _overrides(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
         """Yield (a module or class, a name in it, what is done in the place of a call by the program)."""
-        for owner, name, what in _refused():
-            yield owner, name, functools.partial(self._refuse, f"{what} ({getattr(owner, '__name__', owner)}.{name})")
+        for owner, name, reason in _refused():
+            yield owner, name, functools.partial(self._refuse, f"{reason} ({getattr(owner, '__name__', owner)}.{name})")
         yield builtins, "print", self._print
         yield warnings, "warn", self._warn
         if "logging" in sys.modules:
@@ -110,51 +110,51 @@ class OutsideCalls:
 
         return call
 
-    def _refuse(self, why: str, *_: Any) -> Any:
-        self.refused = why
-        raise RunsUncompiled(why)
+    def _refuse(self, reason: str, *_: Any) -> Any:
+        self.refused = reason
+        raise RunsUncompiled(reason)
 
     def _print(self, original: Any, args: Any, kwargs: Any) -> None:
-        said = tuple(map(str, args))  # of a tensor it raises
+        texts = tuple(map(str, args))  # of a tensor it raises
         if kwargs.keys() - {"sep", "end", "file", "flush"}:
-            original(*said, **kwargs)  # raises
-        self.repeated.append(functools.partial(original, *said, **kwargs))
+            original(*texts, **kwargs)  # raises
+        self.repeated.append(functools.partial(original, *texts, **kwargs))
 
     def _log(self, original: Any, args: Any, kwargs: Any) -> None:
         logger, record = args
-        said = copy.copy(record)
-        said.msg, said.args = record.getMessage(), None
+        logged = copy.copy(record)
+        logged.msg, logged.args = record.getMessage(), None
 
         def handle() -> None:
-            again = copy.copy(said)
-            again.created = time.time()
-            original(logger, again)
+            repeated = copy.copy(logged)
+            repeated.created = time.time()
+            original(logger, repeated)
 
         self.repeated.append(handle)
 
     def _warn(self, original: Any, args: Any, kwargs: Any) -> None:
         names = ("message", "category", "stacklevel", "source")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        level = given.get("stacklevel", 1)
-        given["stacklevel"] = level + 2
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        level = arguments.get("stacklevel", 1)
+        arguments["stacklevel"] = level + 2
         frame = sys._getframe(2)
         for _ in range(level - 1):
             frame = frame.f_back or frame
-        original(**given)
-        message = given["message"]
-        kind = type(message) if isinstance(message, Warning) else given.get("category") or UserWarning
+        original(**arguments)
+        message = arguments["message"]
+        kind = type(message) if isinstance(message, Warning) else arguments.get("category") or UserWarning
         registry = frame.f_globals.setdefault("__warningregistry__", {})
-        place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), registry
-        self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *place))
+        location = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), registry
+        self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *location))
 
 
 def _refused() -> Iterator[tuple[Any, str, str]]:
     """Yield (a module or class, a name in it, what is said of it) of what is loaded."""
-    for what, path, names in _REFUSED:
+    for reason, path, names in _REFUSED:
         module, _, cls = path.partition(".")
         owner = sys.modules.get(module)
         owner = getattr(owner, cls, None) if cls else owner
-        yield from ((owner, name, what) for name in names if owner is not None and name in vars(owner))
+        yield from ((owner, name, reason) for name in names if owner is not None and name in vars(owner))
 
 
 def is_outside(value: Any) -> bool:

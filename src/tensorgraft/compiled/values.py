@@ -60,7 +60,7 @@ class Replaceable:
         return bool(self._kind_of(value) == self.kind)
 
 
-def same(a: Any, b: Any) -> bool:
+def is_same_value(a: Any, b: Any) -> bool:
     """Return True for the same object, the same plain value, or an object that may stand in a slot `b`."""
     if b.__class__ is Replaceable:
         return bool(b.holds(a))

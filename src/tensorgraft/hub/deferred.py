@@ -53,8 +53,8 @@ def start(backend: Backend) -> Backend:
         if isinstance(backend, Deferred):
             with warning_filters.remembered(), random_numbers_kept():
                 cls = backend.load()
-                same = cls.__new__(cls)
-                same.__dict__ = vars(backend)  # other threads see the new class when all is there
-                same.__init__(0)  # type: ignore[misc]
+                started = cls.__new__(cls)
+                started.__dict__ = vars(backend)  # other threads see the new class when all is there
+                started.__init__(0)  # type: ignore[misc]
                 backend.__class__ = cls  # type: ignore[assignment]
     return backend

@@ -43,8 +43,8 @@ def wait_seconds() -> float:
 def may_join() -> bool:
     """Return whether this process is the one that was started, none that it started itself, and nobody said
     otherwise."""
-    mine = os.environ.get(JOINED) in (None, str(os.getpid()))
-    return mine and os.environ.get(_JOIN) != "0" and multiprocessing.parent_process() is None
+    is_original = os.environ.get(JOINED) in (None, str(os.getpid()))
+    return is_original and os.environ.get(_JOIN) != "0" and multiprocessing.parent_process() is None
 
 
 def several() -> bool:
@@ -55,9 +55,9 @@ def several() -> bool:
 
 def launched() -> Launched | None:
     """Return what a launcher of several processes says; None in a program of one."""
-    said = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
+    values = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")]
     address = os.environ.get("MASTER_ADDR")
-    if not address or not all(n.isdigit() for n in said) or int(said[1]) < 2:
+    if not address or not all(n.isdigit() for n in values) or int(values[1]) < 2:
         return None
-    rank, count, port = map(int, said)
+    rank, count, port = map(int, values)
     return Launched(rank, count, address, port, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))

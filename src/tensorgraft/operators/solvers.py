@@ -67,8 +67,8 @@ def _flatten(solver: LinearSolver) -> tuple[list[Any], Any, tuple[str, ...]]:
     return [getattr(solver, n) for n in names], (names, rest), names
 
 
-def _unflatten(cls: type[LinearSolver], about: Any, children: Iterable[Any]) -> LinearSolver:
-    names, rest = about
+def _unflatten(cls: type[LinearSolver], static_data: Any, children: Iterable[Any]) -> LinearSolver:
+    names, rest = static_data
     instance = object.__new__(cls)
     for name, value in (*zip(names, children, strict=True), *rest):
         setattr(instance, name, value)
@@ -135,11 +135,11 @@ def bands(operator: LinearOperator) -> tuple[Array, Array, Array]:
     colours = xp.astype(xp.expand_dims(index % 3, axis=1) == xp.arange(3, device=operator.device), operator._in.dtype)
     out = operator.mm_flat(colours)  # every row has one element of each colour
 
-    def along(shift: int, rows: slice) -> Array:
+    def product_of(shift: int, rows: slice) -> Array:
         where = xp.expand_dims((index + shift) % 3, axis=1)
         return xp.squeeze(xp.take_along_axis(out, where, axis=1), axis=1)[rows]
 
-    return along(-1, slice(1, None)), along(0, slice(None)), along(1, slice(n - 1))
+    return product_of(-1, slice(1, None)), product_of(0, slice(None)), product_of(1, slice(n - 1))
 
 
 class Triangular(LinearSolver):
@@ -188,9 +188,9 @@ class LU(LinearSolver):
         self.of_transpose = False  # by the factors of A^T, which a gradient has in common with what it is of
 
     def transposed(self) -> LinearSolver:
-        turned = LU()
-        turned.of_transpose = not self.of_transpose
-        return turned
+        transposed_solver = LU()
+        transposed_solver.of_transpose = not self.of_transpose
+        return transposed_solver
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         matrix = (operator.T if self.of_transpose else operator).as_matrix()
@@ -250,7 +250,7 @@ def definite(solver: LinearSolver, operator: LinearOperator) -> int:
         return -1
     raise ValueError(
         f"linear_solve: {solver.name} requires a positive or negative semidefinite operator, this one is tagged"
-        f" {_shown(operator)}: use TaggedLinearOperator(operator, 'positive_semidefinite') if it is, else another"
+        f" {_tags_of(operator)}: use TaggedLinearOperator(operator, 'positive_semidefinite') if it is, else another"
         " solver ('lu', 'gmres')"
     )
 
@@ -258,9 +258,9 @@ def definite(solver: LinearSolver, operator: LinearOperator) -> int:
 def _tagged(solver: LinearSolver, operator: LinearOperator, tag: str) -> None:
     if tag not in operator.tags:
         raise ValueError(
-            f"linear_solve: {solver.name} requires an operator tagged {tag!r}, this one is tagged {_shown(operator)}"
+            f"linear_solve: {solver.name} requires an operator tagged {tag!r}, this one is tagged {_tags_of(operator)}"
         )
 
 
-def _shown(operator: LinearOperator) -> str:
+def _tags_of(operator: LinearOperator) -> str:
     return "{" + ", ".join(sorted(operator.tags)) + "}"

@@ -79,7 +79,7 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
         f" (tested: {names.title} {', '.join(names.tested)}). Install one of these versions,"
         f' `pip install "{names.package}=={names.tested[-1]}"`, or another tensorgraft: `pip install -U tensorgraft`.'
     )
-    warning_filters.told(_off[key])
+    warning_filters.show_warning(_off[key])
     return _off[key]
 
 

@@ -72,7 +72,7 @@ def absent(name: str, *, importing: bool) -> bool:
             owner = sys.modules[full]
             continue
         shadowed = sys.modules.get(".".join(parts[: n - 1]))  # a module under the name of a function that it has
-        found = [x for x in (_held(holder, part) for holder in (owner, shadowed)) if x is not _ABSENT]
+        found = [x for x in (_attribute(holder, part) for holder in (owner, shadowed)) if x is not _ABSENT]
         if not found:
             return True
         owner = found[0]
@@ -82,7 +82,7 @@ def absent(name: str, *, importing: bool) -> bool:
 _ABSENT = object()
 
 
-def _held(owner: Any, name: str) -> Any:
+def _attribute(owner: Any, name: str) -> Any:
     """An attribute, or `_ABSENT`."""
     if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
         return getattr(owner, name, _ABSENT)

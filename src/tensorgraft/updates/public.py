@@ -81,13 +81,13 @@ def _updater(x: Any, name: str) -> Any:
     fixed = framework == "jax" or (framework == "tensorflow" and not hasattr(x, "assign"))
     if framework is not None and not fixed and not isinstance(x, np.generic):
         return importlib.import_module(_UPDATERS[framework])
-    seen = f"{type(x).__module__}.{type(x).__qualname__}"
+    kind_name = f"{type(x).__module__}.{type(x).__qualname__}"
     if fixed:
         holder = "tf.Variable(x), or " if framework == "tensorflow" else ""
         raise TypeError(
-            f"{name}: a {seen} is immutable. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
+            f"{name}: a {kind_name} is immutable. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
         )
     raise TypeError(
         f"{name}: expected an Array of tensorgraft.array_api, a torch.Tensor, a tf.Variable or a numpy.ndarray, got"
-        f" a {seen}"
+        f" a {kind_name}"
     )

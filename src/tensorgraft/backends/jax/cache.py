@@ -35,17 +35,19 @@ def _apply() -> None:
     if current != _ours or not config.jax_enable_compilation_cache:  # the user's own affair
         return
     path = compile_cache.directory(f"jax-{jax.__version__}")
-    wanted = None if path is None else str(path)
-    if wanted == current:
+    directory = None if path is None else str(path)
+    if directory == current:
         return
-    config.update("jax_compilation_cache_dir", wanted)
-    before, after = (_LEAST_SECONDS, _JAX_LEAST_SECONDS) if wanted is None else (_JAX_LEAST_SECONDS, _LEAST_SECONDS)
+    config.update("jax_compilation_cache_dir", directory)
+    before, new_seconds = (
+        (_LEAST_SECONDS, _JAX_LEAST_SECONDS) if directory is None else (_JAX_LEAST_SECONDS, _LEAST_SECONDS)
+    )
     if config.jax_persistent_cache_min_compile_time_secs == before:
-        config.update("jax_persistent_cache_min_compile_time_secs", after)
-    if wanted is None:
+        config.update("jax_persistent_cache_min_compile_time_secs", new_seconds)
+    if directory is None:
         compilation_cache.reset_cache()
     else:
-        entries.use(wanted)
+        entries.use(directory)
         # A full disk, an entry that another process is just writing: the program is compiled as if there were no cache.
         warning_filters.ignore("Error (reading|writing) persistent compilation cache entry")
-    _ours = wanted
+    _ours = directory

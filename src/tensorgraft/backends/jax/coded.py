@@ -45,13 +45,13 @@ class JaxCoded:
             return Coded.coded_matmul(self, x, codes, scale, zero, coding, shape, axis, dtype)
         n, k = shape
         lanes = _lanes(coding, k, scale, zero)
-        inside = (n // count, k // len(lanes))
+        block_shape = (n // count, k // len(lanes))
 
         @jax.checkpoint  # derivatives keep codes, not what is decoded
         def multiply(xs: Sequence[Array], codes: Array, scale: Array, zero: Array | None) -> Array:
             total: Any = None
             for x, lane in zip(xs, lanes, strict=True):
-                product: Array = Coded.coded_matmul(self, x, codes, scale, zero, lane, inside, 1, dtypes.float32)
+                product: Array = Coded.coded_matmul(self, x, codes, scale, zero, lane, block_shape, 1, dtypes.float32)
                 total = product if total is None else lax.add(total, product)
             return total
 

@@ -35,10 +35,10 @@ Pads = tuple[tuple[int, int], ...]
 MANY = 64  # pieces of an image that are worth a slice each
 
 
-def _few_places(places: int, taps: int, outputs: int) -> bool:
+def _few_places(positions: int, taps: int, outputs: int) -> bool:
     """Return True if copying patches (C x taps x places) is faster than transposing weights (C x taps x outputs).
     Measured: with up to half as many places as output channels; in more cases where images have even sides."""
-    return taps <= MANY and 2 * places <= outputs
+    return taps <= MANY and 2 * positions <= outputs
 
 
 # With a window of one place, a product for each image, whose layout stays, is better than one for all of them, for
@@ -56,9 +56,9 @@ def rewritten(
     window, taps = w.shape[2:], math.prod(w.shape[2:])
     if 0 in x.shape or 0 in w.shape or not window:
         return None
-    spread = [((n - 1) * d + 1 + sum(p)) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
+    dilated_shape = [((n - 1) * d + 1 + sum(p)) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
     out = tuple(
-        (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(spread, window, strides, rhs_dilation, strict=True)
+        (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(dilated_shape, window, strides, rhs_dilation, strict=True)
     )
     if min(out) < 1:
         return None
@@ -66,8 +66,8 @@ def rewritten(
     plain = groups == batches == 1 and all(d == 1 for d in lhs_dilation)
     if taps == 1 and plain and not any(map(any, padding)):
         return _pointwise(x[:, :, *(slice(None, None, s) for s in strides)], w)
-    few = plain and _few_places(x.shape[0] * math.prod(out), taps, w.shape[0])
-    by_taps = batches == 1 and taps <= MANY and (depthwise or few or taps > math.prod(x.shape[2:]))
+    few_positions = plain and _few_places(x.shape[0] * math.prod(out), taps, w.shape[0])
+    by_taps = batches == 1 and taps <= MANY and (depthwise or few_positions or taps > math.prod(x.shape[2:]))
     by_positions = batches > 1 and math.prod(out) <= MANY
     if not (by_taps or by_positions):
         return None
@@ -114,10 +114,12 @@ def _pointwise(x: Array, w: Array) -> Array:
     n, _, *out = x.shape
     o, c = w.shape[:2]
     w = w.reshape(o, c)
-    places = math.prod(out)
-    if n == 1 or w.size <= FORWARD * places:
-        each = jnp.broadcast_to(w, (n, o, c))
-        return dot_general(each, x.reshape(n, c, places), ((2,), (1,)), ((0,), (0,)), None).reshape(n, o, *out)
+    positions = math.prod(out)
+    if n == 1 or w.size <= FORWARD * positions:
+        batched_weights = jnp.broadcast_to(w, (n, o, c))
+        return dot_general(batched_weights, x.reshape(n, c, positions), ((2,), (1,)), ((0,), (0,)), None).reshape(
+            n, o, *out
+        )
     products = dot_general(jnp.moveaxis(x, 1, -1).reshape(-1, c), w, ((1,), (1,)), ((), ()), None)
     return jnp.moveaxis(products.reshape(n, *out, o), -1, 1)
 
@@ -128,19 +130,21 @@ def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Arr
     o = w.shape[0]
     if o == n == batches:  # one channel a group: a product of matrices would be one of vectors
         return jnp.stack([lax.reduce_sum(x * w, range(1, x.ndim)) for x in pieces], 1).reshape(1, o, *out)
-    seen = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
+    windows = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
     rows = w.reshape(batches, o // batches, c, *window)
     axes = range(len(window) + 1)
     contract = tuple(a + 2 for a in axes), tuple(a + 3 for a in axes)
-    products = dot_general(rows, seen, contract, ((0,), (1,)), None)  # (batches, O / batches, positions, N / batches)
+    products = dot_general(
+        rows, windows, contract, ((0,), (1,)), None
+    )  # (batches, O / batches, positions, N / batches)
     return products.reshape(o, *out, n // batches).transpose(len(out) + 1, *range(len(out) + 1))
 
 
 def _depthwise(pieces: list[Array], w: Array) -> Array:
     """One channel a group: sums of shifted images, which XLA fuses."""
-    many = w.shape[0] // pieces[0].shape[1]
+    multiplier = w.shape[0] // pieces[0].shape[1]
     weights = w.reshape(w.shape[0], len(pieces))
-    wide = [jnp.repeat(x, many, axis=1) if many > 1 else x for x in pieces]
+    wide = [jnp.repeat(x, multiplier, axis=1) if multiplier > 1 else x for x in pieces]
     spatial = (1,) * (len(w.shape) - 2)
     terms = [x * weights[:, tap].reshape(-1, *spatial) for tap, x in enumerate(wide)]
     return functools.reduce(lax.add, terms)
@@ -152,25 +156,25 @@ def _depthwise(pieces: list[Array], w: Array) -> Array:
 def transposed(x: Array, w: Array, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints) -> Array | None:
     """Compute `Backend.transposed_convolution` without groups, or return None. One product gives what each position of
     x adds to every tap; the results are then added up at the taps, so that the weights stay as they lie."""
-    n, c, *places = x.shape
+    n, c, *spatial = x.shape
     o, *window = w.shape[1:]
     taps = math.prod(window)
     if 0 in x.shape or 0 in w.shape or not window:
         return None
-    extents = list(zip(places, window, strides, dilation, padding, output_padding, strict=True))
+    extents = list(zip(spatial, window, strides, dilation, padding, output_padding, strict=True))
     if min((i - 1) * s + d * (k - 1) + 1 - 2 * p + extra for i, k, s, d, p, extra in extents) < 1:
         return None
-    area = math.prod(places)
+    area = math.prod(spatial)
     if not (taps == 1 or _few_places(n * area, taps, max(c, o)) or (taps <= MANY and taps > area)):
         return None
     if taps == 1 and w.size <= IMAGES * area:
-        each = jnp.broadcast_to(w.reshape(c, o), (n, c, o))
-        products = dot_general(each, x.reshape(n, c, area), ((1,), (1,)), ((0,), (0,)), None)
-        cotangents = [products.reshape(n, o, *places)]
+        batched_weights = jnp.broadcast_to(w.reshape(c, o), (n, c, o))
+        products = dot_general(batched_weights, x.reshape(n, c, area), ((1,), (1,)), ((0,), (0,)), None)
+        cotangents = [products.reshape(n, o, *spatial)]
     else:
         rows = jnp.moveaxis(x, 1, -1).reshape(-1, c)
         products = dot_general(rows, w.reshape(c, o * taps), ((1,), (0,)), ((), ()), None)
-        products = products.reshape(n, *places, o, taps)
+        products = products.reshape(n, *spatial, o, taps)
         cotangents = [jnp.moveaxis(products[..., tap], -1, 1) for tap in range(taps)]
     zero = np.zeros((), x.dtype)
     placed = []
@@ -200,9 +204,9 @@ def weights(x: Array, grad: Array, window: Ints, strides: Ints, padding: Ints, d
     if taps == 1:
         x = lax.pad(x, np.zeros((), x.dtype), config)[:, :, *(slice(None, None, s) for s in strides)]
         if o * c <= WEIGHTS * area:
-            each = grad.reshape(n, o, area), x.reshape(n, c, area)
-            return lax.reduce_sum(dot_general(*each, ((2,), (2,)), ((0,), (0,)), None), (0,)).reshape(o, c, *window)
-        places = jnp.moveaxis(x, 1, -1).reshape(-1, c)
-        return dot_general(rows, places, ((1,), (0,)), ((), ()), None).reshape(o, c, *window)
+            factors = grad.reshape(n, o, area), x.reshape(n, c, area)
+            return lax.reduce_sum(dot_general(*factors, ((2,), (2,)), ((0,), (0,)), None), (0,)).reshape(o, c, *window)
+        pixels = jnp.moveaxis(x, 1, -1).reshape(-1, c)
+        return dot_general(rows, pixels, ((1,), (0,)), ((), ()), None).reshape(o, c, *window)
     patches = _patches(x, config, tuple(window), dilation, tuple(out), strides).reshape(c * taps, -1)
     return dot_general(rows, patches, ((1,), (1,)), ((), ()), None).reshape(o, c, *window)

@@ -43,18 +43,18 @@ def reused_inputs(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
 class Owning:
     """A graph as a function of a list of arrays, which takes those of `taken` (input -> result) out of the list."""
 
-    def __init__(self, graph: ClosedGraph, taken: dict[int, int], otherwise: CompiledGraph) -> None:
-        self.taken = taken
+    def __init__(self, graph: ClosedGraph, reused: dict[int, int], fallback: CompiledGraph) -> None:
+        self.taken = reused
         self._graph = graph
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._program: Any = None
         self._busy = threading.Lock()
-        self._refused = not otherwise.by_xla
+        self._refused = not fallback.by_xla
 
     def __call__(self, arrays: list[Array]) -> tuple[Array, ...]:
         """Run the graph. On an exception the arrays are in the list again."""
         if self._refused or may_be_recorded() or not self._busy.acquire(blocking=False):
-            return self._otherwise(arrays)
+            return self._fallback(arrays)
         try:
             if self._program is None:
                 self._make()
@@ -67,7 +67,7 @@ class Owning:
                 if not isinstance(error, REFUSALS):
                     raise
                 self._refused = True
-                return self._otherwise(arrays)
+                return self._fallback(arrays)
             rest, owned = iter(outputs), dict(zip(self.taken.values(), self._taken_out(), strict=True))
             return tuple(owned[k] if k in owned else next(rest) for k in range(len(self._graph.outputs)))
         finally:
@@ -82,7 +82,7 @@ class Owning:
         with tf.init_scope():
             self._variables = [tf.Variable(tf.zeros(x.shape, x.dtype), trainable=False)
                                for x in (inputs[k] for k in self.taken)]  # fmt: skip
-            self._nothing = [tf.zeros((0,), v.dtype) for v in self._variables]
+            self._empty = [tf.zeros((0,), v.dtype) for v in self._variables]
 
         @tf.function(jit_compile=True, autograph=False)
         def program(*rest: Array) -> list[Array]:
@@ -104,7 +104,7 @@ class Owning:
 
     def _taken_out(self) -> list[Array]:
         taken_out = []
-        for variable, nothing in zip(self._variables, self._nothing, strict=True):
+        for variable, placeholder in zip(self._variables, self._empty, strict=True):
             taken_out.append(raw.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))
-            raw.AssignVariableOp(resource=variable.handle, value=nothing)
+            raw.AssignVariableOp(resource=variable.handle, value=placeholder)
         return taken_out

@@ -62,7 +62,7 @@ RULES: dict[str, list[Rule]] = table(
             for shift in ("subtract(b, multiply(m, s))", "add(multiply(negative(m), s), b)")
         ),
         when=_normal,
-        whole=False,
+        sole_use=False,
     )
 )
 for _method in ("reshape", "matmul"):

@@ -48,22 +48,22 @@ class JaxCall:
     """
 
     def __init__(
-        self, args: Any, kwargs: Any, operand: Operand, held: Objects | None = None, values: Sequence[Any] = ()
+        self, args: Any, kwargs: Any, operand: Operand, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> None:
         plain, self.structure = flatten((args, kwargs))
         self.is_node = [is_object(x) for x in plain]
-        self.objects: Objects | None = held
-        self.held, self.leading = len(values), 0 if held is None else 1
+        self.objects: Objects | None = objects
+        self.held, self.leading = len(values), 0 if objects is None else 1
         if True in self.is_node:
             nodes = [x for x, node in zip(plain, self.is_node, strict=True) if node]
             plain = [x for x, node in zip(plain, self.is_node, strict=True) if not node]
-            self.objects = Objects(nodes if held is None else [*held.again(), *nodes])
+            self.objects = Objects(nodes if objects is None else [*objects.again(), *nodes])
         self.count = len(plain)
         self.slots, self.operands = plain, [operand(x) for x in plain]
         if self.objects is not None:
-            own = self.objects.values[self.held :]
-            self.slots = [*plain, *(array for array, _ in values), *own]
-            self.operands += [*values, *map(operand, own)]
+            own_values = self.objects.values[self.held :]
+            self.slots = [*plain, *(array for array, _ in values), *own_values]
+            self.operands += [*values, *map(operand, own_values)]
         self.numbers = {i: d for i, x in enumerate(self.slots) if self.operands[i] is None and (d := number_dtype(x))}
 
     def key(self) -> Any:
@@ -88,13 +88,13 @@ class JaxCall:
     def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], ObjectsAfter] | None]:
         """Return (positional, by name, what tells what became of objects) with other values in the slots."""
         nodes: list[Any] = []
-        outcome = None
+        outcome_of = None
         if self.objects is not None:
-            nodes, outcome = self.objects.inside(values[self.count :])
+            nodes, outcome_of = self.objects.inside(values[self.count :])
         plain, inner = iter(values[: self.count]), iter(nodes[self.leading :])
         leaves = [next(inner) if node else next(plain) for node in self.is_node]
         args, kwargs = jax.tree.unflatten(self.structure, leaves)
-        return (*nodes[: self.leading], *args), kwargs, outcome
+        return (*nodes[: self.leading], *args), kwargs, outcome_of
 
 
 class JaxResult(NamedTuple):
@@ -126,29 +126,29 @@ class JaxTrace:
         specs = [o[1] if (o := call.operands[i]) is not None else ((), call.numbers[i]) for i in self.inputs]
         self.has_numbers = any(i in call.numbers for i in self.inputs)
         trace: list[weakref.ref[Any]] = []
-        seen: list[dict[int, int]] = []  # numbers, by what stands for them
+        numbers_seen: list[dict[int, int]] = []  # numbers, by what stands for them
 
         def flat(*arrays: Any) -> list[Any]:
             trace.append(weakref.ref(recording()))
             values = list(call.slots)
-            seen.append({})
+            numbers_seen.append({})
             for i, x in zip(self.inputs, arrays, strict=True):
                 values[i] = _number(x) if i in call.numbers else x
                 if i in call.numbers:
-                    seen[0][id(values[i])] = i
+                    numbers_seen[0][id(values[i])] = i
             try:
                 return self._run(fn, call, values)
             except Exception as error:
                 numbers = [i for i in self.inputs if i in call.numbers]
                 raise traced_value_errors.Failed(error, numbers, self.inputs, recording()) from error
 
-        with collecting_new_objects() as older:
+        with collecting_new_objects() as old_ids:
             self.closed = stage(flat, specs)
-            left, made = side_effects.arrays_left(trace[0], older)
+            left, new_ids = side_effects.arrays_left(trace[0], old_ids)
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
         returned = [self.structure, *(r.value for r in (*self.results, *self.state) if r.kind == "value")]
-        for x, holder in side_effects.kept_arrays(left, made, returned) if left else ():
-            number = seen[0].get(id(x))
+        for x, holder in side_effects.kept_arrays(left, new_ids, returned) if left else ():
+            number = numbers_seen[0].get(id(x))
             if number is None:
                 side_effects.refuse_keeping(x, holder, fn)
             else:
@@ -163,17 +163,21 @@ class JaxTrace:
                 return JaxResult("array", len(arrays) - 1)
             return JaxResult("value", x)
 
-        args, kwargs, outcome = call.arguments(values)
+        args, kwargs, outcome_of = call.arguments(values)
         with side_effects.refused((args, kwargs), fn):
             out = fn(*args, **kwargs)
-        whole = outcome is not None and not call.leading  # an object that is a result may be one that is an argument
-        leaves, self.structure = flatten(out) if whole else jax.tree.flatten(out)
-        nodes = [x for x in leaves if whole and is_object(x)]
+        with_objects = (
+            outcome_of is not None and not call.leading
+        )  # an object that is a result may be one that is an argument
+        leaves, self.structure = flatten(out) if with_objects else jax.tree.flatten(out)
+        nodes = [x for x in leaves if with_objects and is_object(x)]
         order = iter(range(len(nodes)))
-        self.results = [JaxResult("object", next(order)) if whole and is_object(x) else result(x) for x in leaves]
-        if outcome is None:
+        self.results = [
+            JaxResult("object", next(order)) if with_objects and is_object(x) else result(x) for x in leaves
+        ]
+        if outcome_of is None:
             return arrays
-        self.outcome = became = outcome(nodes)
+        self.outcome = became = outcome_of(nodes)
         before = {id(x): i for i, x in enumerate(values) if i >= call.count}
         self.state = [
             JaxResult("same", before[id(x)]) if is_arraylike(x) and id(x) in before else result(x)
@@ -194,21 +198,21 @@ class JaxTrace:
         other objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
         arrays of JAX (and is told the dtype)."""
         objects: list[Any] = []
-        written: dict[int, Array] = {}
+        new_values: dict[int, Array] = {}
         if self.outcome is not None and call.objects is not None:
-            written = {
+            new_values = {
                 k: keep(arrays[r.value]) for k, r in enumerate(self.state) if k < call.held and r.kind == "array"
             }
             state = []
             for k, (kind, x) in enumerate(self.state):
-                was = self.outcome.old[k]
+                old_position = self.outcome.old[k]
                 if kind == "same":
                     state.append(call.slots[x])
                 elif kind == "value" or k < call.held:
                     state.append(x)
-                elif was is None:  # held by something that is new
+                elif old_position is None:  # held by something that is new
                     state.append(arrays[x])
-                elif is_arraylike(call.slots[call.count + was]):
+                elif is_arraylike(call.slots[call.count + old_position]):
                     state.append(into_jax(arrays[x], self.closed.out_avals[x].dtype))
                 else:
                     state.append(keep(arrays[x]))
@@ -216,7 +220,7 @@ class JaxTrace:
                 objects = call.objects.update(self.outcome, state)
         of_kind = {"array": arrays, "object": objects}
         leaves = [x if kind == "value" else of_kind[kind][x] for kind, x in self.results]
-        return jax.tree.unflatten(self.structure, leaves), written
+        return jax.tree.unflatten(self.structure, leaves), new_values
 
 
 def _number(x: Any) -> Any:
@@ -233,7 +237,7 @@ class Traces:
         self.fn, self.name = fn, name
         self._families: dict[Any, Family] = {}
 
-    def family(self, call: JaxCall, name: str, what: str) -> Family:
+    def family(self, call: JaxCall, name: str, expected: str) -> Family:
         """Raises TypeError for static arguments that are not hashable."""
         try:
             key = current(), call.key()
@@ -241,7 +245,7 @@ class Traces:
         except TypeError:
             odd = call.unhashable()
             raise TypeError(
-                f"{name} got a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
+                f"{name} got a {type(odd).__qualname__}, which is neither {expected} nor hashable: pass arrays,"
                 " numbers, strings, or containers of them"
             ) from None
         if known is None:
@@ -261,14 +265,14 @@ class Family:
         """Return what `make` makes of the trace that is right for a call."""
         while True:
             key = tuple([exact(call.slots[i]) for i in sorted(self.fixed)])
-            kept = self.made.get(key)
-            if kept is not None:
-                return kept
+            cached = self.made.get(key)
+            if cached is not None:
+                return cached
             fixed = self.fixed
             trace = self._trace(call)
             if self.fixed == fixed:
-                kept = self.made[key] = make(trace)
-                return kept
+                cached = self.made[key] = make(trace)
+                return cached
             self.made.clear()
             self.made[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
 
@@ -287,7 +291,7 @@ class Family:
         return self.made[key]
 
     def _trace(self, call: JaxCall) -> JaxTrace:
-        everything = frozenset(call.numbers)
+        all_numbers = frozenset(call.numbers)
         while True:
             trace = self._attempt(call, self.fixed)
             if isinstance(trace, JaxTrace):
@@ -295,15 +299,15 @@ class Family:
                     return trace
                 self.fixed |= trace.keeps
                 continue
-            seen = trace.numbers()
-            if seen is None and not everything <= self.fixed:
+            seen_numbers = trace.numbers()
+            if seen_numbers is None and not all_numbers <= self.fixed:
                 # perhaps of something that takes Python's own numbers only; if it is not that, the error is theirs
-                trace = self._attempt(call, everything)
+                trace = self._attempt(call, all_numbers)
                 if isinstance(trace, JaxTrace):
-                    self.fixed = everything
+                    self.fixed = all_numbers
                     return trace
-            elif seen is not None and not seen <= self.fixed:
-                self.fixed |= seen
+            elif seen_numbers is not None and not seen_numbers <= self.fixed:
+                self.fixed |= seen_numbers
                 continue
             traced_value_errors.raise_(trace, self.name, self.fn)
 

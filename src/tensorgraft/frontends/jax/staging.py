@@ -49,16 +49,16 @@ def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> ClosedJaxpr:
 
 def computed_early() -> Any:
     """The context in which what is called computes what does not depend on the arrays of the trace around it."""
-    return releases.set_current_trace(_Early(releases.find_top_trace(())))
+    return releases.set_current_trace(_EagerTrace(releases.find_top_trace(())))
 
 
 def recording() -> Any:
     """The trace of JAX's own that records what is called now."""
     trace = releases.find_top_trace(())
-    return trace.inner if isinstance(trace, _Early) else trace
+    return trace.inner if isinstance(trace, _EagerTrace) else trace
 
 
-class _Early(Trace):
+class _EagerTrace(Trace):
     """Computes what depends on no array of the trace inside of it, and hands the rest to that."""
 
     __slots__ = ("inner",)
@@ -105,8 +105,8 @@ def _is_known(operands: Sequence[Value]) -> bool:
 
 
 def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
-    always = primitive.name in _CALLBACKS or primitive.ref_primitive
-    return always or any(jaxpr.effects for jaxpr in releases.jaxprs_in_params(params))
+    every_run = primitive.name in _CALLBACKS or primitive.ref_primitive
+    return every_run or any(jaxpr.effects for jaxpr in releases.jaxprs_in_params(params))
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

@@ -70,21 +70,21 @@ class TracedFunctionGraph:
         handles = {id(v.handle): v for v in (*self.held.values(), *concrete.graph.variables, *concrete.variables)}
         known = {id(v.handle): name for name, v in self.held.items()}
         captures: list[str | np.ndarray | LookupTable] = []
-        for inside, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
+        for placeholder, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
             variable = handles.get(id(outside))
             if variable is None and _is_of_variable(outside):
-                variable = HandleVariable(outside, inside.op.name)
+                variable = HandleVariable(outside, placeholder.op.name)
             if variable is not None:
                 if id(outside) not in known:
-                    said = self._names.get(id(outside), str(variable.name))
-                    known[id(outside)] = name = _unique(said, self.held)
+                    known_name = self._names.get(id(outside), str(variable.name))
+                    known[id(outside)] = name = _unique(known_name, self.held)
                     self.held[name] = variable
                 captures.append(known[id(outside)])
             elif (table := self._table(outside)) is not None:
                 captures.append(table)
             elif outside.dtype in (tf.resource, tf.variant):
                 raise TypeError(
-                    f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is neither a"
+                    f"{concrete.name} captures {placeholder.op.name!r}, a {outside.dtype.name} that is neither a"
                     " variable nor a look-up table (an iterator): compute that part with TensorFlow, and pass its"
                     " result as an argument"
                 )
@@ -95,7 +95,7 @@ class TracedFunctionGraph:
 
     def _held_states(self, states: Sequence[KernelState], primal: bool) -> list[str]:
         """The variables that hold the states of kernels; in a derivative those of the same operations."""
-        seen: Counter[tuple[str, tuple[int, int]]] = Counter()
+        counts: Counter[tuple[str, tuple[int, int]]] = Counter()
         names = []
         for state in states:
             key = state.name, state.seeds
@@ -107,15 +107,15 @@ class TracedFunctionGraph:
                 self._seeded[name] = state
             elif key not in self._states:
                 raise DerivativeError(f"the derivative draws random numbers of its own ({state.name!r})")
-            mine = self._states[key]
-            names.append(mine[min(seen[key], len(mine) - 1)])
-            seen[key] += 1
+            names_of_key = self._states[key]
+            names.append(names_of_key[min(counts[key], len(names_of_key) - 1)])
+            counts[key] += 1
         return names
 
     def begin_anew(self) -> None:
         """Kernels begin with their seeds again after `tf.random.set_seed`, as TensorFlow's do."""
-        if self._seeded and self._since is not (now := _seeding()):
-            self._since = now
+        if self._seeded and self._since is not (current_seeding := _seeding()):
+            self._since = current_seeding
             for name, state in self._seeded.items():
                 self.held[name].assign(state.first())
 
@@ -152,30 +152,33 @@ class TracedFunctionGraph:
         smooth = [i for i, t in enumerate(outputs) if is_smooth(np.dtype(t.as_numpy_dtype))]
         variables = list(self.held.values())
 
-        def derive(kind: str, wanted: tuple[int | None, ...]) -> tuple[CapturedGraph, Derive]:
+        def derive(kind: str, argnums: tuple[int | None, ...]) -> tuple[CapturedGraph, Derive]:
             if kind == "batched":
-                return self._batched(fn, specs, outputs, *wanted)
-            count, places = len(variables), [i for i in wanted if i is not None]
-            ways = _Differentiation(fn, len(specs), variables, places, smooth).ways(kind)
+                return self._batched(fn, specs, outputs, *argnums)
+            count, positions = len(variables), [i for i in argnums if i is not None]
+            methods = _Differentiation(fn, len(specs), variables, positions, smooth).ways(kind)
 
-            def trace(made: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
+            def trace(derivative: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
-                    more = [_spec_of(variables[i]) if i < count else specs[i - count] for i in places]
+                    extra_specs = [_spec_of(variables[i]) if i < count else specs[i - count] for i in positions]
                 else:
                     shapes = self._shapes(fn, specs)
-                    more = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
-                return tf.function(made, autograph=False).get_concrete_function([*specs, *more]), [*specs, *more]
+                    extra_specs = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
+                return tf.function(derivative, autograph=False).get_concrete_function([*specs, *extra_specs]), [
+                    *specs,
+                    *extra_specs,
+                ]
 
-            for made in ways:  # TensorFlow's forward mode does not know all of its own calls
+            for derivative in methods:  # TensorFlow's forward mode does not know all of its own calls
                 try:
-                    concrete, everything = _in_own_thread(functools.partial(trace, made))
+                    concrete, all_specs = _in_own_thread(functools.partial(trace, derivative))
                 except Exception as error:
-                    if made is ways[-1]:
-                        said = str(error).strip().partition("\n")[0]
-                        raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {said}") from error
+                    if derivative is methods[-1]:
+                        message = str(error).strip().partition("\n")[0]
+                        raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {message}") from error
                 else:
                     results = [t.dtype for t in _results(concrete)]
-                    return self._read(concrete), self._derivatives(made, everything, results)
+                    return self._read(concrete), self._derivatives(derivative, all_specs, results)
             raise AssertionError(kind)
 
         return derive
@@ -228,12 +231,12 @@ class _Differentiation:
         fn: Callable[[Tensors], list[tf.Tensor]],
         count: int,
         variables: Sequence[tf.Variable],
-        places: Sequence[int],
+        positions: Sequence[int],
         smooth: Sequence[int],
     ) -> None:
-        """`count`: of the arguments; `places`: of variables and then arguments; `smooth`: results with derivatives."""
+        """`count`: of the arguments; `positions`: of variables, then arguments; `smooth`: results with derivatives."""
         self._fn, self._count, self._smooth = fn, count, smooth
-        self._variables, self._places = variables, places
+        self._variables, self._positions = variables, positions
 
     def ways(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
         """The functions to try for a kind of derivative, one after another."""
@@ -249,20 +252,20 @@ class _Differentiation:
         return list(self._gradient(arguments[: self._count], arguments[self._count :])[1])
 
     def pushforward(self, arguments: Tensors) -> list[tf.Tensor]:
-        own, tangents = arguments[: self._count], arguments[self._count :]
-        with tf.autodiff.ForwardAccumulator(self._sources(own), list(tangents)) as accumulator:
-            results = self._fn(own)
+        own_arguments, tangents = arguments[: self._count], arguments[self._count :]
+        with tf.autodiff.ForwardAccumulator(self._sources(own_arguments), list(tangents)) as accumulator:
+            results = self._fn(own_arguments)
         zero = tf.UnconnectedGradients.ZERO
         return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in self._smooth]
 
     def pulled_back_twice(self, arguments: Tensors) -> list[tf.Tensor]:
         """A pushforward: a pullback is linear in its cotangents, and this is the derivative by them."""
-        own, tangents = arguments[: self._count], arguments[self._count :]
-        shaped = self._fn(own)
+        own_arguments, tangents = arguments[: self._count], arguments[self._count :]
+        shaped = self._fn(own_arguments)
         cotangents = [tf.zeros_like(shaped[i]) for i in self._smooth]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(cotangents)
-            _, gradients = self._gradient(own, cotangents)
+            _, gradients = self._gradient(own_arguments, cotangents)
         seeds = [_conjugate(t) for t in tangents]
         zero = tf.UnconnectedGradients.ZERO
         pushed = tape.gradient(gradients, cotangents, output_gradients=seeds, unconnected_gradients=zero)
@@ -270,7 +273,7 @@ class _Differentiation:
 
     def _sources(self, arguments: Tensors) -> list[Any]:
         count = len(self._variables)
-        return [self._variables[i] if i < count else arguments[i - count] for i in self._places]
+        return [self._variables[i] if i < count else arguments[i - count] for i in self._positions]
 
     def _gradient(self, arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -311,6 +314,10 @@ def _conjugate(x: tf.Tensor) -> tf.Tensor:
     return tf.math.conj(x) if x.dtype.is_complex else x
 
 
-def _unique(name: str, taken: Any) -> str:
+def _unique(name: str, used_names: Any) -> str:
     name = name.removesuffix(":0")
-    return name if name not in taken else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)
+    return (
+        name
+        if name not in used_names
+        else next(n for k in range(1, len(used_names) + 2) if (n := f"{name}_{k}") not in used_names)
+    )

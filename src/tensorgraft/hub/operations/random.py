@@ -92,6 +92,6 @@ class Random:
     def exponential(self, key: Array, shape: Shape, dtype: np.dtype) -> Array:
         """Above 0, by the inverse of the distribution function."""
         wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
-        drawn = self.negative(self.log1p(self.negative(self.uniform(key, shape, wide))))
+        sample = self.negative(self.log1p(self.negative(self.uniform(key, shape, wide))))
         least = 2.0**-54 if wide == dtypes.float64 else 2.0**-25  # the middle of the first cell
-        return self.astype(self.maximum(drawn, self.full((), least, wide)), dtype)
+        return self.astype(self.maximum(sample, self.full((), least, wide)), dtype)

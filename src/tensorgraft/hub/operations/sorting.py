@@ -33,8 +33,10 @@ class Sorting:
         shape = self.shape(x)
         axis %= len(shape)
         n = shape[axis]
-        along = self.reshape(self.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in range(len(shape))))
-        at = self.broadcast_to(along, shape)
+        axis_positions = self.reshape(
+            self.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in range(len(shape)))
+        )
+        at = self.broadcast_to(axis_positions, shape)
         if not descending:
             values, order = self.sort((x, at), axis=axis, num_keys=1)
             return values, order

@@ -53,12 +53,12 @@ class Windowed:
             (s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(spatial, window, strides, window_dilation, strict=True)
         )
         zeros = (0,) * len(lead)
-        ones = (1,) * len(lead)
+        unit_steps = (1,) * len(lead)
         pieces = []
         for at in _positions(window):
             start = tuple(p * d for p, d in zip(at, window_dilation, strict=True))
             stop = tuple(b + (o - 1) * t + 1 for b, o, t in zip(start, out, strides, strict=True))
-            pieces.append(self.slice(x, zeros + start, lead + stop, ones + tuple(strides)))
+            pieces.append(self.slice(x, zeros + start, lead + stop, unit_steps + tuple(strides)))
         return self.stack(pieces, axis=len(lead))
 
     def transposed_convolution(
@@ -85,8 +85,8 @@ class Windowed:
         swapped = self.flip(swapped, tuple(range(2, n + 2)))
         pads = []
         for k, d, p, extra in zip(taps, dilation, padding, output_padding, strict=True):
-            reach = d * (k - 1) - p
-            pads.append((reach, reach + extra))
+            pad_width = d * (k - 1) - p
+            pads.append((pad_width, pad_width + extra))
         return self.convolution(x, swapped, (1,) * n, pads, strides, dilation, groups)
 
     def convolution_weights(

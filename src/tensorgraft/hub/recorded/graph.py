@@ -112,8 +112,8 @@ class Graph:
             i for i, kind in enumerate(self.kinds) if kind.__class__ is tuple and sys.getrefcount(leaves[i]) == 2
         )
 
-    def program(self, wanted: Sequence[int]) -> Callable[..., tuple[Array, ...]]:
-        """(the leaves) -> the results `wanted`."""
+    def program(self, numbers: Sequence[int]) -> Callable[..., tuple[Array, ...]]:
+        """(the leaves) -> the results `numbers`."""
         calls = self.calls
 
         def run(*leaves: Any) -> tuple[Array, ...]:
@@ -121,6 +121,6 @@ class Graph:
             for fn, refs, first in calls:
                 new = fn(*[outputs[r] if r >= 0 else leaves[~r] for r in refs])
                 outputs.update(zip(range(first, first + len(new)), new, strict=True))
-            return tuple(outputs[i] for i in wanted)
+            return tuple(outputs[i] for i in numbers)
 
         return run

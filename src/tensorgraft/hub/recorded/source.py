@@ -31,10 +31,10 @@ def function(text: str) -> Callable[..., tuple[Any, ...]]:
     space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan}
     file = f"<tensorgraft program {next(_numbers)}>"
     exec(compile(text, file, "exec"), space)
-    made: Callable[..., tuple[Any, ...]] = space["program"]
+    compiled: Callable[..., tuple[Any, ...]] = space["program"]
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
-    weakref.finalize(made, linecache.cache.pop, file, None).atexit = False
-    return made
+    weakref.finalize(compiled, linecache.cache.pop, file, None).atexit = False
+    return compiled
 
 
 class _Writer:
@@ -70,23 +70,25 @@ class _Writer:
         self.depth += 1
         if constants:
             self.line(f"{', '.join(constants)}, = constants")
-        for tree, whole in unpacked:
-            self.line(f"{self.target(tree)} = {whole}")
+        for tree, packed_name in unpacked:
+            self.line(f"{self.target(tree)} = {packed_name}")
         self.body(block)
         self.depth -= 1
 
     def body(self, block: Block) -> None:
         used = set(variables(block.result))
-        own = set(variables(block.parameters)).union(*(variables(c.outcome) for c in block.calls))
+        local_vars = set(variables(block.parameters)).union(*(variables(c.outcome) for c in block.calls))
         dead: list[list[Var]] = []
         for call in reversed(block.calls):
-            last = [v for v in dict.fromkeys(variables([call.args, call.kwargs, call.outcome])) if v in own - used]
+            last = [
+                v for v in dict.fromkeys(variables([call.args, call.kwargs, call.outcome])) if v in local_vars - used
+            ]
             used.update(last)
             dead.append(last)
         for call in block.calls:
             self.call(call)
-            if gone := dead.pop():
-                self.line(f"del {', '.join(self.names[v] for v in gone)}")
+            if last_used := dead.pop():
+                self.line(f"del {', '.join(self.names[v] for v in last_used)}")
         self.line(f"return {self.value(block.result)}")
 
     def call(self, call: Call) -> None:

@@ -26,8 +26,8 @@ Verdict = Callable[[Callable[[], bool]], str]  # its argument says when nobody n
 
 
 class _Call:
-    def __init__(self, verdict: Verdict, words: Callable[[], str], seconds: float) -> None:
-        self.verdict, self.words, self.seconds = verdict, words, seconds
+    def __init__(self, verify: Verdict, words: Callable[[], str], seconds: float) -> None:
+        self.verdict, self.words, self.seconds = verify, words, seconds
         self.begin, self.compared = time.monotonic(), False
         self.results: list[weakref.ref[Any]] | None = None  # None: it has not returned
 
@@ -40,7 +40,7 @@ class _Call:
 
 
 @contextlib.contextmanager
-def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
+def watched(verify: Verdict, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
     """Watch a program of several processes, which runs inside. The function that is yielded takes the program's
     results, which may not be there yet.
 
@@ -48,9 +48,9 @@ def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Itera
         verdict: compares with the others, and says what is wrong, or "".
     """
     global _thread
-    call = _Call(verdict, words, seconds)
+    call = _Call(verify, words, seconds)
 
-    def gives(arrays: Sequence[Any]) -> None:
+    def watch_results(arrays: Sequence[Any]) -> None:
         call.results = [weakref.ref(x) for x in arrays]
 
     with _lock:
@@ -60,7 +60,7 @@ def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Itera
             _thread.start()
     _some.set()
     try:
-        yield gives
+        yield watch_results
     except BaseException:
         call.results = []
         raise
@@ -74,26 +74,26 @@ def _watch() -> None:
     while True:
         _some.wait()
         time.sleep(_EVERY)
-        now = time.monotonic()
+        current_time = time.monotonic()
         with _lock:
             _under_way[:] = [call for call in _under_way if not call.over()]
             if not _under_way:
                 _some.clear()
                 continue
             call = _under_way[0]
-        if now > call.begin + call.seconds:
+        if current_time > call.begin + call.seconds:
             _end(call, f"{call.words()} has waited {call.seconds:g} s for other processes, the timeout of its group")
-        elif now > call.begin + _LONG and not call.compared:
+        elif current_time > call.begin + _LONG and not call.compared:
             call.compared = True
             threading.Thread(target=_compare, args=(call,), name="tensorgraft comparison", daemon=True).start()
 
 
 def _compare(call: _Call) -> None:
-    if verdict := call.verdict(call.over):
-        _end(call, verdict)
+    if problem := call.verdict(call.over):
+        _end(call, problem)
 
 
-def _end(call: _Call, why: str) -> None:
+def _end(call: _Call, reason: str) -> None:
     if not call.over():
-        print(f"tensorgraft: this process ends: {why}", file=sys.stderr, flush=True)
+        print(f"tensorgraft: this process ends: {reason}", file=sys.stderr, flush=True)
         os._exit(1)

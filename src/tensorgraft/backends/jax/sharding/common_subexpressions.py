@@ -16,28 +16,30 @@ from jax.sharding import NamedSharding
 
 def is_spread(arrays: Sequence[Any], jaxpr: Jaxpr) -> bool:
     """Return True for a program on arrays from outside that runs on several devices."""
-    lying = [getattr(x, "sharding", None) for x in arrays]
-    lying += [e.params["sharding"] for e in jaxpr.eqns if e.primitive.name == "sharding_constraint"]
-    return any(isinstance(s, NamedSharding) and s.mesh.size > 1 for s in lying)
+    shardings = [getattr(x, "sharding", None) for x in arrays]
+    shardings += [e.params["sharding"] for e in jaxpr.eqns if e.primitive.name == "sharding_constraint"]
+    return any(isinstance(s, NamedSharding) and s.mesh.size > 1 for s in shardings)
 
 
 def merged(jaxpr: Jaxpr) -> Jaxpr:
     """The same program without a second computation of what it has. Behind a barrier (`torch.utils.checkpoint`) values
     are others; what leaves the program has a computation of its own, as its memory is its own."""
     known: dict[Hashable, JaxprEqn] = {}
-    same: dict[Var, Var] = {}
-    leaving = {v for v in jaxpr.outvars if isinstance(v, Var)}
+    replacements: dict[Var, Var] = {}
+    outputs = {v for v in jaxpr.outvars if isinstance(v, Var)}
     equations = []
     for equation in jaxpr.eqns:
-        if any(v in same for v in equation.invars if isinstance(v, Var)):
-            equation = equation.replace(invars=[same.get(v, v) if isinstance(v, Var) else v for v in equation.invars])
-        key = None if leaving.intersection(equation.outvars) else _key(equation)
+        if any(v in replacements for v in equation.invars if isinstance(v, Var)):
+            equation = equation.replace(
+                invars=[replacements.get(v, v) if isinstance(v, Var) else v for v in equation.invars]
+            )
+        key = None if outputs.intersection(equation.outvars) else _key(equation)
         before = known.setdefault(key, equation) if key is not None else equation
         if before is equation:
             equations.append(equation)
         else:
-            same.update(zip(equation.outvars, before.outvars, strict=True))
-    return jaxpr.replace(eqns=equations) if same else jaxpr
+            replacements.update(zip(equation.outvars, before.outvars, strict=True))
+    return jaxpr.replace(eqns=equations) if replacements else jaxpr
 
 
 def _key(equation: JaxprEqn) -> Hashable | None:

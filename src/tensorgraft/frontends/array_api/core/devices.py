@@ -22,9 +22,9 @@ class Device:
     @functools.cached_property
     def backend(self) -> Backend:
         """The backend of the device, whose framework is imported here."""
-        held = registry.get(self.name)
-        _of_backend.setdefault(held, self)
-        return held
+        loaded = registry.get(self.name)
+        _of_backend.setdefault(loaded, self)
+        return loaded
 
     def __eq__(self, other: object) -> bool:
         return self.name == (other.name if isinstance(other, Device) else other)
@@ -99,7 +99,7 @@ def resolve(device: Any) -> Device:
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
 
 
-def stands_for(backend: Backend, other: Backend) -> None:
+def alias_device(backend: Backend, other: Backend) -> None:
     """Arrays of `backend` say that they are where those of `other` are."""
     _of_backend[backend] = device_of(other)
 
@@ -122,8 +122,8 @@ def _alias(backend: Backend, device: Device) -> Backend:
     other: Any = copy.copy(backend)
     for twin in ("immutable", "ruled"):  # PyTorch's, made when they are asked for
         vars(other).pop(twin, None)
-    if inside := getattr(backend, "inner", None):
-        other.inner = alias(inside, device)
+    if inner := getattr(backend, "inner", None):
+        other.inner = alias(inner, device)
     # wrappers of it have its name
     other.name, other.platform, other.index = registry.parse(device.name)
     other.alias_of, other.materialize = unaliased(backend), functools.partial(_no_native, device_of(backend), device)
@@ -144,9 +144,9 @@ def is_device(backend: Backend) -> bool:
     return device_of(backend).backend is backend
 
 
-def _no_native(home: Device, device: Device, x: Any) -> NoReturn:
+def _no_native(source: Device, device: Device, x: Any) -> NoReturn:
     raise TracedValueError(
         f"the native array of one that was moved to {device} inside of a transform (tg.grad, tg.jit, ...) on"
-        f" {home} was requested, but it is moved to {device} only when the transform has ended. Use functions of"
+        f" {source} was requested, but it is moved to {device} only when the transform has ended. Use functions of"
         " tensorgraft.array_api until then"
     )

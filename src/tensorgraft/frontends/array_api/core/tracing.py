@@ -36,7 +36,7 @@ def is_compiling() -> bool:
 
 
 @dataclass
-class Lent:
+class LentCell:
     """A storage, and what it was before."""
 
     cell: weakref.ref[Storage]
@@ -62,7 +62,7 @@ class ArrayCapture:
         self.name = name  # of the transform
         self.fn = fn  # what is transformed
         self.before: ArrayCapture | None = None
-        self.lent: list[Lent] = []
+        self.lent: list[LentCell] = []
         self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
         self.inputs: set[int] = set()  # ids of storages that are known to come from outside
         self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
@@ -106,7 +106,7 @@ class ArrayCapture:
                 inner = self.aliases.get(device_of(cell.backend))
                 if inner is None or not (is_device(cell.backend) or (self.before and self.before.holds(cell))):
                     return  # elsewhere, or of a level inside of this one
-                array = self._from_elsewhere(cell)
+                array = self._copied_from_device(cell)
                 if self.reads:  # a constant of the program
                     cell.backend, cell.array = inner, array
         if array is None:
@@ -116,14 +116,14 @@ class ArrayCapture:
             self.made.append(weakref.ref(cell))
             return
         if cell.backend is not inner:
-            inside = inner.lifted(array)
+            inner_array = inner.lifted(array)
         elif self.reads:
-            inside = inner.stand_in(array)
+            inner_array = inner.stand_in(array)
         else:
-            inside = inner.copy(array) if inner.mutable else array
-        self.lent.append(Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inside))
-        self.insides.add(id(inside))
-        cell.backend, cell.array, cell.capture = inner, inside, self
+            inner_array = inner.copy(array) if inner.mutable else array
+        self.lent.append(LentCell(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
+        self.insides.add(id(inner_array))
+        cell.backend, cell.array, cell.capture = inner, inner_array, self
 
     def _check_not_constant(self, cell: Storage) -> None:
         """Raise ValueError for an array on another device from outside of a compiled function, which would be a
@@ -135,7 +135,7 @@ class ArrayCapture:
                 " function"
             )
 
-    def _from_elsewhere(self, cell: Storage) -> Any:
+    def _copied_from_device(self, cell: Storage) -> Any:
         """Return an array of `outer` with the values of one on another device, to which the program moves others."""
         if self.before is not None:
             self.before.take(cell)
@@ -158,25 +158,25 @@ class ArrayCapture:
         if cell in self.born:
             return False
         self.touch(cell)
-        return any(one.inside is cell.array for one in self.lent)
+        return any(lent_cell.inside is cell.array for lent_cell in self.lent)
 
     def constant(self, cell: Storage) -> Any:
         """The array of a storage that was made inside, of values that are known; None where they are not."""
         capture: ArrayCapture | None = self
         while capture is not None:
             if capture.reads and cell in capture.born:
-                for one in capture.lent:
-                    if one.inside is cell.array and not one.backend.is_traced(one.array):
-                        return one.array
+                for lent_cell in capture.lent:
+                    if lent_cell.inside is cell.array and not lent_cell.backend.is_traced(lent_cell.array):
+                        return lent_cell.array
             capture = capture.before
         return None
 
     def note(self, cell: Storage) -> None:
         """Remember where in the program a storage is made, of which an array is made now."""
         if cell not in self.origins and cell.capture is None:
-            place = source_location.here()
-            if place is not None:
-                self.origins[cell] = place
+            location = source_location.here()
+            if location is not None:
+                self.origins[cell] = location
 
     def writing(self, cell: Storage, value: Any) -> Any:
         """Return `value` as it is to be written into a storage."""
@@ -187,9 +187,9 @@ class ArrayCapture:
     def written(self) -> list[tuple[Storage, Any]]:
         """The storages from outside that the function has written, and their arrays inside."""
         changed = []
-        for lent in self.lent:
-            cell = lent.cell()
-            if cell is not None and (self.inner.mutable or cell.array is not lent.inside):
+        for lent_cell in self.lent:
+            cell = lent_cell.cell()
+            if cell is not None and (self.inner.mutable or cell.array is not lent_cell.inside):
                 changed.append((cell, cell.array))
         return changed
 
@@ -223,7 +223,7 @@ def capturing(
 _MAKING = frozenset({"filter_eval_shape", "tg.source"})
 
 
-def home(xp: Backend) -> Backend:
+def creation_backend(xp: Backend) -> Backend:
     """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated, one
     that records while a program is written down."""
     capture = now.capture
@@ -288,14 +288,14 @@ _HIDING = frozenset({"vmap", "filter_eval_shape"})
 def origin_of(cell: Storage) -> Place | tuple[str, Any] | None:
     """Return the place at which the program made an array of a storage; ("an argument of", fn) or ("something from
     outside of", fn) for one that came into a transform from outside; None where that is not known."""
-    capture, whose = now.capture, None
+    capture, captured_by = now.capture, None
     while capture is not None:
-        place = capture.origins.get(cell)
-        if place is not None:
-            return place
+        location = capture.origins.get(cell)
+        if location is not None:
+            return location
         if id(cell) in capture.arguments:
             return "an argument of", capture.fn
-        if whose is None and capture.fn is not None and (capture.reads or id(cell) in capture.inputs):
-            whose = capture.fn
+        if captured_by is None and capture.fn is not None and (capture.reads or id(cell) in capture.inputs):
+            captured_by = capture.fn
         capture = capture.before
-    return None if whose is None else ("something from outside of", whose)
+    return None if captured_by is None else ("something from outside of", captured_by)

@@ -26,8 +26,10 @@ def _call(xp: Backend, kernel: Kernel, arrays: Sequence[Array], *static: Any) ->
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):
-            done = cold.attempt(xp, (kernel, static), lambda host, *operands: kernel(host, *operands, *static), values)
-            out = _program(xp, kernel, static)(*values)[0] if done is None else done[0]
+            eager_result = cold.attempt(
+                xp, (kernel, static), lambda host, *operands: kernel(host, *operands, *static), values
+            )
+            out = _program(xp, kernel, static)(*values)[0] if eager_result is None else eager_result[0]
         else:
             out = kernel(xp, *values, *static)
         return Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))

@@ -87,13 +87,13 @@ class ArrayTrace:
         self._ran = False
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # geometries of the results in new storages, if the program returns these in their order and nothing else
-        self._only = [result.geometry for result in self.results] if in_order else None
+        self._geometries = [result.geometry for result in self.results] if in_order else None
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         xp = self.backend
-        if self._only is not None:
+        if self._geometries is not None:
             arrays = self._outputs(leaves)
-            out = [Array(Storage(a, xp), geometry) for a, geometry in zip(arrays, self._only, strict=True)]
+            out = [Array(Storage(a, xp), geometry) for a, geometry in zip(arrays, self._geometries, strict=True)]
             return optree.tree_unflatten(self.structure, out)
         with held_back():
             arrays = self._outputs(leaves)

@@ -37,9 +37,9 @@ def values_of(makers: Mapping[Var, SourceStep], x: Var, known: Known) -> np.ndar
             known[v] = None
             stack.pop()
             continue
-        needed = list(variables([step.args, step.kwargs]))
-        missing = [w for w in needed if w.value is None and w not in known]
-        if any(w.value is None and w in known and known[w] is None for w in needed):
+        operands = list(variables([step.args, step.kwargs]))
+        missing = [w for w in operands if w.value is None and w not in known]
+        if any(w.value is None and w in known and known[w] is None for w in operands):
             known.update((w, None) for w in variables(step.outcome))
             stack.pop()
         elif missing:

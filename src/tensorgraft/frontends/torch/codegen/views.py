@@ -34,9 +34,9 @@ def _unsqueezed(
 
 
 def _squeezed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    about = (*args[1:], *kwargs.values())
-    given = range(x.ndim) if not about else about[0] if isinstance(about[0], tuple | list) else about
-    axes = tuple(sorted(a % x.ndim for a in given if x.shape[a] == 1)) if x.ndim else ()
+    dims = (*args[1:], *kwargs.values())
+    given_dims = range(x.ndim) if not dims else dims[0] if isinstance(dims[0], tuple | list) else dims
+    axes = tuple(sorted(a % x.ndim for a in given_dims if x.shape[a] == 1)) if x.ndim else ()
     return [xp.squeeze(x, axes) if axes else x]
 
 
@@ -111,18 +111,20 @@ def _is_basic(i: Any) -> bool:
 
 def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Drop what says nothing from an index: bounds at the ends, `:` and `...` behind."""
-    ahead = index[: index.index(Ellipsis)] if Ellipsis in index else index
-    behind = len([i for i in index if i is not None and i is not Ellipsis]) - len([i for i in ahead if i is not None])
+    before_ellipsis = index[: index.index(Ellipsis)] if Ellipsis in index else index
+    count_after = len([i for i in index if i is not None and i is not Ellipsis]) - len(
+        [i for i in before_ellipsis if i is not None]
+    )
     axis, out = 0, []
     for i in index:
         if i is Ellipsis:
-            axis = len(shape) - behind
+            axis = len(shape) - count_after
         elif isinstance(i, slice):
             n = shape[axis]
-            whole = range(n)[i]
+            selected = range(n)[i]
             start = None if not i.start or i.start <= -n else i.start
             stop = None if i.stop is None or i.stop >= n else i.stop
-            out.append(slice(start, stop, None if i.step == 1 else i.step) if len(whole) != n else slice(None))
+            out.append(slice(start, stop, None if i.step == 1 else i.step) if len(selected) != n else slice(None))
             axis += 1
             continue
         elif i is not None:
@@ -151,7 +153,7 @@ def _imaginary(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwa
     return [xp.imag(x)]
 
 
-def _same(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
+def _unchanged(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
     return [x]
 
 
@@ -167,7 +169,7 @@ for _names, _view in (
     ("unbind", _unbound),
     ("select", _selected),
     ("narrow", _narrowed),
-    ("contiguous clone", _same),
+    ("contiguous clone", _unchanged),
 ):
     for _name in _names.split():
         for _owner in (T, torch):

@@ -23,7 +23,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import CompilationError
 from tensorgraft.frontends.torch.compiled.autograd.recomputation import Recomputation
 from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import Loops
-from tensorgraft.frontends.torch.compiled.host.call_tensors import HostTensors, Live, raw_gradient
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostTensors, LiveTensor, raw_gradient
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import current_line, refused
@@ -98,7 +98,7 @@ class Capture:
     values: Values | None = None  # that may be asked for
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     # tensors of the host that are no constants, and what they are at a call, by id
-    fed_tensors: dict[int, tuple[torch.Tensor, Live]] = field(default_factory=dict)
+    fed_tensors: dict[int, tuple[torch.Tensor, LiveTensor]] = field(default_factory=dict)
     origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
@@ -139,7 +139,7 @@ class Capture:
                     self.recomputation.reads(cell)
                 continue
             if cell.backend is not self.backend:
-                raise self._elsewhere("uses", cell, "move it before the call")
+                raise self._device_error("uses", cell, "move it before the call")
             cell.capture = self
             original = cell.array
             stand_in = self.backend.stand_in(original)
@@ -158,21 +158,21 @@ class Capture:
         known = self.looks.get(id(t))
         return known is not None and known[0]() is t
 
-    def _elsewhere(self, does: str, cell: Storage, instead: str) -> CompilationError:
+    def _device_error(self, does: str, cell: Storage, remedy: str) -> CompilationError:
         return CompilationError(
             f"{current_line()} {does} a tensor on {cell.backend.name}, and tg.jit compiles for one device,"
-            f" {self.backend.name}: {instead}"
+            f" {self.backend.name}: {remedy}"
         )
 
-    def created(self, cell: Storage, place: Place | None = None) -> None:
+    def created(self, cell: Storage, location: Place | None = None) -> None:
         """Kernels call this for each storage that they make, with the program's place where it is known."""
         if cell.backend is not self.backend and not (cell.backend.compound and cell.backend.inner is self.backend):
-            raise self._elsewhere("makes", cell, "pass a tensor on the intended device, or create this one outside")
+            raise self._device_error("makes", cell, "pass a tensor on the intended device, or create this one outside")
         cell.capture = self
         self.born.append(weakref.ref(cell))
         if self.recomputation is not None:
             self.recomputation.own.add(cell)
-        self.origins[id(cell)] = place or program_place()
+        self.origins[id(cell)] = location or program_place()
 
     def made_inside(self, t: torch.Tensor) -> bool:
         if t.device.type != TYPE or t.layout is not torch.strided:
@@ -196,8 +196,8 @@ class Capture:
     def recomputing(self) -> Iterator[None]:
         """Inside the context, a checkpointed function runs again."""
         newest = (cell for ref in reversed(self.born) if (cell := ref()) is not None)
-        after = next((codes.split_quantized([cell])[0].array for cell in newest), None)
-        outer, self.recomputation = self.recomputation, Recomputation(self.backend, after)
+        newest_array = next((codes.split_quantized([cell])[0].array for cell in newest), None)
+        outer, self.recomputation = self.recomputation, Recomputation(self.backend, newest_array)
         inner = self.recomputation
         try:
             yield
@@ -278,9 +278,9 @@ class Capture:
             return words
         xp = self.backend
         high, low = (xp.slice(words, (i,), (i + 1,), (1,)) for i in (2, 3))
-        ahead = xp.add(low, xp.full((), n, dtypes.uint32))
-        high = xp.add(high, xp.astype(xp.less(ahead, low), dtypes.uint32))
-        return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, ahead], axis=0)
+        new_low = xp.add(low, xp.full((), n, dtypes.uint32))
+        high = xp.add(high, xp.astype(xp.less(new_low, low), dtypes.uint32))
+        return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, new_low], axis=0)
 
     def advances(self) -> list[tuple[RandomState, int]]:
         """Return each random state with the number of draws from it."""
@@ -288,9 +288,9 @@ class Capture:
 
     def mark_draws(self, source: RandomState) -> int:
         """Return a token for the offset that a random state has reached, to be given to `rewind_draws`."""
-        held = self.draws.get(id(source))
+        drawn = self.draws.get(id(source))
         token = next(_tokens)
-        self.marks[token] = Mark(source, None, 0) if held is None else Mark(*held)
+        self.marks[token] = Mark(source, None, 0) if drawn is None else Mark(*drawn)
         return token
 
     def reseeded(self, what: str) -> Exception:
@@ -347,8 +347,8 @@ class Capture:
     def _walked(self, roots: Sequence[Any]) -> list[torch.Tensor]:
         """Return the leaves that a backward pass reaches, and remember them: it calls their hooks."""
         leaves = _leaves_of(roots)
-        own = (leaf for leaf in leaves if not _wrapped(leaf))
-        self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in own if not self.made_inside(leaf))
+        unwrapped = (leaf for leaf in leaves if not _wrapped(leaf))
+        self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in unwrapped if not self.made_inside(leaf))
         return leaves
 
     def note_gradient(self, tensor: torch.Tensor, reset: bool = False) -> None:
@@ -372,16 +372,16 @@ def _leaves_of(roots: Sequence[Any]) -> list[torch.Tensor]:
     """The leaves that a backward pass from `roots` reaches."""
     stack = [t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None]
     leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
-    seen = set()
+    seen_nodes = set()
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in seen_nodes:
             continue
-        seen.add(node)
+        seen_nodes.add(node)
         variable = getattr(node, "variable", None)
         if variable is not None:
             leaves.append(variable)
-        stack.extend(after for after, _ in node.next_functions if after is not None)
+        stack.extend(next_node for next_node, _ in node.next_functions if next_node is not None)
     return leaves
 
 

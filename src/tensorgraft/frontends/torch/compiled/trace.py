@@ -44,7 +44,7 @@ class Result:
     argument: int | None = None
     metadata: Metadata | None = None
     make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
-    look: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
+    finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
     again: int | None = None  # the same object as an earlier result
     host: Callable[[], Any] | None = None  # a tensor of the host, which computes it
 
@@ -99,14 +99,14 @@ class Trace:
 
     def __post_init__(self) -> None:
         self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
-        looking: list[Result | Gradient] = [*self.results, *self.gradients]
-        users = Counter(x.survivor for x in looking)
-        for x in looking:
+        with_survivors: list[Result | Gradient] = [*self.results, *self.gradients]
+        users = Counter(x.survivor for x in with_survivors)
+        for x in with_survivors:
             m = x.metadata
             if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
                 x.make = m.maker(self.backend)
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
-        more = (
+        has_more = (
             self.moved,
             self.required,
             self.classes,
@@ -119,7 +119,7 @@ class Trace:
             self.schedule.before,
             self.schedule.after,
         )
-        plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
+        plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(has_more)
         plain = plain and self.template is None and self.grad_mode is None and not self.said
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something at the host's side asks for the arguments of the call
@@ -163,11 +163,11 @@ class Trace:
                 if required:  # results have it in their history
                     leaves[i].requires_grad_()
             try:
-                slopes, flat, built = self._made(leaves, arrays, outputs)
+                slopes, flat, built = self._built(leaves, arrays, outputs)
             except BaseException:
                 slopes, flat, built = [], [], None
                 with contextlib.suppress(Exception):
-                    slopes, flat, built = self._made(leaves, arrays, outputs)
+                    slopes, flat, built = self._built(leaves, arrays, outputs)
                 self._commit(leaves, outputs, slopes, flat, built, host, first)
                 raise
             self._commit(leaves, outputs, slopes, flat, built, host, first)
@@ -190,12 +190,12 @@ class Trace:
         self.ran = True
         for source, n in self.draws:
             source.offset += n
-        written = self.written(leaves)
-        for cell, array in zip(written, outputs, strict=False):
+        written_cells = self.written(leaves)
+        for cell, array in zip(written_cells, outputs, strict=False):
             put_as_it_is(cell, array)
             cell.shared = False
         for k, cell in self.kept:
-            cell.array = outputs[len(written) + k]
+            cell.array = outputs[len(written_cells) + k]
         if flat:
             for i in reversed(self.moved):  # a gradient is as large as its leaf
                 leaves[i].data = flat.pop()
@@ -219,11 +219,11 @@ class Trace:
                 call()
         if self.said:
             self.said.repeat(first)
-        placed = [cell for cell in written if cell.__class__ is Placed]
+        placed = [cell for cell in written_cells if cell.__class__ is Placed]
         if placed:  # a move may fail, for lack of memory: each has its array by now
             all_or_none(move_to_placement, placed)
 
-    def _made(
+    def _built(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]
     ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any], Any]:
         """Return (leaves and the gradients that they get, the results, what the template makes of them) of what the
@@ -257,8 +257,8 @@ class Trace:
                 argument = leaves[result.argument]
                 m = result.metadata
                 flat.append(argument if m is None else m.view(argument.detach()))
-            elif result.look is not None:
-                flat.append(result.look(leaves))
+            elif result.finder is not None:
+                flat.append(result.finder(leaves))
             elif result.host is not None:
                 flat.append(result.host())
             else:

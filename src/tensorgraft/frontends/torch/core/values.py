@@ -36,11 +36,11 @@ class Unanswered(BaseException):
 class Values:
     """The values that Python asks for in one trace, and the answers that it is given."""
 
-    def __init__(self, answers: Sequence[np.ndarray] = (), guesses: bool = True) -> None:
-        self.answers = list(answers)
+    def __init__(self, known_answers: Sequence[np.ndarray] = (), guesses: bool = True) -> None:
+        self.answers = list(known_answers)
         self.arrays: list[Array] = []  # in the order in which they are asked for
         self.missing = False  # there was no answer for the last one
-        self.known = len(answers)  # what comes after these are guesses
+        self.known = len(known_answers)  # what comes after these are guesses
         self.guesses = guesses
         self.undo: Callable[[], None] = lambda: None  # takes back what a trace has done that is not to be used
         self._lines: dict[Any, np.ndarray] = {}  # what each was told last
@@ -54,8 +54,8 @@ class Values:
 
     def right(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the values up to and including the first that differs from its answer: later ones depend on it."""
-        wrong = (k for k, (a, b) in enumerate(zip(values, self.answers, strict=False)) if not np.array_equal(a, b))
-        return list(values[: next(wrong, len(values)) + 1])
+        differing = (k for k, (a, b) in enumerate(zip(values, self.answers, strict=False)) if not np.array_equal(a, b))
+        return list(values[: next(differing, len(values)) + 1])
 
     def of(self, xp: Backend, array: Array) -> np.ndarray | None:
         """The values of a traced array; None for numbers that are not whole, and for large ones. Raises Unanswered, and
@@ -96,11 +96,11 @@ def too_many() -> TracedValueError:
     )
 
 
-def array_now(t: torch.Tensor, codes: bool = False) -> Array:
+def concrete_array(t: torch.Tensor, codes: bool = False) -> Array:
     """Return the array of a tensor whose value Python needs. While a function is traced, an array from outside is
     returned as an operand of the trace, since its values may be others at the next call."""
     array, capture = to_array(t, codes), state.now.capture
-    if capture is not None and any(array is one.stand_in for one in capture.touched):
+    if capture is not None and any(array is touched_cell.stand_in for touched_cell in capture.touched):
         xp = capture.backend
         with xp.scope():
             return xp.copy(array)

@@ -87,9 +87,9 @@ class GroupCall:
     def flat(self, x: Array) -> Array:
         return self.xp.reshape(x, (math.prod(self.xp.shape(x)),))
 
-    def check(self, right: bool, what: str, *tensors: Tensor) -> None:
+    def check(self, right: bool, holds: str, *tensors: Tensor) -> None:
         if not right:
-            raise ValueError(f"{self.name}: {what}: {', '.join(f'{t.dtype} {list(t.shape)}' for t in tensors)}")
+            raise ValueError(f"{self.name}: {holds}: {', '.join(f'{t.dtype} {list(t.shape)}' for t in tensors)}")
 
 
 def _are_alike(tensors: Sequence[Tensor]) -> bool:
@@ -131,8 +131,13 @@ def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Seque
     """`lists`: of each input, an output for each process."""
     for outputs, t in zip(lists, inputs, strict=True):
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
-        own = outputs[e.rank]
-        e.check((own.dtype, own.shape) == (t.dtype, t.shape), "the output for an input is of its shape", own, t)
+        own_output = outputs[e.rank]
+        e.check(
+            (own_output.dtype, own_output.shape) == (t.dtype, t.shape),
+            "the output for an input is of its shape",
+            own_output,
+            t,
+        )
         if _are_alike(outputs):
             (rows,) = e.compute("all_gather", [e.read(t)])
             for i, out in enumerate(outputs):
@@ -168,8 +173,13 @@ def _reduce_scatter_flat(e: GroupCall, outputs: Sequence[Tensor], inputs: Sequen
 def _reduce_scatter(e: GroupCall) -> None:
     (out,), (inputs,) = e.bound["output_tensors"], e.bound["input_tensors"]
     e.check(len(inputs) == e.n, f"{len(inputs)} inputs, and {e.n} processes", *inputs)
-    own = inputs[e.rank]
-    e.check((own.dtype, own.shape) == (out.dtype, out.shape), "the output is of the shape of its input", out, own)
+    own_input = inputs[e.rank]
+    e.check(
+        (own_input.dtype, own_input.shape) == (out.dtype, out.shape),
+        "the output is of the shape of its input",
+        out,
+        own_input,
+    )
     if _are_alike(inputs):
         e.put(out, e.compute("reduce_scatter", [e.stacked([e.read(t) for t in inputs])])[0])
     else:
@@ -231,14 +241,14 @@ def _uneven(e: GroupCall, pieces: Sequence[Array], sizes: Sequence[int]) -> list
             f"{e.name} with parts of different sizes inside a compiled function, where the largest part of all"
             " processes is unknown. Make the parts equal, or call it outside"
         )
-    mine = [xp.shape(x)[0] for x in pieces]
-    widest = torch.tensor(max(*mine, *sizes, 1), device="cpu")
+    row_counts = [xp.shape(x)[0] for x in pieces]
+    widest = torch.tensor(max(*row_counts, *sizes, 1), device="cpu")
     dist.all_reduce(widest, dist.ReduceOp.MAX, group=e._process_group)
     width = 1 << (int(widest) - 1).bit_length()
     zero = xp.zeros((), xp.dtype_of(pieces[0]))
-    rows = [xp.pad(x, zero, [(0, width - n, 0)]) for x, n in zip(pieces, mine, strict=True)]
-    (back,) = e.compute("all_to_all", [e.stacked(rows)])
-    return [xp.slice(e.row(back, i), (0,), (n,), (1,)) for i, n in enumerate(sizes)]
+    rows = [xp.pad(x, zero, [(0, width - n, 0)]) for x, n in zip(pieces, row_counts, strict=True)]
+    (received,) = e.compute("all_to_all", [e.stacked(rows)])
+    return [xp.slice(e.row(received, i), (0,), (n,), (1,)) for i, n in enumerate(sizes)]
 
 
 RULES: dict[str, Callable[[GroupCall], None]] = {

@@ -55,29 +55,29 @@ def current_ordinal(visible: Visible) -> int:
 
 def install(patches: Patches, visible: Visible) -> None:
     """Make `torch.cuda` the backend's until the patches are undone."""
-    answers: dict[str, Any] = {name: _on_visible(getattr(module, name), visible) for name in ON_A_DEVICE.split()}
-    answers |= {name: getattr(module, name) for name in SHARED.split()}
-    answers |= dict.fromkeys(NOTHING.split(), lambda *args, **kwargs: None)
-    answers |= _functions(visible)
+    replacements: dict[str, Any] = {name: _on_visible(getattr(module, name), visible) for name in ON_A_DEVICE.split()}
+    replacements |= {name: getattr(module, name) for name in SHARED.split()}
+    replacements |= dict.fromkeys(NOTHING.split(), lambda *args, **kwargs: None)
+    replacements |= _functions(visible)
     modules = submodules()
-    answers |= cuda_absent.refusals(modules, visible.on, {*answers, *cuda_legacy.NAMES})
-    _replace(patches, modules, answers)
+    replacements |= cuda_absent.refusals(modules, visible.on, {*replacements, *cuda_legacy.NAMES})
+    _replace(patches, modules, replacements)
     patches.set(torch.accelerator, "device_count", lambda: len(visible.names))
     _install_parallel(patches, visible)
     cuda_legacy.install(patches)
 
 
-def _replace(patches: Patches, modules: dict[str, types.ModuleType], answers: dict[str, Any]) -> None:
+def _replace(patches: Patches, modules: dict[str, types.ModuleType], replacements: dict[str, Any]) -> None:
     """Put answers ("name", "module.name") into the modules, wherever these have what is answered: `torch.cuda` and its
     modules have much from one another."""
     originals: dict[int, tuple[Any, Any]] = {}  # by id: what is replaced, and by what
-    for path, answer in answers.items():
-        inside, _, name = path.rpartition(".")
-        if hasattr(modules[inside], name):
-            original = getattr(modules[inside], name)
+    for path, replacement in replacements.items():
+        module_path, _, name = path.rpartition(".")
+        if hasattr(modules[module_path], name):
+            original = getattr(modules[module_path], name)
             if callable(original):
-                originals[id(original)] = original, answer
-            patches.set(modules[inside], name, answer)
+                originals[id(original)] = original, replacement
+            patches.set(modules[module_path], name, replacement)
     private = [m for name, m in sys.modules.items() if name.startswith("torch.cuda._")]
     for owner in {id(m): m for m in (*modules.values(), *private)}.values():
         for name, value in list(vars(owner).items()):

@@ -82,7 +82,7 @@ def _middle(xp: Any, dim: int, ignore_nan: bool) -> Any:
 
 def _median(ignore_nan: bool, name: str) -> None:
     @kernel(f"{name}.dim")
-    def along(xp: Any, x: Array, dim: int, keepdim: bool = False) -> Pair:
+    def along_axis(xp: Any, x: Array, dim: int, keepdim: bool = False) -> Pair:
         return _pick(xp, x, dim, keepdim, _middle(xp, dim, ignore_nan))
 
     @kernel(name)
@@ -91,7 +91,7 @@ def _median(ignore_nan: bool, name: str) -> None:
             if dtypes.is_floating(xp.dtype_of(x)):
                 return xp.full((), float("nan"), xp.dtype_of(x))
             raise NotImplementedError("the median of no integers is what the CPU's conversion of NaN gives")
-        return along(xp, xp.reshape(x, (xp.size(x),)), 0)[0]
+        return along_axis(xp, xp.reshape(x, (xp.size(x),)), 0)[0]
 
 
 _median(False, "median")
@@ -108,8 +108,8 @@ def _mode(xp: Any, x: Array, dim: int = -1, keepdim: bool = False) -> Pair:
     n = xp.shape(x)[axis]
 
     def position(values: Array) -> Array:
-        along = tuple(n if a == axis else 1 for a in range(xp.ndim(values)))
-        at = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), along), xp.shape(values))
+        broadcast_shape = tuple(n if a == axis else 1 for a in range(xp.ndim(values)))
+        at = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), broadcast_shape), xp.shape(values))
         starts = xp.not_equal(xp.take_slice(values, axis, 1, n), xp.take_slice(values, axis, 0, n - 1))
         first = xp.full_like(xp.take_slice(at, axis, 0, 1), True)
         starts = xp.concat([xp.astype(first, dtypes.bool_), starts], axis=axis)

@@ -156,8 +156,8 @@ def bias_add(xp: Backend, x: Array, bias: Array, *, data_format: str = "NHWC") -
 
 @rule("BiasAddGrad")
 def bias_add_grad(xp: Backend, d: Array, *, data_format: str = "NHWC") -> Array:
-    kept = 1 if data_format == "NCHW" else xp.ndim(d) - 1
-    return xp.sum(d, axis=tuple(a for a in range(xp.ndim(d)) if a != kept))
+    channel_axis = 1 if data_format == "NCHW" else xp.ndim(d) - 1
+    return xp.sum(d, axis=tuple(a for a in range(xp.ndim(d)) if a != channel_axis))
 
 
 # ---- division and powers ---------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Saved:
 
     def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
         self.t, self.version, self._keys = t, t._version, keys
-        self._look = t.dtype, t.size(), t.stride(), t.storage_offset()
+        self._geometry = t.dtype, t.size(), t.stride(), t.storage_offset()
 
     def put(self, residuals: list[Array]) -> None:
         """Put what is there now into the residuals. Raises RuntimeError."""
@@ -49,10 +49,10 @@ class Saved:
                 f" a tensor of shape {tuple(t.shape)} saved by a compiled function is at version {t._version};"
                 f" expected version {self.version} instead"
             )
-        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._look:
+        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._geometry:
             raise RuntimeError(
                 "a tensor that a compiled function has saved for its backward pass, of shape"
-                f" {tuple(self._look[1])} and {self._look[0]}, has changed its shape, dtype or layout:"
+                f" {tuple(self._geometry[1])} and {self._geometry[0]}, has changed its shape, dtype or layout:"
                 f" {tuple(t.shape)}, {t.dtype}"
             )
         for key, cell in zip(self._keys, codes.split_quantized([cell_of(t)]), strict=True):
@@ -80,12 +80,12 @@ def saved_of_node(node: Any, name: str) -> list[tuple[Any, Tensor]]:
 
 def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
     """The nodes of autograd's graph behind tensors."""
-    seen = set()
+    seen_nodes = set()
     stack = [t.grad_fn for t in roots]
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
+        if node is None or node in seen_nodes:
             continue
-        seen.add(node)
+        seen_nodes.add(node)
         yield node
-        stack.extend(after for after, _ in node.next_functions)
+        stack.extend(next_node for next_node, _ in node.next_functions)

@@ -25,7 +25,7 @@ from tensorgraft.frontends.torch.compiled.autograd import replay
 from tensorgraft.frontends.torch.compiled.autograd.compiled_node import CompiledNode, present, retaining
 from tensorgraft.frontends.torch.compiled.autograd.saved_tensors import Residual, Saved, nodes, saved_of_node
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
-from tensorgraft.frontends.torch.compiled.host.call_tensors import Gone, Live
+from tensorgraft.frontends.torch.compiled.host.call_tensors import LiveTensor, ReleasedArgument
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -55,8 +55,8 @@ class Surrounded:
     def changed(self, trace: Callable[[], Any]) -> tuple[Any, bool]:
         """Trace a backward pass; return what comes of it, and whether it has changed anything."""
         world = Reachable([("", self._fn)])
-        made = trace()
-        return made, bool(world.changes())
+        result = trace()
+        return result, bool(world.changes())
 
 
 class Tape:
@@ -72,10 +72,12 @@ class Tape:
         self._first: int = 0 if before is None else before._first + before._count
         self._count: int = 0
         self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
-        self._places: list[tuple[bool, int] | Callable[[Any], Array]] = []
+        self._residual_sources: list[tuple[bool, int] | Callable[[Any], Array]] = []
         self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
         self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
-        self._fed: dict[int, tuple[weakref.ref[Tensor], Live]] = {}  # tensors of the host that are no constants
+        self._host_tensors: dict[
+            int, tuple[weakref.ref[Tensor], LiveTensor]
+        ] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
         self._programs: dict[Hashable, tuple[replay.Backward, Tape | None]] = {}
         self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
@@ -84,7 +86,7 @@ class Tape:
         self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of what is saved of them
         self.originals: set[int] = set()  # tensors that are saved themselves, not views of them, by identity
         self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
-        self._made: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
+        self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
         self.saves = False  # nodes have saved something, which a backward pass releases
         self.python = False  # hooks or functions of the program run in a backward pass
         self.surroundings = Surrounded()
@@ -100,12 +102,12 @@ class Tape:
 
     def pack(self, t: Tensor) -> Residual | Tensor:
         if t.device.type != TYPE:
-            fed = replay.fed_view(t)
-            if fed is None:
+            view = replay.fed_view(t)
+            if view is None:
                 return t
             nbytes = math.prod(t.shape) * t.element_size()
             metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
-            return Residual((self._key(fed),), metadata, False, False)
+            return Residual((self._key(view),), metadata, False, False)
         state.touch(cell_of(t))
         keys = tuple(self._key(cell.array) for cell in codes.split_quantized([cell_of(t)]))
         self.saved[id(cell_of(t))] = keys
@@ -113,8 +115,8 @@ class Tape:
 
     def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
         """Return hooks for saved tensors. The graph is the tape's, and no collector sees what its nodes refer to."""
-        this: Any = weakref.ref(self)
-        return lambda t: this().pack(t), lambda saved: this().unpack(saved)
+        tape_ref: Any = weakref.ref(self)
+        return lambda t: tape_ref().pack(t), lambda saved: tape_ref().unpack(saved)
 
     def unpack(self, saved: Residual | Tensor) -> Tensor:
         if isinstance(saved, Tensor):
@@ -132,12 +134,12 @@ class Tape:
             return
         if capture.host is not None and capture.host.roots:
             raise RunsUncompiled("writes a CPU tensor, and has functions that run again in a backward pass outside")
-        seen = {id(cell): cell for cell in cells if cell.capture is capture}
-        self.replayed = [(cell, self._key(cell.array)) for cell in codes.split_quantized(list(seen.values()))]
+        cells_by_id = {id(cell): cell for cell in cells if cell.capture is capture}
+        self.replayed = [(cell, self._key(cell.array)) for cell in codes.split_quantized(list(cells_by_id.values()))]
         for token, mark in capture.marks.items():
             words = capture.bases.get(id(mark.source)) if mark.words is None else mark.words
             self._marks[token] = (mark.source, None if words is None else self._key(words), mark.draws)
-        self._fed = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
+        self._host_tensors = {key: (weakref.ref(t), live) for key, (t, live) in capture.fed_tensors.items()}
 
     def watch(
         self, outside: Sequence[tuple[Tensor, Callable[[Sequence[Any]], Tensor]]], results: Sequence[Any]
@@ -146,14 +148,16 @@ class Tape:
         them at a call, and results."""
         cells = [(id(cell_of(t)), id(t) in self.originals, find) for t, find in outside]
         self._watched = [(find, self.saved[cell], original) for cell, original, find in cells if cell in self.saved]
-        ours = [(k, id(cell_of(t))) for k, t in enumerate(results) if isinstance(t, Tensor) and t.device.type == TYPE]
-        self._made = [(k, self.saved[cell]) for k, cell in ours if cell in self.saved]
+        of_results = [
+            (k, id(cell_of(t))) for k, t in enumerate(results) if isinstance(t, Tensor) and t.device.type == TYPE
+        ]
+        self._saved_results = [(k, self.saved[cell]) for k, cell in of_results if cell in self.saved]
 
     def saved_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> list[Saved]:
         """Return what a call has saved of tensors that the program can reach afterwards."""
         watched = [(get(arguments), keys, original) for get, keys, original in self._watched]
-        held = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
-        return held + [Saved(results[k].detach(), keys) for k, keys in self._made]
+        saved_arguments = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
+        return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._saved_results]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
         """Return the residuals that the program has to give beside `arrays`: those that are none of its inputs."""
@@ -168,26 +172,26 @@ class Tape:
         outputs: dict[int, int] = {}
         for k, a in enumerate(arrays):
             outputs.setdefault(id(a), k)
-        more = len(arrays)
+        output_count = len(arrays)
         for a in self.arrays:
             if id(a) in inputs:
-                self._places.append((True, inputs[id(a)]))
+                self._residual_sources.append((True, inputs[id(a)]))
             elif id(a) in outputs:
-                self._places.append((False, outputs[id(a)]))
+                self._residual_sources.append((False, outputs[id(a)]))
             elif sources is not None and id(a) in sources:
-                self._places.append(sources[id(a)])
+                self._residual_sources.append(sources[id(a)])
             else:
-                self._places.append((False, more))
-                more += 1
+                self._residual_sources.append((False, output_count))
+                output_count += 1
         self._count, self.arrays, self._keys = len(self.arrays), [], {}
 
     def residuals(self, inputs: Sequence[Array], outputs: Sequence[Array], arguments: Any) -> list[Array]:
         saved = []
-        for place in self._places:
-            if isinstance(place, tuple):
-                saved.append((inputs if place[0] else outputs)[place[1]])
+        for place_of_residual in self._residual_sources:
+            if isinstance(place_of_residual, tuple):
+                saved.append((inputs if place_of_residual[0] else outputs)[place_of_residual[1]])
             else:
-                saved.append(place(arguments))
+                saved.append(place_of_residual(arguments))
         return saved
 
     def attach(
@@ -206,18 +210,20 @@ class Tape:
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
         out = CompiledNode.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
         if self.retained and out[0].grad_fn is not None:
-            places = {id(t): o for t, o in zip(self.roots, out, strict=True)}
-            out[0].grad_fn.retained = [retaining(one, places.get(id(one))) for one in self.retained]
+            positions = {id(t): o for t, o in zip(self.roots, out, strict=True)}
+            out[0].grad_fn.retained = [
+                retaining(retained_tensor, positions.get(id(retained_tensor))) for retained_tensor in self.retained
+            ]
         return out
 
     # ---- backward -------------------------------------------------------------------------------------------------
 
     def following(self, roots: list[Tensor], first_node: int, capture: Capture) -> Tape | None:
         """The tape of what a walk of this one has computed."""
-        after = taped(roots, first_node, capture, self)
-        if after is not None:
-            after.python, after.surroundings = self.python, self.surroundings
-        return after
+        following_tape = taped(roots, first_node, capture, self)
+        if following_tape is not None:
+            following_tape.python, following_tape.surroundings = self.python, self.surroundings
+        return following_tape
 
     def chain(self) -> Iterator[Tape]:
         """This tape and those before it."""
@@ -252,13 +258,14 @@ class Tape:
         """The same with a history, which ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
-        slopes, more = program([*residuals, *present(arrays)])
+        slopes, more_residuals = program([*residuals, *present(arrays)])
         slot = slot_of_backend(backend)
         gradients = [None if a is None else from_array(a, slot) for a in slopes]
         if tape is not None:
             all_ends = [program.end(t, ends, present(cotangents)) for t in tape.leaves]
             roots = program.roots
-            attached = tape.attach(backend, [*residuals, *more], [gradients[i] for i in roots], all_ends, saved)  # type: ignore[misc]
+            values: Any = [gradients[i] for i in roots]
+            attached = tape.attach(backend, [*residuals, *more_residuals], values, all_ends, saved)
             for i, t in zip(roots, attached, strict=True):
                 gradients[i] = t
         return gradients
@@ -272,8 +279,8 @@ class Tape:
         batched: tuple[bool, ...] = (),
     ) -> tuple[replay.Backward, Tape | None]:
         """Return the backward program for cotangents that look so, and its own tape."""
-        looks = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
-        key = (differentiable, batched, *looks)
+        signatures = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
+        key = (differentiable, batched, *signatures)
         holds = not self.python or self.surroundings.hold()
         if key in self._programs and holds:
             return self._programs[key]
@@ -283,12 +290,12 @@ class Tape:
             trace = functools.partial(
                 replay.trace_backward, self, backend, residuals, cotangents, differentiable, batched
             )
-            made, changed = self.surroundings.changed(trace) if self.python else (trace(), False)
+            built, changed = self.surroundings.changed(trace) if self.python else (trace(), False)
             if changed:  # as each backward pass does
                 self.surroundings.left()
             elif holds:
-                self._programs[key] = made
-        return made
+                self._programs[key] = built
+        return built
 
     def walk(
         self,
@@ -307,30 +314,32 @@ class Tape:
         for cell in cells:
             capture.created(cell)
         self._current[:] = cells
-        held = []
+        arrays_before = []
         for tape in tapes:
             for token, (source, key, draws) in tape._marks.items():
                 capture.marks[token] = Mark(source, None if key is None else residuals[key], draws)
-            for key, (ref, live) in tape._fed.items():
+            for key, (ref, live) in tape._host_tensors.items():
                 if (t := ref()) is not None:
-                    capture.fed_tensors[key] = (t, Gone() if live.of_argument else live)
+                    capture.fed_tensors[key] = (t, ReleasedArgument() if live.of_argument else live)
             for cell, key in tape.replayed:
-                held.append((cell, cell.array))
+                arrays_before.append((cell, cell.array))
                 cell.array = residuals[key]
                 capture.created(codes.owner(cell))
         # autograd runs the hooks of leaves outside, on the whole gradient
         hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.cut and t._backward_hooks]
         hidden = [(table, dict(table)) for table in hooks]
-        kept = [(t, t.grad) for t in self.retained]
+        gradients_before = [(t, t.grad) for t in self.retained]
         for table in hooks:
             table.clear()
-        given = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
+        seeds = [(t, dy) for t, dy in zip(self.roots, cotangents, strict=True) if dy is not None]
 
-        def slopes(of: Sequence[Tensor] | Sequence[GradientEdge], without: Tensor | None = None) -> list[Tensor | None]:
-            begun = [(t, dy) for t, dy in given if t is not without]
-            if not begun or not of:
+        def slopes(
+            of: Sequence[Tensor] | Sequence[GradientEdge], excluded: Tensor | None = None
+        ) -> list[Tensor | None]:
+            seeds_left = [(t, dy) for t, dy in seeds if t is not excluded]
+            if not seeds_left or not of:
                 return [None] * len(of)
-            roots, dys = map(list, zip(*begun, strict=True))
+            roots, dys = map(list, zip(*seeds_left, strict=True))
             return list(
                 torch.autograd.grad(roots, of, dys, retain_graph=True, create_graph=differentiable, allow_unused=True)
             )
@@ -343,10 +352,10 @@ class Tape:
         finally:
             for table, entries in hidden:
                 table.update(entries)
-            for t, before in kept:
+            for t, before in gradients_before:
                 t.grad = before
             self._current.clear()
-            for cell, array in held:
+            for cell, array in arrays_before:
                 cell.array, codes.owner(cell).capture = array, None
 
 

@@ -122,18 +122,18 @@ def selected(x: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelectio
         any_, other = flat.any(), 0.5 if x.is_floating_point() or x.is_complex() else 1
         first = torch.ops.aten.index.Tensor(x.detach().reshape(-1, *rest), [at])
         first = torch.where(any_, first, torch.full_like(first, other))
-    whole = torch.where(mask.reshape(*mask.shape, *(1,) * len(rest)), x, first)
-    return _new(whole, mask, error)
+    filled = torch.where(mask.reshape(*mask.shape, *(1,) * len(rest)), x, first)
+    return _new(filled, mask, error)
 
 
-def _new(whole: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
+def _new(full: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
     new = torch.empty(0, device="meta").as_subclass(MaskedSelection)
-    new.whole, new.mask, new.version, new.error = whole, mask, _version(mask), error
+    new.whole, new.mask, new.version, new.error = full, mask, _version(mask), error
     return new
 
 
-def _of(whole: Tensor, like: MaskedSelection) -> MaskedSelection:
-    return _new(whole, like.mask, like.error)
+def _of(full: Tensor, like: MaskedSelection) -> MaskedSelection:
+    return _new(full, like.mask, like.error)
 
 
 def _version(t: Tensor) -> int:
@@ -169,7 +169,14 @@ _ALIKE = {
 def _is_elementwise(name: str) -> bool:
     if name.startswith("__"):
         name = name.strip("_")
-        name = next((_OPERATORS.get(one, one) for one in (name, name[1:]) if one in _OPERATORS or one in _SAME), name)
+        name = next(
+            (
+                _OPERATORS.get(candidate, candidate)
+                for candidate in (name, name[1:])
+                if candidate in _OPERATORS or candidate in _SAME
+            ),
+            name,
+        )
     name = name.rstrip("_")
     packet = getattr(torch.ops.aten, name, None)
     if name in _ALIKE or packet is None:
@@ -201,8 +208,8 @@ def _var(s: MaskedSelection, dim: Any = None, unbiased: bool | None = None, *, c
     axes, count = s.axes(dim)
     correction = correction if unbiased is None else int(unbiased)
     mean = s.filled(0).sum(axes, keepdim=True) / count
-    apart = _of(s.whole - mean, s).filled(0)
-    size = (apart * apart.conj()).real if apart.is_complex() else apart * apart
+    deviations = _of(s.whole - mean, s).filled(0)
+    size = (deviations * deviations.conj()).real if deviations.is_complex() else deviations * deviations
     return size.sum(axes) / (count - correction).clamp(min=0)
 
 
@@ -259,7 +266,7 @@ def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean"
     if len(args) > 2:
         raise first.error
     operands = list(args) + [kwargs.pop(name) for name in ("input", "target") if name in kwargs]
-    if any(one is not None for one in old) or len(operands) != 2:
+    if any(argument is not None for argument in old) or len(operands) != 2:
         raise first.error
     if func in (F.cross_entropy, F.nll_loss):
         return _class_loss(func, first, operands, reduction, **kwargs)
@@ -270,8 +277,8 @@ def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean"
     out = func(*map(first.beside, operands), reduction="none", **kwargs)
     if out.shape != first.whole.shape:
         raise first.error
-    each = _of(out, first)
-    return each if reduction == "none" else _sum(each) if reduction == "sum" else _mean(each)
+    losses = _of(out, first)
+    return losses if reduction == "none" else _sum(losses) if reduction == "sum" else _mean(losses)
 
 
 def _class_loss(
@@ -279,8 +286,8 @@ def _class_loss(
 ) -> Any:
     """Return a loss of scores (count, classes) and class numbers: what is not chosen has the number that is ignored."""
     scores, target = operands
-    fits = type(scores) is MaskedSelection and type(target) is MaskedSelection and scores.like(target)
-    if not fits or len(scores.rest) != 1 or target.rest or target.whole.is_floating_point():
+    is_supported = type(scores) is MaskedSelection and type(target) is MaskedSelection and scores.like(target)
+    if not is_supported or len(scores.rest) != 1 or target.rest or target.whole.is_floating_point():
         raise first.error
     numbers = torch.where(target.mask, target.whole, torch.full_like(target.whole, ignore_index))
     out = func(scores.whole.flatten(0, -2), numbers.flatten(), reduction=reduction, ignore_index=ignore_index, **kwargs)

@@ -50,9 +50,9 @@ def _gathered_stats(
     counts = xp.reshape(counts, (xp.size(counts), 1))
     total = xp.sum(counts, axis=(0, 1))
     mean = xp.sum(means * counts, axis=(0,)) / total
-    apart = means - mean
+    deviations = means - mean
     var = 1.0 / (rstds * rstds) - eps
-    squares = xp.sum((var + apart * apart) * counts, axis=(0,))
+    squares = xp.sum((var + deviations * deviations) * counts, axis=(0,))
     unbiased = squares / (total - 1.0)
     running = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):
