@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,9 +22,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tensorgraft.compiled.function import one_at_a_time
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.uncompiled import RunsUncompiled
-from tensorgraft.frontends.torch.compiled import replay
+from tensorgraft.frontends.torch.compiled.autograd import replay
+from tensorgraft.frontends.torch.compiled.autograd.compiled_node import CompiledNode, present, retaining
+from tensorgraft.frontends.torch.compiled.autograd.saved_tensors import Residual, Saved, nodes, saved_of_node
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
-from tensorgraft.frontends.torch.compiled.host_tensors import LiveTensor, ReleasedArgument
+from tensorgraft.frontends.torch.compiled.host.call_tensors import LiveTensor, ReleasedArgument
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -38,50 +38,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
-_functorch: Any = torch._C._functorch
 _SavedTensor: Any = torch._C._autograd.SavedTensor
-
-
-@dataclass
-class Residual:
-    """A tensor saved by autograd's graph, as keys of residuals and its metadata."""
-
-    keys: tuple[int, ...]  # of its residuals; a quantised tensor has several
-    metadata: Metadata
-    conj: bool
-    neg: bool
-
-    def on(self, cell: Storage) -> Tensor:
-        t = self.metadata.on(cell)
-        t = torch.conj(t) if self.conj else t
-        return torch.ops.aten._neg_view(t) if self.neg else t
-
-
-class Saved:
-    """A tensor outside, or an alias of it, whose memory the graph has saved. The backward pass reads its current
-    values, so it sees writes through `.data`; other writes raise PyTorch's error."""
-
-    def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
-        self.t, self.version, self._keys = t, t._version, keys
-        self._geometry = t.dtype, t.size(), t.stride(), t.storage_offset()
-
-    def put(self, residuals: list[Array]) -> None:
-        """Put its current arrays into the residuals. Raises RuntimeError if it was modified in place."""
-        t = self.t
-        if t._version != self.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation:"
-                f" a tensor of shape {tuple(t.shape)} saved by a compiled function is at version {t._version};"
-                f" expected version {self.version} instead"
-            )
-        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._geometry:
-            raise RuntimeError(
-                "a tensor that a compiled function has saved for its backward pass, of shape"
-                f" {tuple(self._geometry[1])} and {self._geometry[0]}, has changed its shape, dtype or layout:"
-                f" {tuple(t.shape)}, {t.dtype}"
-            )
-        for key, cell in zip(self._keys, codes.split_quantized([cell_of(t)]), strict=True):
-            residuals[key] = cell.array
 
 
 class Surrounded:
@@ -207,15 +164,15 @@ class Tape:
         return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._saved_results]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
-        """Return the residuals that the program has to return besides `arrays`: those that are no inputs."""
+        """Return the residuals that the program returns besides `arrays`: those that are no inputs."""
         known = inputs | {id(a) for a in arrays}
         return [a for a in self.arrays if id(a) not in known]
 
     def locate(
         self, inputs: dict[int, int], arrays: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
     ) -> None:
-        """Note where a call finds the residuals: among the program's inputs, its outputs (`arrays` first), or by calling
-        a source with the arguments."""
+        """Note where a call finds the residuals: among the program's inputs, its outputs (`arrays` first), or by a
+        source, a function of the arguments."""
         outputs: dict[int, int] = {}
         for k, a in enumerate(arrays):
             outputs.setdefault(id(a), k)
@@ -255,11 +212,11 @@ class Tape:
                 return self.attach(backend, residuals, results, ends, saved)
         slot = slot_of_backend(backend)
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
-        out = _Outside.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
+        out = CompiledNode.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
         if self.retained and out[0].grad_fn is not None:
             positions = {id(t): o for t, o in zip(self.roots, out, strict=True)}
             out[0].grad_fn.retained = [
-                _retaining(retained_tensor, positions.get(id(retained_tensor))) for retained_tensor in self.retained
+                retaining(retained_tensor, positions.get(id(retained_tensor))) for retained_tensor in self.retained
             ]
         return out
 
@@ -290,7 +247,7 @@ class Tape:
         `cotangents`: None for a result without one. `batched`: which of the others have a leading batch axis
         (`is_grads_batched`), which the gradients then have, too."""
         arrays = [None if t is None else to_array(t) for t in cotangents]
-        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *_present(arrays)])
+        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *present(arrays)])
         slot = slot_of_backend(backend)
         return [None if a is None else from_array(a, slot) for a in slopes]
 
@@ -305,11 +262,11 @@ class Tape:
         """Return the gradients with a history that ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
-        slopes, more_residuals = program([*residuals, *_present(arrays)])
+        slopes, more_residuals = program([*residuals, *present(arrays)])
         slot = slot_of_backend(backend)
         gradients = [None if a is None else from_array(a, slot) for a in slopes]
         if tape is not None:
-            all_ends = [program.end(t, ends, _present(cotangents)) for t in tape.leaves]
+            all_ends = [program.end(t, ends, present(cotangents)) for t in tape.leaves]
             roots = program.roots
             values: Any = [gradients[i] for i in roots]
             attached = tape.attach(backend, [*residuals, *more_residuals], values, all_ends, saved)
@@ -406,243 +363,10 @@ class Tape:
                 cell.array, codes.owner(cell).capture = array, None
 
 
-class _Outside(torch.autograd.Function):
-    """The compiled function as one node of autograd's graph."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        tape: Tape,
-        residuals: list[Tensor],
-        saved_objects: Sequence[Saved],
-        results: list[Tensor],
-        *ends: Tensor,
-    ) -> Any:
-        ctx.tape, ctx.retained, ctx.held = tape, (), saved_objects
-        ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
-        ctx.set_materialize_grads(False)
-        ctx.saves = tape.saves or bool(residuals)
-        # saved numbers are no residuals, but a backward pass releases them, too
-        ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        # a graph without saved tensors may be run again
-        saved = ctx.saved_tensors if ctx.saves else ()
-        residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
-        for saved_object in ctx.held:
-            saved_object.put(residuals)
-        n = len(ctx.ends)
-        if all(g is None for g in gradients):
-            return (None,) * (4 + n)
-        level = max(map(_level, _present(gradients)))
-        if level < 0:
-            slopes = _slopes(ctx, residuals, gradients)
-            for (ref, previous), slope in zip(ctx.retained, slopes[n:], strict=False):
-                if slope is not None and (t := ref()) is not None:
-                    before = previous.pop() if previous else t.grad
-                    t.grad = slope.clone() if before is None else before + slope
-        else:
-            slopes = _batched_slopes(ctx, residuals, gradients, level)
-        return None, None, None, None, *slopes[:n]
-
-
-def _retaining(tensor: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:
-    """Let the result made from a traced tensor retain its gradient. Returns (a reference to the tensor that retains
-    it, a list for its gradient before a backward pass).
-
-    The result itself retains the gradient from outside, which is replaced if hooks of the traced tensor come first.
-    """
-    previous: list[Tensor | None] = []
-    ref = weakref.ref(tensor if result is None else result)
-    if result is not None:
-        if tensor._backward_hooks:
-            result.register_hook(lambda _: previous.append(alive.grad) if (alive := ref()) is not None else None)
-        result.retain_grad()
-    return ref, previous
-
-
-def _slopes(
-    ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], batched: tuple[bool, ...] = ()
-) -> list[Tensor | None]:
-    gradients = [g if g is None or g.layout is torch.strided else g.to_dense() for g in gradients]
-    backend = cell_of(_present(gradients)[0]).backend
-    if torch.is_grad_enabled():
-        ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
-        return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends, ctx.held)
-    return ctx.tape.gradients(residuals, gradients, backend, batched)
-
-
-def _batched_slopes(
-    ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], level: int
-) -> list[Tensor | None]:
-    """Compute the gradients for cotangents batched by a `vmap`: in one program, or row by row if they are batched
-    twice or have to be differentiated."""
-    inner: list[Tensor | None] = list(gradients)
-    batched = []
-    for i, g in enumerate(gradients):
-        if g is not None:
-            batched.append(_level(g) == level)
-            inner[i] = _unwrapped(g, level) if batched[-1] else g
-    if not torch.is_grad_enabled() and all(_level(g) < 0 for g in _present(inner)):
-        all_slopes = _slopes(ctx, residuals, inner, tuple(batched))
-    else:
-        is_batched = iter(batched)
-        rows_of = [None if g is None else g.unbind(0) if next(is_batched) else g for g in inner]
-        length = next(len(g) for g in rows_of if isinstance(g, tuple))
-        rows = []
-        for k in range(length):
-            row = [g[k] if isinstance(g, tuple) else g for g in rows_of]
-            nested = max(map(_level, _present(row)))
-            rows.append(_slopes(ctx, residuals, row) if nested < 0 else _batched_slopes(ctx, residuals, row, nested))
-        all_slopes = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
-    return [None if t is None else _wrapped(t, level) for t in all_slopes]
-
-
-_LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grads_batched`, which does not nest
-
-
-def _level(t: Tensor) -> int:
-    """Return the level of the `vmap` that batched a tensor, -1 for none."""
-    return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)
-
-
-def _unwrapped(t: Tensor, level: int) -> Tensor:
-    """Return the tensor inside a batched one, with the batch as its first axis."""
-    if level == _LEGACY:
-        return torch._remove_batch_dim(t, _legacy_level(), 0, 0)
-    return torch.func.debug_unwrap(t, recurse=False).movedim(_functorch.maybe_get_bdim(t), 0)
-
-
-def _wrapped(t: Tensor, level: int) -> Tensor:
-    if level == _LEGACY:
-        return torch._add_batch_dim(t, 0, _legacy_level())
-    return _functorch._add_batch_dim(t, 0, level)
-
-
-def _legacy_level() -> int:
-    try:
-        return torch._C._vmapmode_increment_nesting() - 1
-    finally:
-        torch._C._vmapmode_decrement_nesting()
-
-
-def _present(cotangents: Sequence[Any]) -> list[Any]:
-    return [c for c in cotangents if c is not None]
-
-
 def _strides(array: Array) -> Any:
     """Return the strides of an array if its framework has strides, on which a compiled program may depend."""
     stride = getattr(array, "stride", None)
     return stride() if callable(stride) else None
-
-
-class _Edge(torch.autograd.Function):
-    """An autograd node that saves a tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
-        ctx.save_for_backward(t)
-        return torch.empty(0)
-
-
-def _edge_of(t: Tensor) -> Any:
-    """Return an edge to the position of a tensor in autograd's graph, without keeping its values."""
-    with torch.enable_grad():
-        end: Any = _Edge.apply(t)
-    like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)
-    end.grad_fn._raw_saved_tensors[0].register_hooks(lambda t: t.shape, lambda shape: like().expand(shape))
-    return end
-
-
-def record(
-    flat: Sequence[Any], identical: Sequence[int | None], finders: Sequence[Any], first_node: int, capture: Capture
-) -> tuple[list[int], Tape | None]:
-    """Return (the indices of results that can be differentiated, their tape). Not among them are results that are
-    arguments or have a finder: they have their own history.
-
-    `first_node`: autograd's sequence number when the function began. Raises RuntimeError if the graph reaches older
-    nodes.
-    """
-    positions = [
-        i
-        for i, t in enumerate(flat)
-        if isinstance(t, Tensor)
-        and t.device.type == TYPE
-        and has_history(t)
-        and identical[i] is None
-        and finders[i] is None
-        and not any(t is before for before in flat[:i])
-    ]
-    tape = taped([flat[i] for i in positions], first_node, capture) if positions else None
-    if tape is not None:
-        tape.detached = frozenset(capture.detached)
-        tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
-        tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
-    return ([], None) if tape is None else (positions, tape)
-
-
-Finder = Callable[[Sequence[Any]], Tensor]
-
-
-def result_finders(
-    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
-) -> list[Finder | None]:
-    """Return, for each result that is a tensor from outside or a view of one, a function that finds it at a call; None
-    for results made by the program and for arguments. `outside`: finders of tensors, by identity."""
-    argument_finders: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
-    new_storages = set(map(id, capture.survivors()))
-
-    def finder_of(t: Any) -> Finder | None:
-        try:
-            return look_of(t)
-        except RuntimeError:  # one of several views of a tensor written since: PyTorch raises an error
-            return None
-
-    def look_of(t: Any) -> Finder | None:
-        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in argument_finders:
-            return None
-        cell = cell_of(t)
-        if id(cell) in new_storages or cell.backend.compound or capture.looking_elsewhere(t):
-            return None
-        if id(t) in outside:
-            return outside[id(t)]
-        if t.is_leaf and t.requires_grad:
-            return lambda leaves: t
-        base = t._base
-        if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
-            return None
-        find = argument_finders.get(id(base)) or outside.get(id(base))
-        if find is None and not base.requires_grad:
-            return None
-        metadata, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
-        return functools.partial(_view, find or (lambda leaves: base), metadata, graded)
-
-    return list(map(finder_of, flat))
-
-
-def _view(find: Finder, metadata: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
-    with torch.set_grad_enabled(graded):
-        return metadata.view(find(leaves))
-
-
-def has_history(t: Tensor) -> bool:
-    """Return True if `t` is the result of a differentiable function. False for one of several views (chunk, unbind) of
-    a tensor that was written since, for which PyTorch raises an error."""
-    try:
-        return t.grad_fn is not None
-    except RuntimeError:
-        return False
-
-
-def is_leaf(t: Tensor) -> bool:
-    """Return True if a tensor has no history. False for a view from `no_grad` that was written since, for which PyTorch
-    raises an error: its `requires_grad` cannot be set."""
-    try:
-        return t.is_leaf
-    except RuntimeError:
-        return False
 
 
 # what the CPU saves a view of, which goes on when `.data` is given something else
@@ -670,7 +394,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
             if name.startswith("_raw_saved_"):
                 try:
                     with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
-                        for saved, value in _intact(node, name):
+                        for saved, value in saved_of_node(node, name):
                             saved.register_hooks(*tape.hooks())
                             if (node.name(), name) not in _VIEWED:
                                 tape.originals.add(id(value))
@@ -696,35 +420,3 @@ def _used_up(roots: list[Tensor], before: Tape | None, error: RuntimeError) -> T
     tape.leaves = [t for t in variables if t is not None][:1]
     tape.spoilt = error
     return tape if tape.leaves else None
-
-
-def _intact(node: Any, name: str) -> list[tuple[Any, Tensor]]:
-    """Return the saved tensors of a node, as autograd holds them and themselves; none for one in a checkpoint. Raises
-    PyTorch's RuntimeError where one was written since, or was freed.
-    """
-    raw = getattr(node, name)
-    raw = list(raw) if isinstance(raw, list | tuple) else [raw]
-    hooks = {saved.unpack_hook for saved in raw} - {None}
-    if any(hook.__module__ == "torch.utils.checkpoint" for hook in hooks):
-        return []
-    if hooks:
-        raise RuntimeError(
-            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit require the backward"
-            " pass inside, too"
-        )
-    values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
-    values = values if isinstance(values, list | tuple) else [values]
-    return [(saved, value) for saved, value in zip(raw, values, strict=True) if value is not None]
-
-
-def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
-    """The nodes of autograd's graph behind tensors."""
-    seen_nodes = set()
-    stack = [t.grad_fn for t in roots]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen_nodes:
-            continue
-        seen_nodes.add(node)
-        yield node
-        stack.extend(next_node for next_node, _ in node.next_functions)
