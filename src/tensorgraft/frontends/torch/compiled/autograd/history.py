@@ -39,7 +39,7 @@ def record(
     ]
     tape = taped([flat[i] for i in positions], first_node, capture) if positions else None
     if tape is not None:
-        tape.cut = frozenset(capture.cut)
+        tape.detached = frozenset(capture.detached)
         tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
         tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
     return ([], None) if tape is None else (positions, tape)
