@@ -223,7 +223,5 @@ def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
     errors = {kind: max(row.error for row in rows if row.what == kind) for kind in dict.fromkeys(r.what for r in rows)}
     sizes = ", ".join(row.sizes for row in rows if row.what == "results")
     summary = ", ".join(f"{kind} differ by {error:.0e} at most" for kind, error in errors.items())
-    comparison = textwrap.fill(
-        f"Checked against it ({sizes}): {summary}, relative to the largest entry of an array.", 99
-    )
-    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{comparison}\n"""', 1)
+    note = textwrap.fill(f"Checked against it ({sizes}): {summary}, relative to the largest entry of an array.", 99)
+    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{note}\n"""', 1)

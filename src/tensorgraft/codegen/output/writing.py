@@ -561,9 +561,9 @@ class FunctionWriter:
     def repeat(self, row: Repeat) -> None:
         first, last = row.invokes[0], row.invokes[-1]
         self.current = first
-        carried_outputs = {j: k for k, j in row.carried}
+        carried = {j: k for k, j in row.carried}
         names: dict[int, str] = {}
-        for j, k in carried_outputs.items():  # what goes round has one name
+        for j, k in carried.items():  # what goes round has one name
             v = first.args[j]
             hint = next((c.names[k] for c in row.invokes if k < len(c.names) and c.names[k]), "")
             at = None if v in self.pending or v in self.function.parameters else self.names.get(v)
@@ -578,9 +578,7 @@ class FunctionWriter:
         for j, v in enumerate(first.args):
             args.append(ast.Name(names[j]) if j in names else self(v))
         for v in first.args:
-            self.remaining[v] = (
-                self.remaining[v] if v in [first.args[j] for j in carried_outputs] else self.remaining[v] - 2
-            )
+            self.remaining[v] = self.remaining[v] if v in [first.args[j] for j in carried] else self.remaining[v] - 2
         keywords = [ast.keyword(k, self(v)) for k, v in first.statics.items()]
         by_result = {k: names[j] for k, j in row.carried}
         targets: list[ast.expr] = [ast.Name(by_result.get(k, "_")) for k in range(len(first.results))]

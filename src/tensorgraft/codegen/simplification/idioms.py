@@ -366,9 +366,9 @@ def pooled_unit(state: Rewriting, call: Call) -> New | None:
     inner = state.made_by(x, "reshape", "expand_dims")
     if inner is None or state.uses[x] != 1 or x.ndim != inner["x"].ndim + 1:
         return None
-    lead_ = x.ndim - len(named["window"])
+    axis = x.ndim - len(named["window"])
     y = inner["x"]
-    if x.shape[:lead_].count(1) != y.shape[: lead_ - 1].count(1) + 1 or x.shape[lead_:] != y.shape[lead_ - 1 :]:
+    if x.shape[:axis].count(1) != y.shape[: axis - 1].count(1) + 1 or x.shape[axis:] != y.shape[axis - 1 :]:
         return None
     arguments = {p.name: named[p.name] for p in parameters(call.method) if p.name != "x"}
     return New("reshape", {"x": say(state.xp, call.method, y, **arguments), "shape": call.results.shape})

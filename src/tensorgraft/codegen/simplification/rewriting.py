@@ -276,16 +276,14 @@ class Match:
         if isinstance(pattern, ast.Name):
             return self.bind(pattern.id, value)
         if isinstance(pattern, ast.Constant | ast.UnaryOp | ast.Tuple):
-            literal_value = ast.literal_eval(pattern)
+            number = ast.literal_eval(pattern)
             if isinstance(value, Var):
                 value = self.state.number(value)
-                if value is None or isinstance(literal_value, tuple):
+                if value is None or isinstance(number, tuple):
                     return False
-            if isinstance(literal_value, bool | int | float) and isinstance(value, bool | int | float):
-                return isinstance(literal_value, bool) == isinstance(value, bool) and math.isclose(
-                    literal_value, value, rel_tol=2e-6
-                )
-            return literal_value == value
+            if isinstance(number, bool | int | float) and isinstance(value, bool | int | float):
+                return isinstance(number, bool) == isinstance(value, bool) and math.isclose(number, value, rel_tol=2e-6)
+            return number == value
         assert isinstance(pattern, ast.Call) and isinstance(pattern.func, ast.Name)
         call = self.state.maker.get(value) if type(value) is Var else None
         return call is not None and call.method == pattern.func.id and self.match_call(pattern, call)

@@ -166,15 +166,13 @@ class JaxTrace:
         args, kwargs, outcome_of = call.arguments(values)
         with side_effects.refused((args, kwargs), fn):
             out = fn(*args, **kwargs)
-        with_objects = (
+        objects = (
             outcome_of is not None and not call.leading
         )  # an object that is a result may be one that is an argument
-        leaves, self.structure = flatten(out) if with_objects else jax.tree.flatten(out)
-        nodes = [x for x in leaves if with_objects and is_object(x)]
+        leaves, self.structure = flatten(out) if objects else jax.tree.flatten(out)
+        nodes = [x for x in leaves if objects and is_object(x)]
         order = iter(range(len(nodes)))
-        self.results = [
-            JaxResult("object", next(order)) if with_objects and is_object(x) else result(x) for x in leaves
-        ]
+        self.results = [JaxResult("object", next(order)) if objects and is_object(x) else result(x) for x in leaves]
         if outcome_of is None:
             return arrays
         self.objects_after = became = outcome_of(nodes)

@@ -79,8 +79,8 @@ class Objects:
             count += n
 
         def outcome_of(results: Sequence[Any]) -> ObjectsAfter:
-            new_graphdef, new_leaves = graphlib.flatten(nodes, with_paths=False, graph=True)
-            is_unchanged = not results and (new_graphdef, jax.tree.structure(new_leaves)) == (
+            after, leaves_ = graphlib.flatten(nodes, with_paths=False, graph=True)
+            unchanged = not results and (after, jax.tree.structure(leaves_)) == (
                 self.graphdef,
                 self.structure,
             )
@@ -89,13 +89,13 @@ class Objects:
                 [*nodes, *results], ref_index=graphlib.RefMap(), ref_outer_index=known, graph=True
             )
             leaves = list(state.leaves)
-            new_leaves, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
+            leaves_, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
             old: list[int | None] = []
             for x in leaves:
                 n, old_positions = len(jax.tree.leaves(_raw(x, variable))), before.get(id(x), [])
                 old += old_positions if len(old_positions) == n else [None] * n
             return ObjectsAfter(
-                graphdef, structure, new_leaves, list(range(len(new_leaves))) if is_unchanged else old, is_unchanged
+                graphdef, structure, leaves_, list(range(len(leaves_))) if unchanged else old, unchanged
             )
 
         return list(nodes), outcome_of

@@ -160,13 +160,13 @@ class TracedFunctionGraph:
 
             def trace(derivative: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
-                    extra_specs = [_spec_of(variables[i]) if i < count else specs[i - count] for i in positions]
+                    extra = [_spec_of(variables[i]) if i < count else specs[i - count] for i in positions]
                 else:
                     shapes = self._shapes(fn, specs)
-                    extra_specs = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
-                return tf.function(derivative, autograph=False).get_concrete_function([*specs, *extra_specs]), [
+                    extra = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
+                return tf.function(derivative, autograph=False).get_concrete_function([*specs, *extra]), [
                     *specs,
-                    *extra_specs,
+                    *extra,
                 ]
 
             for derivative in methods:  # TensorFlow's forward mode does not know all of its own calls
@@ -314,10 +314,6 @@ def _conjugate(x: tf.Tensor) -> tf.Tensor:
     return tf.math.conj(x) if x.dtype.is_complex else x
 
 
-def _unique(name: str, used_names: Any) -> str:
+def _unique(name: str, used: Any) -> str:
     name = name.removesuffix(":0")
-    return (
-        name
-        if name not in used_names
-        else next(n for k in range(1, len(used_names) + 2) if (n := f"{name}_{k}") not in used_names)
-    )
+    return name if name not in used else next(n for k in range(1, len(used) + 2) if (n := f"{name}_{k}") not in used)

@@ -77,12 +77,10 @@ class _Writer:
 
     def body(self, block: Block) -> None:
         used = set(variables(block.result))
-        local_vars = set(variables(block.parameters)).union(*(variables(c.results) for c in block.calls))
+        local = set(variables(block.parameters)).union(*(variables(c.results) for c in block.calls))
         dead: list[list[Var]] = []
         for call in reversed(block.calls):
-            last = [
-                v for v in dict.fromkeys(variables([call.args, call.kwargs, call.results])) if v in local_vars - used
-            ]
+            last = [v for v in dict.fromkeys(variables([call.args, call.kwargs, call.results])) if v in local - used]
             used.update(last)
             dead.append(last)
         for call in block.calls:

@@ -25,21 +25,19 @@ def merged(jaxpr: Jaxpr) -> Jaxpr:
     """Return the program with each computation done once. Values behind a barrier (`torch.utils.checkpoint`) count as
     different; each result of the program is computed separately, because results must not share memory."""
     known: dict[Hashable, JaxprEqn] = {}
-    replacements: dict[Var, Var] = {}
+    equal: dict[Var, Var] = {}
     outputs = {v for v in jaxpr.outvars if isinstance(v, Var)}
     equations = []
     for equation in jaxpr.eqns:
-        if any(v in replacements for v in equation.invars if isinstance(v, Var)):
-            equation = equation.replace(
-                invars=[replacements.get(v, v) if isinstance(v, Var) else v for v in equation.invars]
-            )
+        if any(v in equal for v in equation.invars if isinstance(v, Var)):
+            equation = equation.replace(invars=[equal.get(v, v) if isinstance(v, Var) else v for v in equation.invars])
         key = None if outputs.intersection(equation.outvars) else _key(equation)
         before = known.setdefault(key, equation) if key is not None else equation
         if before is equation:
             equations.append(equation)
         else:
-            replacements.update(zip(equation.outvars, before.outvars, strict=True))
-    return jaxpr.replace(eqns=equations) if replacements else jaxpr
+            equal.update(zip(equation.outvars, before.outvars, strict=True))
+    return jaxpr.replace(eqns=equations) if equal else jaxpr
 
 
 def _key(equation: JaxprEqn) -> Hashable | None:

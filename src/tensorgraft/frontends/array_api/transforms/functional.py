@@ -109,9 +109,7 @@ class ArrayFunction:
         with xp.scope():
             self.raise_failed(returned)
             out = self.returned(returned[: self.count] if results is None else results)
-            writes = [
-                functools.partial(_put, xp, *cell_and_value) for cell_and_value in zip(self.written, rest, strict=False)
-            ]
+            writes = [functools.partial(_put, xp, *pair) for pair in zip(self.written, rest, strict=False)]
             for k, value in zip(self.rewritten, rest[len(self.written) :], strict=True):
                 writes.append(functools.partial(self.inputs[k]._write, value))
             all_or_none(lambda write: write(), writes)

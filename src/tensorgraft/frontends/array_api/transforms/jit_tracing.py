@@ -152,11 +152,7 @@ class ArrayTracing:
                 if isinstance(x, Array) and id(x) not in self._identical:
                     capture.take(x._cell)
             x = None
-            lent_cells: Lent = {
-                id(cell): (cell, lent_cell)
-                for lent_cell in capture.lent_cells
-                if (cell := lent_cell.cell()) is not None
-            }
+            lent_cells: Lent = {id(cell): (cell, one) for one in capture.lent_cells if (cell := one.cell()) is not None}
             new = self._locate_results(out, lent_cells, capture)
             out = []
             for cell in new:  # what the function itself made of host values: a new one for each call
@@ -233,18 +229,16 @@ class ArrayTracing:
 
     def _locate_inputs(self, lent_cells: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
         """Say for each stand-in where a call takes it from. Return the storages that are written."""
-        self._sources = {id(lent_cell.inner_array): self._source(cell) for cell, lent_cell in lent_cells.values()}
-        self._constants = {id(lent_cell.inner_array): lent_cell.array for lent_cell in capture.lent_cells}
-        for lent_cell in capture.lent_cells:
-            if (number := self._numbers.get(id(lent_cell.cell()))) is not None:
-                self._sources[id(lent_cell.inner_array)] = number
-        written_cells = [
-            (cell, lent_cell) for cell, lent_cell in lent_cells.values() if cell.array is not lent_cell.inner_array
-        ]
-        self._writes = [(lent_cell.inner_array, self._source(cell)) for cell, lent_cell in written_cells]
+        self._sources = {id(one.inner_array): self._source(cell) for cell, one in lent_cells.values()}
+        self._constants = {id(one.inner_array): one.array for one in capture.lent_cells}
+        for one in capture.lent_cells:
+            if (number := self._numbers.get(id(one.cell()))) is not None:
+                self._sources[id(one.inner_array)] = number
+        written = [(cell, one) for cell, one in lent_cells.values() if cell.array is not one.inner_array]
+        self._writes = [(one.inner_array, self._source(cell)) for cell, one in written]
         self._outside = [weakref.ref(cell) for key, (cell, _) in lent_cells.items()
                          if key not in self._argument and key not in self._numbers]  # fmt: skip
-        return [cell for cell, _ in written_cells]
+        return [cell for cell, _ in written]
 
     def _source(self, cell: Storage) -> Source:
         i = self._argument.get(id(cell))

@@ -40,12 +40,12 @@ class FunctionProgram:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
         values = [*args, *kwargs.values()]
-        parameter_arguments = TakenApart(self.fn, args, kwargs).held
+        skipped = TakenApart(self.fn, args, kwargs).held
         flattened = [jax.tree.flatten(x) for x in values]
         positions = [
             (i, k)
             for i, (flat, _) in enumerate(flattened)
-            if i not in parameter_arguments
+            if i not in skipped
             for k, x in enumerate(flat)
             if is_array(x)
         ]
@@ -55,7 +55,7 @@ class FunctionProgram:
             for (i, k), x in zip(positions, new, strict=True):
                 changed[i][k] = x
             trees = [
-                x if i in parameter_arguments else jax.tree.unflatten(structure, flat)
+                x if i in skipped else jax.tree.unflatten(structure, flat)
                 for i, (x, flat, (_, structure)) in enumerate(zip(values, changed, flattened, strict=True))
             ]
             return tuple(trees[: len(args)]), dict(zip(kwargs, trees[len(args) :], strict=True))
@@ -80,16 +80,14 @@ class FunctionProgram:
     ) -> Evaluation:
         inputs = TakenApart(self.fn, args, kwargs)
         closed = jax.make_jaxpr(lambda *arrays: inputs.call(arrays))(*inputs.inputs.values)
-        closed_over = (
-            {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if inputs.model is None else {}
-        )
-        trained = {n: inputs.inputs.values[i] for n, i in inputs.inputs.parameters.items()} | closed_over
+        consts = {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if inputs.model is None else {}
+        trained = {n: inputs.inputs.values[i] for n, i in inputs.inputs.parameters.items()} | consts
 
         def run(parameters: dict[str, Any]) -> list[Any]:
             operands = list(inputs.inputs.values)
             for n, i in inputs.inputs.parameters.items():
                 operands[i] = parameters[n]
-            return _evaluated(closed, {id(x): parameters[n] for n, x in closed_over.items()}, operands)
+            return _evaluated(closed, {id(x): parameters[n] for n, x in consts.items()}, operands)
 
         results = run(trained)
         positions_: list[Any] = [_ResultIndex(k) for k in range(len(results))]

@@ -221,7 +221,7 @@ class BackendStage:
         return [Crossing(array=x) for x in outputs[:count]]
 
     def _computed(
-        self, pattern: tuple[int, ...], stand_ins: Any, values: list[Any], operands: Sequence[Crossing]
+        self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], tuple[int, ...]]:
         """Return (results and what is written, which variables those are)."""
         xp = self.run.xp
@@ -232,8 +232,8 @@ class BackendStage:
         key = (
             pattern,
             self._compiles,
-            stand_ins,
-            *((x.shape, x.dtype) for x in (arguments if stand_ins is None else free)),
+            look,
+            *((x.shape, x.dtype) for x in (arguments if look is None else free)),
         )
         if known:
             key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
@@ -254,7 +254,7 @@ class BackendStage:
                 self.run.uncompiled[self.name, _first_line(error)] += 1
             else:
                 self._needs_values = True
-            return self._computed(pattern, stand_ins, values, operands)
+            return self._computed(pattern, look, values, operands)
 
     def _known(self, operands: Sequence[Crossing]) -> dict[int, np.ndarray]:
         """Operands that may be shapes, axes and counts."""

@@ -182,7 +182,7 @@ class _Assembly:
 
     def versions(self) -> tuple[list[Tensor], list[int]]:
         """Return the tensors from outside whose versions a call counts up, and the arguments."""
-        tracing, slots, argument_index = self.tracing, self.tracing.slots, self.place
+        tracing, slots, index = self.tracing, self.tracing.slots, self.place
         # what operators write that autograd takes for a constant (running statistics) it does not count
         bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
         written_cells, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
@@ -192,9 +192,7 @@ class _Assembly:
             for key, p in stepped_on.items()
             if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
         ]
-        return [t for t in bumped if id(t) not in argument_index], [
-            argument_index[id(t)] for t in bumped if id(t) in argument_index
-        ]
+        return [t for t in bumped if id(t) not in index], [index[id(t)] for t in bumped if id(t) in index]
 
     def connect_tape(self) -> None:
         """Tell the tape where a call finds what a backward pass outside begins with."""

@@ -131,11 +131,11 @@ def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Seque
     """Gather each input into a list of outputs, one for each process."""
     for outputs, t in zip(lists, inputs, strict=True):
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
-        own_output = outputs[e.rank]
+        own = outputs[e.rank]
         e.check(
-            (own_output.dtype, own_output.shape) == (t.dtype, t.shape),
+            (own.dtype, own.shape) == (t.dtype, t.shape),
             "the output for an input is of its shape",
-            own_output,
+            own,
             t,
         )
         if _are_alike(outputs):

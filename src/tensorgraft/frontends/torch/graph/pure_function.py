@@ -110,11 +110,9 @@ class PureFunction:
 class PureSignature:
     """The module's call with arguments that look the same."""
 
-    def __init__(
-        self, owner: PureFunction, leaves: list[Any], positions: list[int], structure: Any, keyed: bool
-    ) -> None:
-        self.owner, self.positions, self.structure, self.keyed = owner, positions, structure, keyed
-        self.leaves = [None if i in positions else leaf for i, leaf in enumerate(leaves)]
+    def __init__(self, owner: PureFunction, leaves: list[Any], tensors: list[int], structure: Any, keyed: bool) -> None:
+        self.owner, self.positions, self.structure, self.keyed = owner, tensors, structure, keyed
+        self.leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)

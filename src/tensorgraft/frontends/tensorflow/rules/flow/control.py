@@ -60,22 +60,20 @@ def _branch(
     xp: Backend,
     predicate: Any,
     operands: Sequence[Any],
-    true_graphs: list[FunctionGraph],
-    false_graphs: list[FunctionGraph],
+    on_true: list[FunctionGraph],
+    on_false: list[FunctionGraph],
     number: Any = None,
 ) -> list[Any]:
     if isinstance(predicate, bool):
-        return plan((true_graphs if predicate else false_graphs)[0])(
-            xp, *(of_side(x, 0 if predicate else 1) for x in operands)
-        )
-    writes = sorted(frozenset().union(*(written_arguments(graph) for graph in (*true_graphs, *false_graphs))))
-    opaque = any(true_graphs[0].nodes[index].dtypes[k] is None for index, k in true_graphs[0].outputs)
-    branches = [functools.partial(_of_specs, graphs) for graphs in (true_graphs, false_graphs)] if opaque else []
+        return plan((on_true if predicate else on_false)[0])(xp, *(of_side(x, 0 if predicate else 1) for x in operands))
+    writes = sorted(frozenset().union(*(written_arguments(graph) for graph in (*on_true, *on_false))))
+    opaque = any(on_true[0].nodes[index].dtypes[k] is None for index, k in on_true[0].outputs)
+    branches = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)] if opaque else []
     most: dict[int, int] = {}
     common: dict[int, Any] = {}  # results that are one known value
-    if _may_be_counted(true_graphs[0], operands):
+    if _may_be_counted(on_true[0], operands):
         with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
-            sides = [functools.partial(_of_specs, graphs) for graphs in (true_graphs, false_graphs)]
+            sides = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)]
             with_number = [*operands, np.asarray(0) if number is None else number]
             specs = [abstractly(xp, side, [of_side(x, k) for x in with_number])[1] for k, side in enumerate(sides)]
             most = of_both(specs)
@@ -88,9 +86,7 @@ def _branch(
             inner = [of_side(x, side) for x in operands]
             for i in writes:
                 inner[i] = VariableCell(operands[i].value, operands[i].name)
-            outputs = [
-                _passed(x, inner, operands) for x in _outputs((true_graphs, false_graphs)[side], number, xp, inner)
-            ]
+            outputs = [_passed(x, inner, operands) for x in _outputs((on_true, on_false)[side], number, xp, inner)]
             outputs = with_counts(xp, outputs, most)
             arrays = residuals.arrays(side, outputs)
             carries.append(LoopCarry(xp, [*residuals.others(outputs), *(inner[i].value for i in writes)]))
@@ -129,12 +125,10 @@ def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) 
     return _outputs(graphs, branch, abstract, operands)
 
 
-def _passed(x: Any, branch_operands: Sequence[Any], operands: Sequence[Any]) -> Any:
+def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:
     """A variable that a branch hands on is the one from outside."""
     if isinstance(x, VariableCell):
-        return next(
-            outside for branch_operand, outside in zip(branch_operands, operands, strict=True) if branch_operand is x
-        )
+        return next(outside for x_own, outside in zip(own, operands, strict=True) if x_own is x)
     return x
 
 

@@ -91,12 +91,10 @@ def modes_around() -> tuple[type, ...]:
     device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
-    kinds_of_program = [
+    program_kinds = [
         kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")
     ]
-    return (
-        (*kinds_of_program, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(kinds_of_program)
-    )
+    return (*program_kinds, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(program_kinds)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -211,11 +209,9 @@ class Guards:
             return words
         if self.captured is not None and (words := self.captured.failure(leaves, names)) is not None:
             return words
-        for optimizer_guard in self.optimizers:
-            if not optimizer_guard.holds():
-                return optimizer_guard.failure(
-                    names.get(id(optimizer_guard.optimizer), type(optimizer_guard.optimizer).__name__)
-                )
+        for guard_ in self.optimizers:
+            if not guard_.holds():
+                return guard_.failure(names.get(id(guard_.optimizer), type(guard_.optimizer).__name__))
         if self.surroundings is not None and (words := self.surroundings.failure()) is not None:
             return words
         for guard in self.host:
@@ -546,10 +542,8 @@ class Modules:
         values_now = list(chain.from_iterable(self._full))
         if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
             held_ids = set(map(id, self._expected))
-            added_name = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
-            return (
-                f"{added_name or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
-            )
+            added = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
+            return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
         for t, storage in zip(self._device_tensors, self._storages, strict=True):
             if t.untyped_storage() is not storage:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"

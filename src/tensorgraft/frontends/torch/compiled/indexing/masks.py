@@ -170,11 +170,7 @@ def _is_elementwise(name: str) -> bool:
     if name.startswith("__"):
         name = name.strip("_")
         name = next(
-            (
-                _OPERATORS.get(candidate, candidate)
-                for candidate in (name, name[1:])
-                if candidate in _OPERATORS or candidate in _SAME
-            ),
+            (_OPERATORS.get(n, n) for n in (name, name[1:]) if n in _OPERATORS or n in _SAME),
             name,
         )
     name = name.rstrip("_")
