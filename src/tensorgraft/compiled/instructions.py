@@ -93,10 +93,7 @@ def _uses_of(name: str, outer: types.CodeType) -> frozenset[str]:
                 uses.add("read")  # `getattr(self, "losses")`
             elif step.opname.startswith("LOAD_") and step.opname != "LOAD_CLOSURE":
                 uses.add("read" if isinstance(step.argval, tuple) else _use(instructions[k + 1 : k + 14]))
-            elif step.opname.startswith(("STORE_", "DELETE_")) and step.opname not in (
-                "STORE_FAST",
-                "STORE_NAME",
-            ):
+            elif step.opname.startswith(("STORE_", "DELETE_")) and step.opname not in ("STORE_FAST", "STORE_NAME"):
                 uses.add("read")  # the name is bound to something else, too
     return frozenset(uses)
 

@@ -88,10 +88,7 @@ _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto",
 _DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
 
 # by the name of a module or class: `time` itself is mentioned wherever the module is
-_CLOCKS = {
-    "datetime": ("now", "today", "utcnow"),
-    "date": ("today",),
-}
+_CLOCKS = {"datetime": ("now", "today", "utcnow"), "date": ("today",)}
 
 
 def _of_library(cls: type) -> bool:
@@ -317,23 +314,21 @@ class Reachable:
         if id(of) not in self.visited and not self.is_new(of):
             self._walk([(name, of, None)])
 
-    def substituted(self, call: Call, substitutes: dict[int, Any]) -> Call:
+    def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
         """Put other objects (by the identity of those that they stand for) into a call and into everything mutable
         behind it, until `undo`; return the call."""
-        if not substitutes:
+        if not new_of:
             return call
         for table in self.tables.values():
             if table.find is not None:
                 entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
-                new_values = {
-                    key: new for key, value in entries if (new := _substituted(value, substitutes)) is not value
-                }
+                new_values = {key: new for key, value in entries if (new := _substituted(value, new_of)) is not value}
                 if new_values and not isinstance(table.before, set):
                     for key, value in new_values.items():
                         table.of[key] = value
                     table.start = entries_of(table.of)
         args, kwargs = call
-        return _substituted(args, substitutes), {key: _substituted(value, substitutes) for key, value in kwargs.items()}
+        return _substituted(args, new_of), {key: _substituted(value, new_of) for key, value in kwargs.items()}
 
     def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
         """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the

@@ -293,10 +293,7 @@ class Surroundings:
                 )
         if any(self._bare):
             return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
-        return next(
-            (f"{memory.name} has other values" for memory in self._arrays if not memory.holds()),
-            None,
-        )
+        return next((f"{memory.name} has other values" for memory in self._arrays if not memory.holds()), None)
 
     def __bool__(self) -> bool:
         return bool(self._containers or self._arrays or self._bare)

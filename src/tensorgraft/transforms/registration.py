@@ -26,10 +26,7 @@ def register(cls: type, flatten: Callable[..., Any], unflatten: Callable[..., An
 
 def catch_up() -> None:
     """Tell frameworks that were imported meanwhile."""
-    for name, path, register in (
-        ("jax", "jax.tree_util", _with_jax),
-        ("torch", "torch.utils._pytree", _with_torch),
-    ):
+    for name, path, register in (("jax", "jax.tree_util", _with_jax), ("torch", "torch.utils._pytree", _with_torch)):
         if _registered[name] == len(_known) or path not in sys.modules:
             continue
         module = sys.modules[path]

@@ -128,13 +128,11 @@ def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Arr
     o = w.shape[0]
     if o == n == batches:  # one channel a group: a product of matrices would be one of vectors
         return jnp.stack([lax.reduce_sum(x * w, range(1, x.ndim)) for x in pieces], 1).reshape(1, o, *out)
-    patches = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
+    views = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
     rows = w.reshape(batches, o // batches, c, *window)
     axes = range(len(window) + 1)
     contract = tuple(a + 2 for a in axes), tuple(a + 3 for a in axes)
-    products = dot_general(
-        rows, patches, contract, ((0,), (1,)), None
-    )  # (batches, O / batches, positions, N / batches)
+    products = dot_general(rows, views, contract, ((0,), (1,)), None)  # (batches, O / batches, positions, N / batches)
     return products.reshape(o, *out, n // batches).transpose(len(out) + 1, *range(len(out) + 1))
 
 

@@ -50,12 +50,7 @@ class Watched:
 
 
 def framed(
-    xp: ScopedRecorder,
-    watched: Watched,
-    calls: list[Call],
-    results: Tree,
-    arguments: list[tuple[str, Tree]],
-    name: str,
+    xp: ScopedRecorder, watched: Watched, calls: list[Call], results: Tree, arguments: list[tuple[str, Tree]], name: str
 ) -> tuple[Frame, Tree, set[Var]]:
     """Return (the program's frame, the rewritten results, the arrays that the remaining calls and the results use)."""
     tables = (simplifying.RULES, idioms.RULES, tensorflow_idioms.RULES)

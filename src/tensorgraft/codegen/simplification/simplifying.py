@@ -116,14 +116,7 @@ def neutral(state: Rewriting, call: Call) -> Any:
             continue
         if isinstance(number, complex) or call.method in _NEUTRAL:
             continue
-        neutral_of = {
-            "add": 0,
-            "subtract": 0,
-            "multiply": 1,
-            "divide": 1,
-            "maximum": -math.inf,
-            "minimum": math.inf,
-        }
+        neutral_of = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "maximum": -math.inf, "minimum": math.inf}
         if number == neutral_of[call.method]:
             return x
         if x.dtype.kind == "i" and call.method in ("maximum", "minimum"):

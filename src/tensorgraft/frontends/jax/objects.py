@@ -80,10 +80,7 @@ class Objects:
 
         def outcome_of(results: Sequence[Any]) -> ObjectsAfter:
             after, leaves_ = graphlib.flatten(nodes, with_paths=False, graph=True)
-            unchanged = not results and (after, jax.tree.structure(leaves_)) == (
-                self.graphdef,
-                self.structure,
-            )
+            unchanged = not results and (after, jax.tree.structure(leaves_)) == (self.graphdef, self.structure)
             known = graphlib.RefMap.from_indexmap(index_map)
             graphdef, state = graphlib.flatten(
                 [*nodes, *results], ref_index=graphlib.RefMap(), ref_outer_index=known, graph=True

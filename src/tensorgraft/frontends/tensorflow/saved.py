@@ -157,7 +157,7 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def _grafted(self, signature: SavedSignature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
-        updated = traced.captured.written()
+        changed = traced.captured.written()
         its_own = any(self.xp.operand(v) is not None for v in traced.variables.values())
         text = [k for k, s in signature.inputs.items() if s.dtype == tf.string]
         if text and self.xp.grafted_as != "program":
@@ -166,14 +166,12 @@ class GraftedSignatures(Mapping[str, Any]):
                 " that part with TensorFlow and fetch its results, or graft onto 'numpy', where the host"
                 " processes strings"
             )
-        if its_own or (self.xp.grafted_as == "program" and (updated or text)):
+        if its_own or (self.xp.grafted_as == "program" and (changed or text)):
             return _Function(signature, self.xp)
         names = dotted_names(traced.variables)
         call = _Call(signature, names, self.xp)
         return graft_call(
-            call,
-            self._values,
-            [n for n, v in names.items() if any(v is traced.variables[w] for w in updated)],
+            call, self._values, [n for n, v in names.items() if any(v is traced.variables[w] for w in changed)]
         )
 
 

@@ -158,27 +158,24 @@ class TracedFunctionGraph:
             count, positions = len(variables), [i for i in argnums if i is not None]
             methods = _Differentiation(fn, len(specs), variables, positions, smooth).ways(kind)
 
-            def trace(derivative: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
+            def trace(slope: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
                     extra = [_spec_of(variables[i]) if i < count else specs[i - count] for i in positions]
                 else:
                     shapes = self._shapes(fn, specs)
                     extra = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
-                return tf.function(derivative, autograph=False).get_concrete_function([*specs, *extra]), [
-                    *specs,
-                    *extra,
-                ]
+                return tf.function(slope, autograph=False).get_concrete_function([*specs, *extra]), [*specs, *extra]
 
-            for derivative in methods:  # TensorFlow's forward mode does not know all of its own calls
+            for slope in methods:  # TensorFlow's forward mode does not know all of its own calls
                 try:
-                    concrete, all_specs = _in_own_thread(functools.partial(trace, derivative))
+                    concrete, all_specs = _in_own_thread(functools.partial(trace, slope))
                 except Exception as error:
-                    if derivative is methods[-1]:
+                    if slope is methods[-1]:
                         message = str(error).strip().partition("\n")[0]
                         raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {message}") from error
                 else:
                     results = [t.dtype for t in _results(concrete)]
-                    return self._read(concrete), self._derivatives(derivative, all_specs, results)
+                    return self._read(concrete), self._derivatives(slope, all_specs, results)
             raise AssertionError(kind)
 
         return derive

@@ -153,8 +153,7 @@ class LinearAlgebra(Factorisations):
         grouped = self.expand_dims(self.less(group_of, groups), 1)
         group_of = self.minimum(group_of, groups - 1)
         at_ = self.add(
-            self.multiply(self.take(first, group_of, 0), size),
-            self.subtract(row, self.take(starts, group_of, 0)),
+            self.multiply(self.take(first, group_of, 0), size), self.subtract(row, self.take(starts, group_of, 0))
         )
         out = self.take(self.reshape(parts, (count * size, n)), self.minimum(at_, count * size - 1), 0)
         return self.astype(self.where(grouped, out, self.zeros_like(out)), dtype)

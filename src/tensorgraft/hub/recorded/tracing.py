@@ -191,10 +191,7 @@ class ProgramBackend(_Recording):
         )  # of the carry
         stacked = tuple(ShapeDtype((length, *v.shape), v.dtype) for v in y_out)
         outputs = self._append(
-            "scan",
-            (step, carry, xs_),
-            {"length": length, "reverse": reverse},
-            (tuple(map(spec_of, carry)), stacked),
+            "scan", (step, carry, xs_), {"length": length, "reverse": reverse}, (tuple(map(spec_of, carry)), stacked)
         )
         return optree.tree_unflatten(structure, outputs[0]), optree.tree_unflatten(y_structure, outputs[1])
 

@@ -126,12 +126,7 @@ class _Adam8bit:
         states = [
             [y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)
         ]
-        operands = [
-            *leaves,
-            *(w for w in weights if w is not None),
-            *(x for own in states for x in own),
-            state.count,
-        ]
+        operands = [*leaves, *(w for w in weights if w is not None), *(x for own in states for x in own), state.count]
         traced_rate = not isinstance(rate, float | int)
         if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
             rate, traced_rate = float(rate), False

@@ -150,12 +150,7 @@ def rms_norm(x: Array, ndim: int, eps: float) -> Array:
 
 
 def convolution(
-    x: Array,
-    w: Array,
-    strides: tuple[int, ...],
-    padding: Pads,
-    dilation: tuple[int, ...],
-    groups: int = 1,
+    x: Array, w: Array, strides: tuple[int, ...], padding: Pads, dilation: tuple[int, ...], groups: int = 1
 ) -> Array:
     """Cross-correlation of x (N, C, spatial...) with w (O, C / groups, spatial...), of one dtype; zeros around x."""
     xp, dtype = arrays_of("convolution", x, w, kinds="fc")

@@ -40,14 +40,10 @@ class FunctionProgram:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
         values = [*args, *kwargs.values()]
-        skipped = TakenApart(self.fn, args, kwargs).held
+        omit = TakenApart(self.fn, args, kwargs).held
         flattened = [jax.tree.flatten(x) for x in values]
         positions = [
-            (i, k)
-            for i, (flat, _) in enumerate(flattened)
-            if i not in skipped
-            for k, x in enumerate(flat)
-            if is_array(x)
+            (i, k) for i, (flat, _) in enumerate(flattened) if i not in omit for k, x in enumerate(flat) if is_array(x)
         ]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -55,7 +51,7 @@ class FunctionProgram:
             for (i, k), x in zip(positions, new, strict=True):
                 changed[i][k] = x
             trees = [
-                x if i in skipped else jax.tree.unflatten(structure, flat)
+                x if i in omit else jax.tree.unflatten(structure, flat)
                 for i, (x, flat, (_, structure)) in enumerate(zip(values, changed, flattened, strict=True))
             ]
             return tuple(trees[: len(args)]), dict(zip(kwargs, trees[len(args) :], strict=True))
@@ -123,8 +119,7 @@ def _is_inexact(x: Any) -> bool:
 
 def _library(fn: Any) -> str:
     name = next(
-        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)),
-        "jax",
+        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)), "jax"
     )
     library = {"equinox": "Equinox", "flax": "Flax", "haiku": "Haiku", "jax": "JAX"}[name]
     return f"{library} {sys.modules[name].__version__}"

@@ -278,19 +278,15 @@ class TakenApart:
                 self.method = "__call__"
         names = _argument_names(self.fn, args, kwargs)
         by_name = dict(zip(names, (*args, *kwargs.values()), strict=True))
-        held_names = [n for n, x in by_name.items() if self.model is None and _holds_parameters(n, x, parameters)]
-        self.held = {
-            i for i, n in enumerate(by_name) if n in held_names
-        }  # numbers of arguments that are the model's arrays
+        held = [n for n, x in by_name.items() if self.model is None and _holds_parameters(n, x, parameters)]
+        self.held = {i for i, n in enumerate(by_name) if n in held}  # numbers of arguments that are the model's arrays
         self.args_template = []
         for name, value in by_name.items():
             leaves, structure = jax.tree.flatten(value)
-            if name in held_names:
-                slots = [
-                    _Slot(i) if i is not None else x for x, i in self._take_held(name, value, len(held_names) == 1)
-                ]
+            if name in held:
+                slots = [_Slot(i) if i is not None else x for x, i in self._take_held(name, value, len(held) == 1)]
                 self.args_template.append(jax.tree.unflatten(structure, slots))
-                self.inputs.containers |= models.containers(value, "" if len(held_names) == 1 else name)
+                self.inputs.containers |= models.containers(value, "" if len(held) == 1 else name)
                 continue
             slots = [_Slot(self.inputs.add(x)) if is_array(x) else x for x in leaves]
             tree = jax.tree.unflatten(structure, slots)

@@ -77,11 +77,7 @@ def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str)
         neutral = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
         updates = xp.where(_window_mask(xp, where.fits, rank), updates, neutral)
     # points have extent 1: they go
-    order = (
-        *range(n),
-        *(n + a for a in (*spans, *whole)),
-        *(n + a for a in axes if a not in spans),
-    )
+    order = (*range(n), *(n + a for a in (*spans, *whole)), *(n + a for a in axes if a not in spans))
     extents = tuple(where.sizes[a] for a in (*spans, *whole))
     updates = reshaped(xp, permuted(xp, updates, order), (*where.batch, *extents))
     moved = permuted(xp, x, (*axes, *whole))

@@ -103,10 +103,8 @@ def _reduced_along(
         rest >>= 1
         if not rest:
             break
-        length_now = xp.shape(power[0])[axis]
-        power = combine(
-            xp, slice_all(power, 0, length_now - length * dilation), slice_all(power, length * dilation, length_now)
-        )
+        size = xp.shape(power[0])[axis]
+        power = combine(xp, slice_all(power, 0, size - length * dilation), slice_all(power, length * dilation, size))
         length *= 2
     assert total is not None
     return total if stride == 1 else slice_all(total, 0, (out - 1) * stride + 1, stride)
@@ -200,9 +198,6 @@ def of_present(combine: Combine) -> Combine:
         combined = combine(xp, a[1:], b[1:])
         one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
         both = xp.logical_and(a[0], b[0])
-        return [
-            xp.logical_or(a[0], b[0]),
-            *(xp.where(both, u, v) for u, v in zip(combined, one, strict=True)),
-        ]
+        return [xp.logical_or(a[0], b[0]), *(xp.where(both, u, v) for u, v in zip(combined, one, strict=True))]
 
     return combine_present

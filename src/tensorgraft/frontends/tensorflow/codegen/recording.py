@@ -243,15 +243,15 @@ class _RecordedNode:
         return sized if is_list else sized[0]
 
     def _steps(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
-        lowered = [
+        values = [
             np.asarray(x) if i in self._known_operands and is_known(x) else said_as(xp, x)
             for i, x in enumerate(operands)
         ]
-        result = self._word(xp, self._node, *lowered) if self._word is not None else None
+        result = self._word(xp, self._node, *values) if self._word is not None else None
         if result is None:
             assert self._plain is not None
             result = self._plain(
-                xp, *[x if i in self._known_operands else self._numbered(xp, x) for i, x in enumerate(lowered)]
+                xp, *[x if i in self._known_operands else self._numbered(xp, x) for i, x in enumerate(values)]
             )
         return result
 

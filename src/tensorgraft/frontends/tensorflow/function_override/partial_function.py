@@ -229,12 +229,7 @@ class BackendStage:
         known = self._known(operands) if self._needs_values else {}
         free = [x for i, x in enumerate(arrays) if i not in known] if known else arrays
         arguments = [*values, *free]
-        key = (
-            pattern,
-            self._compiles,
-            look,
-            *((x.shape, x.dtype) for x in (arguments if look is None else free)),
-        )
+        key = (pattern, self._compiles, look, *((x.shape, x.dtype) for x in (arguments if look is None else free)))
         if known:
             key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
         program = self._programs.get(key)

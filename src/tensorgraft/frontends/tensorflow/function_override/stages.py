@@ -12,13 +12,7 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
-from tensorgraft.frontends.tensorflow.planning import (
-    CALLS,
-    HANDED_ON,
-    UnsupportedOperationError,
-    functions,
-    has_effect,
-)
+from tensorgraft.frontends.tensorflow.planning import CALLS, HANDED_ON, UnsupportedOperationError, functions, has_effect
 from tensorgraft.frontends.tensorflow.rule import RULES
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE

@@ -111,14 +111,12 @@ def _is_basic(i: Any) -> bool:
 
 def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Drop what says nothing from an index: bounds at the ends, `:` and `...` behind."""
-    before = index[: index.index(Ellipsis)] if Ellipsis in index else index
-    trailing = len([i for i in index if i is not None and i is not Ellipsis]) - len(
-        [i for i in before if i is not None]
-    )
+    head = index[: index.index(Ellipsis)] if Ellipsis in index else index
+    tail = len([i for i in index if i is not None and i is not Ellipsis]) - len([i for i in head if i is not None])
     axis, out = 0, []
     for i in index:
         if i is Ellipsis:
-            axis = len(shape) - trailing
+            axis = len(shape) - tail
         elif isinstance(i, slice):
             n = shape[axis]
             selected = range(n)[i]

@@ -248,11 +248,7 @@ class Capture:
     # ---- what the host gives --------------------------------------------------------------------------------------
 
     def feed(
-        self,
-        value: Callable[[], np.ndarray],
-        example: np.ndarray,
-        at_trace: bool = False,
-        what: str = "random state",
+        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = "random state"
     ) -> Array:
         """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
         the traced function itself may change the value afterwards (a scheduler does)."""

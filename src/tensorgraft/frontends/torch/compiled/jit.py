@@ -43,10 +43,7 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import (
-    Structure,
-    flatten_call,
-)
+from tensorgraft.frontends.torch.core.trees import Structure, flatten_call
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend

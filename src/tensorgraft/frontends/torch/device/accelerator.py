@@ -294,9 +294,7 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
     def device_id(original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda device, *args, **kwargs: original(
-            visible.translate(device) if isinstance(device, torch.device) else device,
-            *args,
-            **kwargs,
+            visible.translate(device) if isinstance(device, torch.device) else device, *args, **kwargs
         )
 
     patches.callback(when_imported("torch.distributed.fsdp._init_utils", fsdp))

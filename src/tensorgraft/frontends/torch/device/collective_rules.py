@@ -132,12 +132,7 @@ def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Seque
     for outputs, t in zip(lists, inputs, strict=True):
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
         own = outputs[e.rank]
-        e.check(
-            (own.dtype, own.shape) == (t.dtype, t.shape),
-            "the output for an input is of its shape",
-            own,
-            t,
-        )
+        e.check((own.dtype, own.shape) == (t.dtype, t.shape), "the output for an input is of its shape", own, t)
         if _are_alike(outputs):
             (rows,) = e.compute("all_gather", [e.read(t)])
             for i, out in enumerate(outputs):

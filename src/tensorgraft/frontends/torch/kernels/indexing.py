@@ -344,9 +344,6 @@ def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool = Fals
         return x
     at = xp.reshape(_flat(xp, x, index), (xp.size(index),))
     flat = xp.scatter(
-        xp.reshape(x, (xp.size(x),)),
-        (at,),
-        xp.reshape(source, (xp.size(source),)),
-        mode="add" if accumulate else "set",
+        xp.reshape(x, (xp.size(x),)), (at,), xp.reshape(source, (xp.size(source),)), mode="add" if accumulate else "set"
     )
     return xp.reshape(flat, xp.shape(x))

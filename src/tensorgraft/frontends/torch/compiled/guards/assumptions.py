@@ -91,10 +91,8 @@ def modes_around() -> tuple[type, ...]:
     device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
-    program_kinds = [
-        kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")
-    ]
-    return (*program_kinds, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(program_kinds)
+    kinds_ = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
+    return (*kinds_, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(kinds_)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled

@@ -81,10 +81,7 @@ class History:
 
     def too_many(self, name: str, most: int, call: NamedKey, why: Sequence[str], location: Place | None) -> str:
         lines = [f"{_where(name, location)} would be traced again: tg.jit has compiled {name} {most} times."]
-        lines += [
-            "What keeps changing:",
-            *(self._changing([*self.calls, call]) or [f"  {text}" for text in why[:3]]),
-        ]
+        lines += ["What keeps changing:", *(self._changing([*self.calls, call]) or [f"  {w}" for w in why[:3]])]
         return "\n".join(
             [
                 *lines,

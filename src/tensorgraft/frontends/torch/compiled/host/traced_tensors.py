@@ -269,10 +269,7 @@ class HostWatch(OwnMode):
                 "needs the value of a CPU argument of the compiled function: every call would get the value of"
                 " the first.",
                 ("stay a tensor", "use the tensor itself instead of its value"),
-                (
-                    "know it before",
-                    "pass it as a Python number: each value is compiled",
-                ),
+                ("know it before", "pass it as a Python number: each value is compiled"),
             )
         if t.numel() > LARGEST:
             raise self.refused(

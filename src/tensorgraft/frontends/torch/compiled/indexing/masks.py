@@ -169,10 +169,7 @@ _ALIKE = {
 def _is_elementwise(name: str) -> bool:
     if name.startswith("__"):
         name = name.strip("_")
-        name = next(
-            (_OPERATORS.get(n, n) for n in (name, name[1:]) if n in _OPERATORS or n in _SAME),
-            name,
-        )
+        name = next((_OPERATORS.get(n, n) for n in (name, name[1:]) if n in _OPERATORS or n in _SAME), name)
     name = name.rstrip("_")
     packet = getattr(torch.ops.aten, name, None)
     if name in _ALIKE or packet is None:

@@ -84,7 +84,7 @@ def _pixel_coordinates(xp: Any, x: Value, n: int, padding: int, align_corners: b
 
 
 def _taps(
-    xp: Any, g: Value, n: int, mode: int, padding: int, align_corners: bool, nan_at: float | None = None
+    xp: Any, g: Value, n: int, mode: int, pad: int, align_corners: bool, nan_at: float | None = None
 ) -> list[Tap]:
     """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `nan_at`: NaN's in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
@@ -92,12 +92,12 @@ def _taps(
     if mode == CUBIC:
         floor = xp.floor(x)
         t = x - floor
-        rounded = {k: xp.round(_padded(xp, floor + k, n, padding, align_corners)) for k in range(-1, 3)}
+        rounded = {k: xp.round(_padded(xp, floor + k, n, pad, align_corners)) for k in range(-1, 3)}
         return [_tap(xp, at, _cubic(xp, t, k), n) for k, at in rounded.items()]
     x = (
-        _padded(xp, x, n, padding, align_corners)
+        _padded(xp, x, n, pad, align_corners)
         if nan_at is None
-        else _pixel_coordinates(xp, x, n, padding, align_corners, nan_at)
+        else _pixel_coordinates(xp, x, n, pad, align_corners, nan_at)
     )
     if mode == NEAREST:
         return [_tap(xp, xp.round(x), xp.ones_like(x), n)]

@@ -101,11 +101,7 @@ def _gradient_sums(
     centred = xp.subtract(widened(xp, x), of_channels(xp, mean, x))
     first, second = xp.sum(grad, axis=axes), xp.sum(xp.multiply(grad, centred), axis=axes)
     of_weight = xp.multiply(second, xp.astype(rstd, xp.dtype_of(second)))
-    return (
-        *((first, second) if input_g else (None, None)),
-        of_weight if weight_g else None,
-        first if bias_g else None,
-    )
+    return (*((first, second) if input_g else (None, None)), of_weight if weight_g else None, first if bias_g else None)
 
 
 @kernel("batch_norm_backward_elemt", meta=lambda grad, x, *rest: torch.empty_like(x))
