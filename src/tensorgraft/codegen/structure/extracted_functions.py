@@ -107,7 +107,7 @@ class _Builder:
                 self.splice(call, below, counts)
                 self.absorb(call)
                 if not self.worthy(call, call_path, path, counts):
-                    if call.calls and call.names and not _has_names(call.calls[-1]):
+                    if call.calls and call.names and not any(call.calls[-1].names):
                         call.calls[-1].names = call.names
                     calls += call.calls
                     continue
@@ -347,10 +347,6 @@ def _merged(m: Merger, calls: Sequence[SourceStep]) -> SourceStep:
             config={k: m.tree([c.config[k] for c in calls]) for k in first.config},  # type: ignore[attr-defined]
         )
     return m.call(calls)
-
-
-def _has_names(call: SourceStep | Frame) -> bool:
-    return any(call.names)
 
 
 def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:

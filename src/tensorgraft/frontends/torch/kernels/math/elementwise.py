@@ -127,14 +127,10 @@ def like(xp: Any, value: Any, x: AnyArray) -> AnyArray:
     return number(xp, value, xp.dtype_of(x))
 
 
-def _swapped_scaled(xp: Any, x: Array, y: Array, alpha: Any = 1) -> Array:
-    return _scaled("subtract")(xp, y, x, alpha)
-
-
 ARITHMETIC = {"dynamic": ("other", "alpha"), "promotion": DEFAULT, "promote": BOTH}
 kernel("add.Tensor", "add.Scalar", **ARITHMETIC)(_scaled("add"))
 kernel("sub.Tensor", "sub.Scalar", **ARITHMETIC)(_scaled("subtract"))
-kernel("rsub.Tensor", "rsub.Scalar", **ARITHMETIC)(_swapped_scaled)
+kernel("rsub.Tensor", "rsub.Scalar", **ARITHMETIC)(lambda xp, x, y, alpha=1: _scaled("subtract")(xp, y, x, alpha))
 
 
 def _binary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, names: tuple[str, ...] = BOTH) -> None:
