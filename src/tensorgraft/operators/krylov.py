@@ -12,7 +12,7 @@ from tensorgraft.frontends.array_api import Array
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import dense
 from tensorgraft.operators.base import LinearOperator
-from tensorgraft.operators.solvers import LinearSolver, Solved, definite, finite
+from tensorgraft.operators.solvers import LinearSolver, Solved, definite_sign, finite
 from tensorgraft.transforms.control_flow import while_loop
 
 
@@ -122,10 +122,10 @@ class CG(Iterative):
 
     def check(self, operator: LinearOperator) -> None:
         super().check(operator)
-        definite(self, operator)
+        definite_sign(self, operator)
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        sign = definite(self, operator)
+        sign = definite_sign(self, operator)
         goal, most = self._goal(b), self._steps(operator)
         b = b * sign  # of -A x = -b
         z = self._precondition(b)

@@ -53,7 +53,7 @@ class JaxSorting(Sorting):
         return _sorted(self, tuple(operands), axis=axis % len(operands[0].shape), num_keys=num_keys)
 
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
-        # XLA has more than a sort for float32 only, and only for the greatest
+        # XLA has something quicker than a sort for float32 only, and only for the largest
         if not largest or not x.shape or dtypes.accumulator(x.dtype) != np.float32:
             return super().top_k(x, k, axis, largest)
         return _greatest(self, x, k=k, axis=axis % len(x.shape))
