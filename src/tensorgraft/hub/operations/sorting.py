@@ -42,6 +42,19 @@ class Sorting:
         values, order = self.sort((self.flip(x, (axis,)), self.flip(at, (axis,))), axis=axis, num_keys=1)
         return self.flip(values, (axis,)), self.flip(order, (axis,))
 
+    def kth_value(self, x: Array, k: int | Array, axis: int = -1) -> tuple[Array, Array]:
+        """Return (value, int64 position) of what is `k`-th, counted from 0, in a stable sort; NaN counts as greatest.
+
+        `axis` stays, with one element; `k` may be an array of int64 of that shape.
+        """
+        values, order = self.sort_with_indices(x, axis)
+        at = self.full(self._one_along(x, axis), k, dtypes.int64) if isinstance(k, int) else k
+        return self.take_along_axis(values, at, axis), self.take_along_axis(order, at, axis)
+
+    def _one_along(self, x: Array, axis: int) -> tuple[int, ...]:
+        shape = self.shape(x)
+        return tuple(1 if a == axis % len(shape) else n for a, n in enumerate(shape))
+
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
         """The `k` greatest (or least) values in order, and their int64 positions."""
         values, order = self.sort_with_indices(x, axis, descending=largest)
