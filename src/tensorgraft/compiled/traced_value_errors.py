@@ -254,11 +254,11 @@ def _condition(node: Any, is_call: bool) -> tuple[Any, Any]:
         return node, node.test
     if isinstance(node, ast.Call) and is_call:
         return node, node.args[0] if short_name(node) == "bool" and node.args else None
-    asked = node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
+    value = node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
     outer = node
     while isinstance(outer, ast.BoolOp | ast.UnaryOp) or outer is node:
         outer = getattr(outer, "parent", None)
-    return (outer if isinstance(outer, _DECIDING) else node), asked
+    return (outer if isinstance(outer, _DECIDING) else node), value
 
 
 def _needed_expression(frame: FrameType | None, node: Any, x: TracedArray, unnamed: str) -> str:

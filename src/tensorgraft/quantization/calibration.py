@@ -274,5 +274,5 @@ __all__ = ["Method", "Stage", "Weight"]
 
 
 def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
-    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {shown or 'none'}")
+    text = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {text or 'none'}")

@@ -68,8 +68,8 @@ class Objects:
         """Return (the same objects with other values, what tells what became of them once more objects are results)."""
         graphlib = sys.modules["flax.nnx"].graphlib
         index_map = graphlib.IndexMap()
-        held = jax.tree.unflatten(self.structure, list(values))
-        nodes = graphlib.unflatten(self.graphdef, held, index_ref=index_map)
+        leaves_tree = jax.tree.unflatten(self.structure, list(values))
+        nodes = graphlib.unflatten(self.graphdef, leaves_tree, index_ref=index_map)
         variable = sys.modules["flax.nnx"].Variable
         before: dict[int, list[int]] = {}  # the values of each variable
         count = 0

@@ -56,9 +56,10 @@ class JaxSharding:
         return global_programs.assembled(part, sharding_of(placement, self.device.platform), shape)
 
     def same_everywhere(self, label: str, arrays: Mapping[str, Array], /) -> None:
-        whole = {name: x for name, x in arrays.items() if isinstance(x, jax.Array) and x.is_fully_addressable}
+        addressable = {name: x for name, x in arrays.items() if isinstance(x, jax.Array) and x.is_fully_addressable}
         sums = {
-            name: f"{x.dtype}{x.shape}{zlib.crc32(np.ascontiguousarray(x).data.cast('B'))}" for name, x in whole.items()
+            name: f"{x.dtype}{x.shape}{zlib.crc32(np.ascontiguousarray(x).data.cast('B'))}"
+            for name, x in addressable.items()
         }
         agree(label, sums, "What each of them has whole is to be the same (by one seed, or from one file)")
 

@@ -52,9 +52,10 @@ class Meeting:
         for name, group in self._other_groups.items():
             return ProcessPrograms(_mesh(group.devices, (group.size,), (name,)))
         sizes = list(self._axes.values())
-        own = np.unravel_index(self._world.rank, sizes)
+        coordinates = np.unravel_index(self._world.rank, sizes)
         index = tuple(
-            slice(None) if name in self._axis_groups else int(at) for name, at in zip(self._axes, own, strict=True)
+            slice(None) if name in self._axis_groups else int(at)
+            for name, at in zip(self._axes, coordinates, strict=True)
         )
         ranks = np.arange(len(self._world)).reshape(sizes)[index]
         devices = tuple(self._world.device_of(int(r)) for r in ranks.flat)

@@ -113,7 +113,9 @@ def unique(
         values, first, inverse = values[: last + 1], first[: last + 1], xp.minimum(inverse, last)
         counts = xp.concat([counts[:last], xp.sum(counts[last:], keepdims=True)])
     requested = (True, return_index, return_inverse, return_counts)
-    out = tuple(part for part, asked in zip((values, first, inverse, counts), requested, strict=True) if asked)
+    out = tuple(
+        part for part, wanted_part in zip((values, first, inverse, counts), requested, strict=True) if wanted_part
+    )
     return out if len(out) > 1 else out[0]
 
 

@@ -36,8 +36,8 @@ def value_and_grad(
             raise TypeError(f"{name}: with has_aux=True the function must return a pair (value, anything)")
         loss = out[0] if has_aux else out
         if not isinstance(loss, Array) or loss.shape or not dtypes.is_floating(loss.dtype):
-            shown = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
-            raise TypeError(f"{name}: the function must return a real 0-dimensional floating-point array, got {shown}")
+            text = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
+            raise TypeError(f"{name}: the function must return a real 0-dimensional floating-point array, got {text}")
         with xp.scope():
             seeds = [xp.zeros_like(r) for r in results]
             seeds[0] = xp.ones_like(results[0])

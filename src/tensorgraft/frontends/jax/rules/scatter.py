@@ -72,15 +72,15 @@ def _put_one(xp: Backend, x: Array, where: GatherWindows, update: Array, apply: 
 def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str) -> Array:
     """All windows at once."""
     rank, n = len(where.shape), len(where.batch)
-    axes, spans, whole = where.axes, where.spans, where.whole
+    axes, spans, full = where.axes, where.spans, where.whole
     if where.fits is not None and kind != "set":
         neutral = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
         updates = xp.where(_window_mask(xp, where.fits, rank), updates, neutral)
     # points have extent 1: they go
-    order = (*range(n), *(n + a for a in (*spans, *whole)), *(n + a for a in axes if a not in spans))
-    extents = tuple(where.sizes[a] for a in (*spans, *whole))
+    order = (*range(n), *(n + a for a in (*spans, *full)), *(n + a for a in axes if a not in spans))
+    extents = tuple(where.sizes[a] for a in (*spans, *full))
     updates = reshaped(xp, permuted(xp, updates, order), (*where.batch, *extents))
-    moved = permuted(xp, x, (*axes, *whole))
+    moved = permuted(xp, x, (*axes, *full))
     index = where.index(xp)
     if not axes:  # everything, many times
         moved, index = xp.expand_dims(moved, 0), [xp.zeros(where.batch, dtypes.int64)]
@@ -90,7 +90,7 @@ def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str)
         out = xp.scatter(moved, index, updates, mode=kind)
     if not axes:
         return reshaped(xp, out, where.shape)
-    return permuted(xp, out, np.argsort((*axes, *whole)).tolist())
+    return permuted(xp, out, np.argsort((*axes, *full)).tolist())
 
 
 @with_operators

@@ -92,8 +92,8 @@ class _Plan(GraphPlan):
             return super().converted(xp, value)
         if value.dtype.kind in "OSU":
             return value
-        several = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
-        if several and (value == value.flat[0]).all():  # zeros, which may have the size of something
+        is_row = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
+        if is_row and (value == value.flat[0]).all():  # zeros, which may have the size of something
             return SizedValue.of(value)
         return value if value.size <= SMALL else xp.asarray(value)
 

@@ -95,9 +95,9 @@ class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objec
         if (module, name) in _HARMLESS:
             return super().find_class(module, name)
         if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
-            found = super().find_class(module, name)
-            if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, enum.Enum)):
-                return found
+            cls = super().find_class(module, name)
+            if isinstance(cls, type) and (dataclasses.is_dataclass(cls) or issubclass(cls, enum.Enum)):
+                return cls
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         raise pickle.UnpicklingError(

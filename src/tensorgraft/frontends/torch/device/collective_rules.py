@@ -131,8 +131,10 @@ def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Seque
     """Gather each input into a list of outputs, one for each process."""
     for outputs, t in zip(lists, inputs, strict=True):
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
-        own = outputs[e.rank]
-        e.check((own.dtype, own.shape) == (t.dtype, t.shape), "the output for an input is of its shape", own, t)
+        output = outputs[e.rank]
+        e.check(
+            (output.dtype, output.shape) == (t.dtype, t.shape), "the output for an input is of its shape", output, t
+        )
         if _are_alike(outputs):
             (rows,) = e.compute("all_gather", [e.read(t)])
             for i, out in enumerate(outputs):

@@ -125,10 +125,10 @@ def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) 
     return _outputs(graphs, branch, abstract, operands)
 
 
-def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:
+def _passed(x: Any, values: Sequence[Any], operands: Sequence[Any]) -> Any:
     """A variable that a branch hands on is the one from outside."""
     if isinstance(x, VariableCell):
-        return next(outside for x_own, outside in zip(own, operands, strict=True) if x_own is x)
+        return next(outside for x_own, outside in zip(values, operands, strict=True) if x_own is x)
     return x
 
 

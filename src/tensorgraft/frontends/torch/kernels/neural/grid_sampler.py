@@ -139,14 +139,14 @@ def _grid_sampler_backward(
     xp: Any, grad: Array, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, mask: Sequence[bool]
 ) -> tuple[Array | None, ...]:
     operands = wide(xp, x), wide(xp, grid)
-    asked = [k for k in (0, 1) if mask[k]]
+    wanted = [k for k in (0, 1) if mask[k]]
 
     def sampled(inner: Any, *values: Array) -> Array:
-        pair = [values[asked.index(k)] if k in asked else inner.lifted(operands[k]) for k in (0, 1)]
+        pair = [values[wanted.index(k)] if k in wanted else inner.lifted(operands[k]) for k in (0, 1)]
         return _grid_sampler(inner, *pair, mode, padding, align_corners, True)
 
-    slopes = gradients(xp, sampled, [operands[k] for k in asked], wide(xp, grad)) if asked else ()
-    return tuple(slopes[asked.index(k)] if k in asked else None for k in (0, 1))
+    slopes = gradients(xp, sampled, [operands[k] for k in wanted], wide(xp, grad)) if wanted else ()
+    return tuple(slopes[wanted.index(k)] if k in wanted else None for k in (0, 1))
 
 
 for _d in (2, 3):

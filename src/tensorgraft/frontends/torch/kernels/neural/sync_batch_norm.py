@@ -81,7 +81,7 @@ def _sums(
 ) -> tuple[torch.Tensor | None, ...]:
     of_weight = mean if weight is None else weight
     results = [torch.empty_like(v) for v in (mean, mean, of_weight, of_weight)]
-    return tuple(v if asked else None for v, asked in zip(results, (mask[0], *mask), strict=True))
+    return tuple(v if keep else None for v, keep in zip(results, (mask[0], *mask), strict=True))
 
 
 @kernel("batch_norm_backward_reduce", meta=_sums)
