@@ -46,14 +46,14 @@ class Tracing:
     """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
 
     host: HostWatch
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     grad_mode: bool  # that the function leaves
     changes: list[Change]  # of objects from outside
     template: Template | None = None  # where results are objects, or something is changed
     structure: Structure | None  # of the results; None for one alone
     flat: list[Any]  # the results, then what arguments look at from now on; without history
     identical: list[int | None]  # for each result the argument that it is
-    again: list[int]  # for each result the first one that is the same object
+    same_as: list[int]  # for each result the first one that is the same object
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
@@ -152,10 +152,10 @@ class Tracing:
         before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-            self.said = OutsideCalls()
-            with self.said.watched(self.world.outside):
+            self.outside_calls = OutsideCalls()
+            with self.outside_calls.watched(self.world.outside):
                 out = call_traced(self._fn, self._args, self._kwargs)
-            self.said.settled()
+            self.outside_calls.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
             raise RunsUncompiled(self.capture.uncompiled)
@@ -201,7 +201,7 @@ class Tracing:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
-        self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        self.same_as = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:
@@ -213,7 +213,7 @@ class Tracing:
         moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
         self._refuse_moved()
         for _, t in moved:  # results, too, which the arguments look at after a call
-            self.again.append(len(flat))
+            self.same_as.append(len(flat))
             self.identical.append(None)
             flat.append(t.detach())
         self.moved = [i for i, _ in moved]
