@@ -28,9 +28,12 @@ def _searchsorted(boundaries: Array, values: Array, right: bool) -> Array:
     return flat.reshape(values.shape)
 
 
-_sorted = operation(
-    lambda operands, axis, num_keys: lax.sort(operands, axis, is_stable=True, num_keys=num_keys), ("axis", "num_keys")
-)
+def _sort(operands: tuple[Array, ...], axis: int, num_keys: int) -> tuple[Array, ...]:
+    alike = len(operands) == 1 and operands[0].dtype.kind in "biu"  # equal ones cannot be told from one another
+    return lax.sort(operands, axis, is_stable=not alike, num_keys=num_keys)
+
+
+_sorted = operation(_sort, ("axis", "num_keys"))
 
 
 def _top_k(x: Array, k: int, axis: int) -> tuple[Array, Array]:
