@@ -118,35 +118,24 @@ def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | Non
 
 
 @functools.lru_cache(maxsize=65536)
-def of_array(shape: Shape, strides: Shape, offset: int, array_shape: Shape) -> Box | None:
-    """Return a geometry as a basic slice of its storage's array of shape `array_shape`, which then need not be
+def of_array(shape: Shape, strides: Shape, offset: int, full: Shape) -> Box | None:
+    """Return a geometry as a basic slice of its storage's array of shape `full`, which then need not be
     flattened; None if it is not one."""
-    offset, backward, fixed_axes, order = _axes(shape, strides, offset)
-    array_strides = contiguous_strides(array_shape)
-    start = [offset // array_stride % n for array_stride, n in zip(array_strides, array_shape, strict=True)]
-    extents, step = [1] * len(array_shape), [1] * len(array_shape)
+    offset, backward, fixed, order = _axes(shape, strides, offset)
+    array_strides = contiguous_strides(full)
+    start = [offset // array_stride % n for array_stride, n in zip(array_strides, full, strict=True)]
+    counts, step = [1] * len(full), [1] * len(full)
     before = -1
     for axis in order:
         # the one axis of the array along which its elements can lie
-        at = next((a for a, n in enumerate(array_shape) if n > 1 and array_strides[a] <= abs(strides[axis])), None)
+        at = next((a for a, n in enumerate(full) if n > 1 and array_strides[a] <= abs(strides[axis])), None)
         if at is None or at <= before or strides[axis] % array_strides[at]:
             return None
         by = abs(strides[axis]) // array_strides[at]
-        if start[at] + (shape[axis] - 1) * by >= array_shape[at]:
+        if start[at] + (shape[axis] - 1) * by >= full[at]:
             return None
-        extents[at], step[at], before = shape[axis], by, at
-    return Box(
-        0,
-        math.prod(array_shape),
-        array_shape,
-        tuple(start),
-        tuple(extents),
-        tuple(step),
-        order,
-        shape,
-        fixed_axes,
-        backward,
-    )
+        counts[at], step[at], before = shape[axis], by, at
+    return Box(0, math.prod(full), full, tuple(start), tuple(counts), tuple(step), order, shape, fixed, backward)
 
 
 def take_box(xp: Backend, dense: Array, plan: Box) -> Array:

@@ -248,13 +248,13 @@ def _attributes(name: str, value: Any) -> ContainerContents:
     attributes: Any = getattr(value, "__dict__", {})
     slots = slots_of(type(value))
 
-    def values_now() -> list[Any]:
+    def read() -> list[Any]:
         attributes = getattr(value, "__dict__", {})  # another one in another thread, or since it was replaced
         return [type(value), *attributes, *attributes.values(), *(getattr(value, n, None) for n in slots)]
 
     names = [f".{n}" for n in attributes]
     return ContainerContents(
-        name, value, values_now, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)]
+        name, value, read, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)]
     )
 
 
@@ -369,14 +369,11 @@ def is_program_class(kind: type) -> bool:
 def object_key(value: Any) -> Any:
     """Return a key of a hashable object: of one whose class says what is equal, its attributes as well, which need not
     be equal then."""
-    kind = type(value)
-    if not isinstance(kind.__eq__, types.FunctionType) or not is_of_program(value):
-        return kind, value
-    attributes = {
-        **getattr(value, "__dict__", {}),
-        **{n: getattr(value, n) for n in slots_of(kind) if hasattr(value, n)},
-    }
-    return kind, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in attributes.items())
+    cls = type(value)
+    if not isinstance(cls.__eq__, types.FunctionType) or not is_of_program(value):
+        return cls, value
+    fields = {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in slots_of(cls) if hasattr(value, n)}}
+    return cls, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in fields.items())
 
 
 def slots_of(kind: type) -> list[str]:

@@ -86,19 +86,14 @@ def _uses_of(name: str, outer: types.CodeType) -> frozenset[str]:
     uses = set()
     for code in codes_of(outer):
         instructions = _instructions(code)
-        for k, instruction in enumerate(instructions):
-            if instruction.argval != name and not (
-                isinstance(instruction.argval, tuple) and name in instruction.argval
-            ):
+        for k, step in enumerate(instructions):
+            if step.argval != name and not (isinstance(step.argval, tuple) and name in step.argval):
                 continue
-            if instruction.opname == "LOAD_CONST":
+            if step.opname == "LOAD_CONST":
                 uses.add("read")  # `getattr(self, "losses")`
-            elif instruction.opname.startswith("LOAD_") and instruction.opname != "LOAD_CLOSURE":
-                uses.add("read" if isinstance(instruction.argval, tuple) else _use(instructions[k + 1 : k + 14]))
-            elif instruction.opname.startswith(("STORE_", "DELETE_")) and instruction.opname not in (
-                "STORE_FAST",
-                "STORE_NAME",
-            ):
+            elif step.opname.startswith("LOAD_") and step.opname != "LOAD_CLOSURE":
+                uses.add("read" if isinstance(step.argval, tuple) else _use(instructions[k + 1 : k + 14]))
+            elif step.opname.startswith(("STORE_", "DELETE_")) and step.opname not in ("STORE_FAST", "STORE_NAME"):
                 uses.add("read")  # the name is bound to something else, too
     return frozenset(uses)
 

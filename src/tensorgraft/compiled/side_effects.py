@@ -88,10 +88,7 @@ _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto",
 _DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
 
 # by the name of a module or class: `time` itself is mentioned wherever the module is
-_CLOCKS = {
-    "datetime": ("now", "today", "utcnow"),
-    "date": ("today",),
-}
+_CLOCKS = {"datetime": ("now", "today", "utcnow"), "date": ("today",)}
 
 
 def _of_library(cls: type) -> bool:
@@ -103,13 +100,12 @@ class Reachable:
 
     def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {})) -> None:
         self.tables: dict[int, Table] = {}
-        self.seen: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
-        self.finds: dict[int, Find] = {}  # of objects behind arguments
+        self.visited: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
+        self.finders: dict[int, Find] = {}  # of objects behind arguments
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
         self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
-        self.objects: list[Table] = []  # attributes of objects of the program's classes
-        self.owners: list[Any] = []  # those objects
+        self.owners: list[Any] = []  # objects of the program's classes
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self.hooks: list[Any] = []  # of tensors and optimizers
@@ -151,13 +147,13 @@ class Reachable:
         return names
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
-        names = {name} if id(of) in self.seen and id(of) not in self.tables else set()
+        names = {name} if id(of) in self.visited and id(of) not in self.tables else set()
         self.tables[id(of)] = table = Table(name, of, entries_of(of), find, names=names)
         return table.before
 
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
         queue = deque(roots)
-        seen_objects = self.seen
+        seen_objects = self.visited
         while queue and len(seen_objects) < _MOST:
             name, value, find = queue.popleft()
             if is_scalar(value):
@@ -168,7 +164,7 @@ class Reachable:
                 continue
             seen_objects[id(value)] = value
             if find is not None:
-                self.finds[id(value)] = find
+                self.finders[id(value)] = find
             if isinstance(value, type | types.ModuleType):
                 queue.extend(self._space(name, value))
                 self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
@@ -221,8 +217,8 @@ class Reachable:
         for cls in (*value.__mro__, *type(value).__mro__):
             if not cls.__flags__ & 1 << 9 or _of_library(cls):
                 continue
-            if cls is value or id(cls) not in self.seen:
-                self.seen[id(cls)] = cls
+            if cls is value or id(cls) not in self.visited:
+                self.visited[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
                 above = {name for base in cls.__mro__[1:-1] if _of_library(base) for name in vars(base)}
                 for key, member in vars(cls).items():
@@ -281,8 +277,6 @@ class Reachable:
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
             if is_of_program(value):
                 self.owners.append(value)
-                if find is None:
-                    self.objects.append(self.tables[id(attributes)])
         if made_in_python and (slots := slots_of(cls)):
             table = self.slotted[id(value)] = Slots(value, slots)
             find_slots = None if find is None else lambda call: Slots(find(call), slots)
@@ -317,26 +311,24 @@ class Reachable:
 
     def watch(self, name: str, of: Any) -> None:
         """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
-        if id(of) not in self.seen and not self.is_new(of):
+        if id(of) not in self.visited and not self.is_new(of):
             self._walk([(name, of, None)])
 
-    def substituted(self, call: Call, substitutes: dict[int, Any]) -> Call:
+    def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
         """Put other objects (by the identity of those that they stand for) into a call and into everything mutable
         behind it, until `undo`; return the call."""
-        if not substitutes:
+        if not new_of:
             return call
         for table in self.tables.values():
             if table.find is not None:
                 entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
-                new_values = {
-                    key: new for key, value in entries if (new := _substituted(value, substitutes)) is not value
-                }
+                new_values = {key: new for key, value in entries if (new := _substituted(value, new_of)) is not value}
                 if new_values and not isinstance(table.before, set):
                     for key, value in new_values.items():
                         table.of[key] = value
                     table.start = entries_of(table.of)
         args, kwargs = call
-        return _substituted(args, substitutes), {key: _substituted(value, substitutes) for key, value in kwargs.items()}
+        return _substituted(args, new_of), {key: _substituted(value, new_of) for key, value in kwargs.items()}
 
     def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
         """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the

@@ -82,8 +82,8 @@ class OfAnother(TypeError):
 
 
 class Surroundings:
-    """The surroundings of one trace of a function. `own`: the framework whose arrays the trace itself sees being read;
-    of the Array API, those of one backend."""
+    """The surroundings of one trace of a function. `front_end`: the framework whose arrays the trace itself
+    notices when they are read; of the Array API, only arrays of `backend`."""
 
     def __init__(self, front_end: str, backend: Any = None) -> None:
         self._front_end, self._backend = front_end, backend
@@ -141,7 +141,7 @@ class Surroundings:
         """Take the values of further arrays that the function may write, before it is traced."""
         known = {id(watched_array.of) for watched_array in self._arrays}
         kept_bytes = 0
-        for x in world.seen.values():
+        for x in world.visited.values():
             framework = _framework(x)
             if framework is None or id(x) in known or self._is_own(x, framework) or not _is_mutable(x, framework):
                 continue
@@ -189,7 +189,7 @@ class Surroundings:
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table, added.get(id(table), ()))
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
-            if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
+            if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._containers.append(
                     ContainerContents(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
                 )
@@ -293,10 +293,7 @@ class Surroundings:
                 )
         if any(self._bare):
             return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
-        return next(
-            (f"{memory.name} has other values" for memory in self._arrays if not memory.holds()),
-            None,
-        )
+        return next((f"{memory.name} has other values" for memory in self._arrays if not memory.holds()), None)
 
     def __bool__(self) -> bool:
         return bool(self._containers or self._arrays or self._bare)

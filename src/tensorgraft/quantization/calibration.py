@@ -274,7 +274,5 @@ __all__ = ["Method", "Stage", "Weight"]
 
 
 def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
-    listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return ValueError(
-        f"{name}: no weight fits the filter and the patterns of the schemes; there are {listed or 'none'}"
-    )
+    text = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {text or 'none'}")

@@ -282,13 +282,10 @@ def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
         block = 1 if a.base is None else base_blocks[a.base]
         if n > 1 and block > 1 and abs(a.step) == 1:
             first = min(a.start, a.start + (a.extent - 1) * a.step)
-            shared = math.gcd(first, a.extent, block)
-            scale_shape = xp.shape(scale)
+            n_scales = math.gcd(first, a.extent, block)
+            shape = xp.shape(scale)
             scale = xp.slice(
-                scale,
-                (0,) * len(scale_shape),
-                scale_shape,
-                tuple(shared if i == axis else 1 for i in range(len(scale_shape))),
+                scale, (0,) * len(shape), shape, tuple(n_scales if i == axis else 1 for i in range(len(shape)))
             )
     return scale
 

@@ -24,10 +24,8 @@ def kind_of(x: Any) -> str | None:
         ("tensorflow", "tensorflow", ("TensorSpec", "Module")),
         ("torch", "torch.nn", ("Module",)),
     ):
-        framework = sys.modules.get(module)
-        if framework is not None and isinstance(
-            x, tuple(getattr(framework, a) for a in attributes if hasattr(framework, a))
-        ):
+        module_ = sys.modules.get(module)
+        if module_ is not None and isinstance(x, tuple(getattr(module_, a) for a in attributes if hasattr(module_, a))):
             return name
     keras = sys.modules.get("keras")
     if keras is not None and isinstance(x, keras.Layer):

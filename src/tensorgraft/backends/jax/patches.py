@@ -146,10 +146,8 @@ def _pointwise(x: Array, w: Array) -> Array:
     w = w.reshape(o, c)
     positions = math.prod(out)
     if n == 1 or w.size <= FORWARD * positions:
-        batched_weights = jnp.broadcast_to(w, (n, o, c))
-        return dot_general(batched_weights, x.reshape(n, c, positions), ((2,), (1,)), ((0,), (0,)), None).reshape(
-            n, o, *out
-        )
+        weights = jnp.broadcast_to(w, (n, o, c))
+        return dot_general(weights, x.reshape(n, c, positions), ((2,), (1,)), ((0,), (0,)), None).reshape(n, o, *out)
     products = dot_general(jnp.moveaxis(x, 1, -1).reshape(-1, c), w, ((1,), (1,)), ((), ()), None)
     return jnp.moveaxis(products.reshape(n, *out, o), -1, 1)
 
@@ -160,13 +158,11 @@ def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Arr
     o = w.shape[0]
     if o == n == batches:  # one channel a group: a product of matrices would be one of vectors
         return jnp.stack([lax.reduce_sum(x * w, range(1, x.ndim)) for x in pieces], 1).reshape(1, o, *out)
-    windows = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
+    views = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
     rows = w.reshape(batches, o // batches, c, *window)
     axes = range(len(window) + 1)
     contract = tuple(a + 2 for a in axes), tuple(a + 3 for a in axes)
-    products = dot_general(
-        rows, windows, contract, ((0,), (1,)), None
-    )  # (batches, O / batches, positions, N / batches)
+    products = dot_general(rows, views, contract, ((0,), (1,)), None)  # (batches, O / batches, positions, N / batches)
     return products.reshape(o, *out, n // batches).transpose(len(out) + 1, *range(len(out) + 1))
 
 

@@ -65,9 +65,9 @@ def _by_steps(x: Array, axis: int, join: Callable[..., Array], unit: Any) -> Arr
         steps = -(-length // blocks)
         padding = [(0, blocks * steps - length), *[(0, 0)] * (x.ndim - 1)]
         padded = jnp.pad(rows, padding, constant_values=unit).reshape(blocks, steps, *rows.shape[1:])
-        totals, inside = _scan(jnp.moveaxis(padded, 1, 0), join, unit)
+        totals, prefixes = _scan(jnp.moveaxis(padded, 1, 0), join, unit)
         _, before = _scan(totals, join, unit, exclusive=True)
-        out = jnp.moveaxis(join(before[None], inside), 0, 1).reshape(blocks * steps, *rows.shape[1:])[:length]
+        out = jnp.moveaxis(join(before[None], prefixes), 0, 1).reshape(blocks * steps, *rows.shape[1:])[:length]
     return jnp.moveaxis(out, 0, axis)
 
 

@@ -69,9 +69,9 @@ def _selected(x: Array, k: Array, axis: int) -> tuple[Array, Array]:
     def less(bound: Array) -> Array:
         return jnp.sum(keys < bound, axis, keepdims=True, dtype=np.int64)
 
-    def next_bit(i: Array, found: Array) -> Array:
-        candidate = found | (unsigned(1) << (unsigned(bits - 1) - lax.convert_element_type(i, keys.dtype)))
-        return jnp.where(less(candidate) <= k, candidate, found)
+    def next_bit(i: Array, prefix: Array) -> Array:
+        candidate = prefix | (unsigned(1) << (unsigned(bits - 1) - lax.convert_element_type(i, keys.dtype)))
+        return jnp.where(less(candidate) <= k, candidate, prefix)
 
     value = lax.fori_loop(0, bits, next_bit, jnp.zeros(k.shape, keys.dtype))
     equal, rank = keys == value, k - less(value)  # it is the one of this rank among equals
@@ -103,7 +103,7 @@ class JaxSorting(Sorting):
         return _kth(self, x, at, axis=axis % len(x.shape))
 
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
-        # XLA has more than a sort for float32 only, and only for the greatest
+        # XLA has something quicker than a sort for float32 only, and only for the largest
         if not largest or not x.shape or dtypes.accumulator(x.dtype) != np.float32:
             return super().top_k(x, k, axis, largest)
         return _greatest(self, x, k=k, axis=axis % len(x.shape))

@@ -389,7 +389,7 @@ class FunctionWriter:
 
     def call_outcome(self) -> Any:
         assert self.current is not None
-        return self.current.outcome
+        return self.current.results
 
     def where(self) -> str:
         location = getattr(self.current, "place", "") if self.current is not None else ""
@@ -428,7 +428,7 @@ class FunctionWriter:
                 self.emit(ast.Assign([ast.Tuple([*targets])], ast.Name(row_name)))
         for call in block.calls:
             self.statement(
-                call if isinstance(call, SourceStep) else SourceStep(call.method, call.args, call.kwargs, call.outcome)
+                call if isinstance(call, SourceStep) else SourceStep(call.method, call.args, call.kwargs, call.results)
             )
         self.emit(ast.Return(self(block.result)))
         inner, self.statements, self.refs, self.read_from_outside = self.statements, outer, refs, outer_names
@@ -460,7 +460,7 @@ class FunctionWriter:
         expression = self.invocation(call) if isinstance(call, Invoke) else self.operation(call)
         for v in self.uses(call):
             self.remaining[v] -= 1
-        target_tree = call.outcome
+        target_tree = call.results
         if isinstance(target_tree, tuple | list) and len(target_tree) == 1 and isinstance(call, Invoke):
             target_tree = target_tree[0]
         if isinstance(target_tree, Var) and self.inlined(target_tree, call, expression):
@@ -499,9 +499,9 @@ class FunctionWriter:
         return (most == SHORT or not any(call.names)) and len(text(expression)) <= most
 
     def shapes(self, call: SourceStep) -> str:
-        if call.method not in _MOVING or not isinstance(call.outcome, Var):
+        if call.method not in _MOVING or not isinstance(call.results, Var):
             return ""
-        sizes = [self.dimension(d) for d in call.outcome.shape]
+        sizes = [self.dimension(d) for d in call.results.shape]
         return f"({', '.join(sizes)})" if sizes.count("n") < 2 else ""
 
     def dimension(self, d: Any) -> str:
@@ -561,9 +561,9 @@ class FunctionWriter:
     def repeat(self, row: Repeat) -> None:
         first, last = row.invokes[0], row.invokes[-1]
         self.current = first
-        carried_outputs = {j: k for k, j in row.carried}
+        carried = {j: k for k, j in row.carried}
         names: dict[int, str] = {}
-        for j, k in carried_outputs.items():  # what goes round has one name
+        for j, k in carried.items():  # what goes round has one name
             v = first.args[j]
             hint = next((c.names[k] for c in row.invokes if k < len(c.names) and c.names[k]), "")
             at = None if v in self.pending or v in self.function.parameters else self.names.get(v)
@@ -572,24 +572,22 @@ class FunctionWriter:
                 names[j] = at
                 continue
             value = self(v)
-            names[j] = self.bind(last.outcome[k], hint or "x")
+            names[j] = self.bind(last.results[k], hint or "x")
             self.emit(ast.Assign([ast.Name(names[j])], value))
         over, callee, args = self.style.row(self, row)
         for j, v in enumerate(first.args):
             args.append(ast.Name(names[j]) if j in names else self(v))
         for v in first.args:
-            self.remaining[v] = (
-                self.remaining[v] if v in [first.args[j] for j in carried_outputs] else self.remaining[v] - 2
-            )
+            self.remaining[v] = self.remaining[v] if v in [first.args[j] for j in carried] else self.remaining[v] - 2
         keywords = [ast.keyword(k, self(v)) for k, v in first.statics.items()]
         by_result = {k: names[j] for k, j in row.carried}
-        targets: list[ast.expr] = [ast.Name(by_result.get(k, "_")) for k in range(len(first.outcome))]
+        targets: list[ast.expr] = [ast.Name(by_result.get(k, "_")) for k in range(len(first.results))]
         target = targets[0] if len(targets) == 1 else ast.Tuple(targets)
         call = ast.Call(callee, args, keywords)
         loop = ast.For(over[0], over[1], [ast.Assign([target], call)], [])
         self.emit(loop)
         for k, j in row.carried:
-            v = last.outcome[k]
+            v = last.results[k]
             self.names[v] = names[j]
             self.holder[names[j]] = v
             self.add_sizes(v, False)

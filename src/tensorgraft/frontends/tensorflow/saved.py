@@ -157,8 +157,8 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def _grafted(self, signature: SavedSignature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
-        written_variables = traced.captured.written()
-        its_own = any(self.xp.operand(v) is not None for v in traced.held.values())
+        changed = traced.captured.written()
+        its_own = any(self.xp.operand(v) is not None for v in traced.variables.values())
         text = [k for k, s in signature.inputs.items() if s.dtype == tf.string]
         if text and self.xp.grafted_as != "program":
             raise TypeError(
@@ -166,12 +166,12 @@ class GraftedSignatures(Mapping[str, Any]):
                 " that part with TensorFlow and fetch its results, or graft onto 'numpy', where the host"
                 " processes strings"
             )
-        if its_own or (self.xp.grafted_as == "program" and (written_variables or text)):
+        if its_own or (self.xp.grafted_as == "program" and (changed or text)):
             return _Function(signature, self.xp)
-        names = dotted_names(traced.held)
+        names = dotted_names(traced.variables)
         call = _Call(signature, names, self.xp)
         return graft_call(
-            call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written_variables)]
+            call, self._values, [n for n, v in names.items() if any(v is traced.variables[w] for w in changed)]
         )
 
 

@@ -33,10 +33,8 @@ class Sorting:
         shape = self.shape(x)
         axis %= len(shape)
         n = shape[axis]
-        axis_positions = self.reshape(
-            self.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in range(len(shape)))
-        )
-        at = self.broadcast_to(axis_positions, shape)
+        positions = self.reshape(self.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in range(len(shape))))
+        at = self.broadcast_to(positions, shape)
         if not descending:
             values, order = self.sort((x, at), axis=axis, num_keys=1)
             return values, order

@@ -148,7 +148,7 @@ class _Encoder:
         for call in block.calls:
             args = [self.value(a) for a in call.args]
             kwargs = {name: self.value(a) for name, a in call.kwargs.items()}
-            calls.append([call.method, args, kwargs, self.made(call.outcome)])
+            calls.append([call.method, args, kwargs, self.made(call.results)])
         return {"parameters": parameters, "calls": calls, "result": self.value(block.result)}
 
     def value(self, x: Any) -> Any:

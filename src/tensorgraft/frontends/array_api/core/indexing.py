@@ -124,20 +124,18 @@ def value_of(x: Array, value: Any) -> Any:
 
 def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
     """Return `value` in a shape to which it broadcasts."""
-    value_shape = xp.shape(value)
-    if value_shape == shape:
+    have = xp.shape(value)
+    if have == shape:
         return value
-    extra = len(value_shape) - len(shape)
-    if extra > 0 and value_shape[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
-        value, value_shape = xp.reshape(value, value_shape[extra:]), value_shape[extra:]
+    extra = len(have) - len(shape)
+    if extra > 0 and have[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
+        value, have = xp.reshape(value, have[extra:]), have[extra:]
     try:
-        is_broadcastable = np.broadcast_shapes(value_shape, shape) == shape
+        is_broadcastable = np.broadcast_shapes(have, shape) == shape
     except ValueError:
         is_broadcastable = False
     if not is_broadcastable:
-        raise ValueError(
-            f"a value of shape {value_shape} does not broadcast to {shape}, the shape of the elements to write"
-        )
+        raise ValueError(f"a value of shape {have} does not broadcast to {shape}, the shape of the elements to write")
     return xp.broadcast_to(value, shape)
 
 
@@ -216,11 +214,9 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             indices.append(xp.zeros((int(k),), dtypes.int64))
             continue
         if isinstance(k, Array) and k.dtype == bool:
-            masked_shape = x.shape[axis : axis + k.ndim]
-            if any(
-                m not in (n, 0) for m, n in zip(k.shape, masked_shape, strict=True)
-            ):  # one without elements selects none
-                raise IndexError(f"a mask of shape {k.shape} does not match axes of shape {masked_shape}")
+            extents = x.shape[axis : axis + k.ndim]
+            if any(m not in (n, 0) for m, n in zip(k.shape, extents, strict=True)):  # one without elements selects none
+                raise IndexError(f"a mask of shape {k.shape} does not match axes of shape {extents}")
             if not k.ndim:
                 axes.append(len(basic))
                 basic.append(None)

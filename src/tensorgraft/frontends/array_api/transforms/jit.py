@@ -12,12 +12,7 @@ import optree
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
-from tensorgraft.compiled.function import (
-    MOST_TRACES,
-    TracedFunction,
-    flattening,
-    one_at_a_time,
-)
+from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, one_at_a_time
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of

@@ -112,9 +112,9 @@ class ArrayTracing:
             structure=self._structure_of_results,
             guards=self._guards(),
             checks=self._checks,
-            held=self._objects,
+            key_objects=self._objects,
             template=template,
-            finds=[] if template is None else [world.finds.get(id(x)) for x in template.old],
+            finders=[] if template is None else [world.finders.get(id(x)) for x in template.old],
             changes=self._changes,
             said=self._outside_calls,
         )
@@ -152,9 +152,7 @@ class ArrayTracing:
                 if isinstance(x, Array) and id(x) not in self._identical:
                     capture.take(x._cell)
             x = None
-            lent_cells: Lent = {
-                id(cell): (cell, lent_cell) for lent_cell in capture.lent if (cell := lent_cell.cell()) is not None
-            }
+            lent_cells: Lent = {id(cell): (cell, one) for one in capture.lent_cells if (cell := one.cell()) is not None}
             new = self._locate_results(out, lent_cells, capture)
             out = []
             for cell in new:  # what the function itself made of host values: a new one for each call
@@ -195,7 +193,7 @@ class ArrayTracing:
         assert world is not None
 
         def is_old(x: Any) -> bool:
-            return isinstance(x, Number) or id(x) in world.seen or not world.is_new(x)
+            return isinstance(x, Number) or id(x) in world.visited or not world.is_new(x)
 
         out, self._structure_of_results = optree.tree_flatten(returned)
         if self._changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
@@ -222,7 +220,7 @@ class ArrayTracing:
                 )
             elif id(x) in self._identical:
                 result = ArrayResult(argument=self._identical[id(x)])
-            elif id(x._cell) in lent_cells and x._cell not in capture.born:
+            elif id(x._cell) in lent_cells and x._cell not in capture.new_storages:
                 result = ArrayResult(source=self._source(x._cell), geometry=x._geometry)
             else:
                 result = ArrayResult(new=_number(new, x._cell), geometry=x._geometry)
@@ -231,18 +229,16 @@ class ArrayTracing:
 
     def _locate_inputs(self, lent_cells: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
         """Say for each stand-in where a call takes it from. Return the storages that are written."""
-        self._sources = {id(lent_cell.inside): self._source(cell) for cell, lent_cell in lent_cells.values()}
-        self._constants = {id(lent_cell.inside): lent_cell.array for lent_cell in capture.lent}
-        for lent_cell in capture.lent:
-            if (number := self._numbers.get(id(lent_cell.cell()))) is not None:
-                self._sources[id(lent_cell.inside)] = number
-        written_cells = [
-            (cell, lent_cell) for cell, lent_cell in lent_cells.values() if cell.array is not lent_cell.inside
-        ]
-        self._writes = [(lent_cell.inside, self._source(cell)) for cell, lent_cell in written_cells]
+        self._sources = {id(one.inner_array): self._source(cell) for cell, one in lent_cells.values()}
+        self._constants = {id(one.inner_array): one.array for one in capture.lent_cells}
+        for one in capture.lent_cells:
+            if (number := self._numbers.get(id(one.cell()))) is not None:
+                self._sources[id(one.inner_array)] = number
+        written = [(cell, one) for cell, one in lent_cells.values() if cell.array is not one.inner_array]
+        self._writes = [(one.inner_array, self._source(cell)) for cell, one in written]
         self._outside = [weakref.ref(cell) for key, (cell, _) in lent_cells.items()
                          if key not in self._argument and key not in self._numbers]  # fmt: skip
-        return [cell for cell, _ in written_cells]
+        return [cell for cell, _ in written]
 
     def _source(self, cell: Storage) -> Source:
         i = self._argument.get(id(cell))

@@ -42,11 +42,11 @@ class JaxprRecorder(ScopedRecorder):
 
 
 class Recording:
-    """A jaxpr on a recorder.
+    """A jaxpr that is run on a recorder.
 
     Arguments:
-        watch: what was seen while it was traced; calls of compiled functions are added.
-        held: arrays that the program has from around it (by `id`) -> the Vars that stand for them.
+        watch: the calls noted while it was traced; calls of compiled functions are added.
+        variables: by `id` of each captured array, the Var that stands for it.
     """
 
     def __init__(self, watch: CallWatch, variables: dict[int, Var]) -> None:
@@ -179,7 +179,7 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
         for i, a in enumerate(equation.invars)
     ]
 
-    def cotangents_of(fn: Callable[..., Any]) -> list[np.ndarray]:
+    def pull(fn: Callable[..., Any]) -> list[np.ndarray]:
         def of_smooth(*smooth_arrays: Any) -> list[Any]:
             operands = list(point)
             for i, x in zip(smooth, smooth_arrays, strict=True):
@@ -192,10 +192,8 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
     if any(is_key_dtype(a.aval.dtype) for a in equation.invars):
         return None
     try:
-        custom = cotangents_of(
-            lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params))
-        )
-        plain = cotangents_of(core.jaxpr_as_fun(inner))
+        custom = pull(lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params)))
+        plain = pull(core.jaxpr_as_fun(inner))
     except Exception:  # whatever a rule of the user's raises out of its program
         return None
     return not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in zip(custom, plain, strict=True))

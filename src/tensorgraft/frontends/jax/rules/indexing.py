@@ -54,11 +54,11 @@ def gather(
     batch = iter(range(len(where.batch)))
     names = tuple(next(kept_axes) if a in numbers.offset_dims else ~next(batch) for a in range(len(shape)))
     gathered = _gathered(xp, x, where, names, shape)
-    if where.inside is None:
+    if where.fits is None:
         return gathered
     mask_shape = tuple(n if name < 0 else 1 for n, name in zip(shape, names, strict=True))
     fill = xp.full((), np.asarray(fill_value).item(), dtype)
-    return xp.where(reshaped(xp, where.inside, mask_shape), gathered, fill)
+    return xp.where(reshaped(xp, where.fits, mask_shape), gathered, fill)
 
 
 def _gathered(xp: Backend, x: Array, where: GatherWindows, names: Ints, shape: Ints) -> Array:

@@ -156,13 +156,13 @@ class _Scope:
         return name not in self._finished and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")
 
     def _waited_for(self, names: Iterable[str]) -> set[str]:
-        stack, seen = [n for n in names if n not in self._finished], set()
+        stack, visited = [n for n in names if n not in self._finished], set()
         while stack:
             name = stack.pop()
-            if name not in seen:
-                seen.add(name)
-                stack += [n for n in self._before(name) if n not in seen]
-        return seen
+            if name not in visited:
+                visited.add(name)
+                stack += [n for n in self._before(name) if n not in visited]
+        return visited
 
     def _run(self, name: str) -> None:
         after_those_before(name, self._before, self._finished, self._trace)

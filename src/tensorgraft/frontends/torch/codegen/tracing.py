@@ -181,9 +181,7 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
     return stopped(result)
 
 
-def _state(
-    module: torch.nn.Module,
-) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
+def _state(module: torch.nn.Module) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
     """Return (parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
     passing = {
         f"{path}.{name}" if path else name

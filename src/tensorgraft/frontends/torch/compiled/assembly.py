@@ -47,11 +47,11 @@ class _Assembly:
     def __init__(self, tracing: Tracing, program: Any) -> None:
         capture = tracing.capture
         self.tracing, self.program, self.capture = tracing, program, capture
-        self.place = {id(t): i for i, t in tracing.ours}
+        self.place = {id(t): i for i, t in tracing.device_arguments}
         self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         self.donated = [self.positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in self.positions]
         self.touched = {id(t.cell) for t in capture.touched}
-        self.finds = self._gradients_before() | tracing.slots.finds
+        self.finders = self._gradients_before() | tracing.slots.finders
         self.sources: dict[int, Source] = {id(t.stand_in): self.source(t.cell) for t in capture.touched}
         self.fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
         self.number: dict[int, int] = {}  # of survivors: where the arrays of each begin
@@ -69,7 +69,7 @@ class _Assembly:
         inputs, template = self.inputs(), tracing.template
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, self.program, inputs, capture.backend)  # type: ignore[assignment]
-        finders = [] if template is None else [tracing.world.finds.get(id(x)) for x in template.old]
+        finders = [] if template is None else [tracing.world.finders.get(id(x)) for x in template.old]
         return Trace(
             record=None if check == "never" else self.record(results, gradients),
             backend=capture.backend,
@@ -87,10 +87,10 @@ class _Assembly:
             draws=capture.advances(),
             schedule=tracing.schedule,
             guards=guards,
-            held=held,
+            key_objects=held,
             grad_mode=None if tracing.grad_mode is torch.is_grad_enabled() else tracing.grad_mode,
             template=template,
-            finds=finders,
+            finders=finders,
             changes=tracing.changes,
             host_writes=tracing.host.writes(),
             said=tracing.said,
@@ -109,7 +109,7 @@ class _Assembly:
         if isinstance(cell, QuantizedPart):
             i = cells.get(id(cell.owner))
             return Source(cell) if i is None else Source(find=_part_of(i, cell))
-        i, find = cells.get(id(cell)), self.finds.get(id(cell))
+        i, find = cells.get(id(cell)), self.finders.get(id(cell))
         if i is not None:
             return Source(argument=i)
         return Source(cell) if find is None else Source(find=find)
@@ -136,7 +136,7 @@ class _Assembly:
     def results(self) -> list[Result]:
         tracing = self.tracing
         results: list[Result] = []
-        for o, identical, finder in itertools.zip_longest(tracing.flat, tracing.identical, tracing.looks):
+        for o, identical, finder in itertools.zip_longest(tracing.flat, tracing.identical, tracing.result_finders):
             if identical is not None:
                 results.append(Result(argument=identical))
             elif (first := tracing.again[len(results)]) != len(results):
@@ -182,7 +182,7 @@ class _Assembly:
 
     def versions(self) -> tuple[list[Tensor], list[int]]:
         """Return the tensors from outside whose versions a call counts up, and the arguments."""
-        tracing, slots, argument_index = self.tracing, self.tracing.slots, self.place
+        tracing, slots, index = self.tracing, self.tracing.slots, self.place
         # what operators write that autograd takes for a constant (running statistics) it does not count
         bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
         written_cells, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
@@ -192,9 +192,7 @@ class _Assembly:
             for key, p in stepped_on.items()
             if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
         ]
-        return [t for t in bumped if id(t) not in argument_index], [
-            argument_index[id(t)] for t in bumped if id(t) in argument_index
-        ]
+        return [t for t in bumped if id(t) not in index], [index[id(t)] for t in bumped if id(t) in index]
 
     def connect_tape(self) -> None:
         """Tell the tape where a call finds what a backward pass outside begins with."""

@@ -83,13 +83,17 @@ class Tracing:
             raise RunsUncompiled(f"reads {self.world.once}, which may differ at each call")
         if (composite := next(filter(_is_composite, leaves), None)) is not None:
             raise RunsUncompiled(f"takes a {type(composite).__name__}, a tensor subclass that wraps other tensors")
-        self.ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
-        self.cells = {id(cell_of(t)): i for i, t in reversed(self.ours)}  # storages of arguments
+        self.device_arguments = [
+            (i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE
+        ]
+        self.cells = {id(cell_of(t)): i for i, t in reversed(self.device_arguments)}  # storages of arguments
         for i, t in enumerate(leaves):
             if on_host(t):
                 capture.fed_tensors[id(t)] = (t, Argument(i))
         self._cut_histories(call)
-        outside = {id(t): t for t in (*(t for _, t in self.ours), *self.world.seen.values()) if _has_version(t)}
+        outside = {
+            id(t): t for t in (*(t for _, t in self.device_arguments), *self.world.visited.values()) if _has_version(t)
+        }
         self.versions = [(t, t._version) for t in outside.values()]
         self._look_around(fixed)
 
@@ -97,19 +101,19 @@ class Tracing:
         """Give the function arguments without the history that they came with, which is not the function's: autograd
         goes on there later."""
         new_leaves = list(self.leaves)
-        self.cut: dict[int, int] = {}
-        for k, (i, t) in enumerate(self.ours):
+        self.detached: dict[int, int] = {}
+        for k, (i, t) in enumerate(self.device_arguments):
             if t.requires_grad and not is_leaf(t):
                 new_leaves[i] = t.detach().requires_grad_()
                 new_leaves[i].__dict__ = t.__dict__
-                self.ours[k] = (i, new_leaves[i])
-                self.cut[id(new_leaves[i])] = i
-        self.capture.cut.update(self.cut)
+                self.device_arguments[k] = (i, new_leaves[i])
+                self.detached[id(new_leaves[i])] = i
+        self.capture.detached.update(self.detached)
         # leaves, whose `requires_grad` a call may set
         self._settable = [
             (i, t, t.requires_grad) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is new_leaves[i]
         ]
-        replaced = {id(self.leaves[i]): new_leaves[i] for i in self.cut.values()}
+        replaced = {id(self.leaves[i]): new_leaves[i] for i in self.detached.values()}
         self._args, self._kwargs = self.world.substituted(call, replaced)
 
     def _look_around(self, fixed: Sequence[Any]) -> None:
@@ -145,7 +149,7 @@ class Tracing:
 
     def _call(self) -> Any:
         """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
-        before, groups = modes(), Groups(self.world.seen.values())
+        before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.said = OutsideCalls()
@@ -179,20 +183,20 @@ class Tracing:
             raise RunsUncompiled("returns a generator, which computes lazily")
 
         def is_old(x: Any) -> bool:
-            return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
+            return id(x) in world.visited or id(x) in capture.modules or not world.is_new(x)
 
         is_flat = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
-        if self.changes or not is_flat or any(id(x) in world.seen for x in containers(out)):
+        if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
             self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
             flat, structure = list(self.template.arrays), None
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
-        arguments = [*self.ours, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
+        arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
-        outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
-        self.looks = result_finders(flat, self.ours, {**outside, **self.slots.tensors}, capture)
-        self.roots, self.tape = record(flat, self.identical, self.looks, first_node, capture)
+        outside = {id(t): (lambda leaves, t=t: t) for t in world.visited.values() if isinstance(t, Tensor)}
+        self.result_finders = result_finders(flat, self.device_arguments, {**outside, **self.slots.tensors}, capture)
+        self.roots, self.tape = record(flat, self.identical, self.result_finders, first_node, capture)
         if self.tape is not None and self.tape.python:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
@@ -206,7 +210,7 @@ class Tracing:
         if self.tape is None:
             self.host.refuse_left(flat)
         capture.forget_leaves()
-        moved = [(i, t) for i, t in self.ours if capture.looking_elsewhere(t)]
+        moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
         self._refuse_moved()
         for _, t in moved:  # results, too, which the arguments look at after a call
             self.again.append(len(flat))
@@ -226,7 +230,7 @@ class Tracing:
         arrays = [t.cell.array for t in self.written] + [c.array for c in split_quantized(self.survivors)]
         if self.tape is None:
             return arrays
-        self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.ours)])
+        self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.device_arguments)])
         self.outputs, self.usable = arrays, usable(capture, self.written)
         return arrays + self.tape.outputs(self.usable, arrays)
 
@@ -234,8 +238,8 @@ class Tracing:
         """Yield the new results that are leaves of autograd, or of another class. Raises RunsUncompiled for those that
         have a gradient, or are in the history of another result."""
         ends = set() if self.tape is None else set(map(id, self.tape.leaves))
-        for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.looks, strict=True)):
-            if known is None and is_plain_tensor(t) and id(t) not in self.world.seen:
+        for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
+            if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
                 if required and (t.grad is not None or id(t) in ends):
                     raise RunsUncompiled(
@@ -247,7 +251,7 @@ class Tracing:
     def _new_attributes(self, flat: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the attributes that the function has given to new tensors among its results, by their places."""
         for i, (x, known) in enumerate(zip(flat, self.identical, strict=True)):
-            if known is None and is_plain_tensor(x) and x.__dict__ and id(x) not in self.world.seen:
+            if known is None and is_plain_tensor(x) and x.__dict__ and id(x) not in self.world.visited:
                 if not all(map(is_plain, x.__dict__.values())):
                     raise RunsUncompiled("returns a tensor with an attribute that is a tensor or another object")
                 yield i, dict(x.__dict__)
@@ -255,11 +259,11 @@ class Tracing:
     def _refuse_moved(self) -> None:
         """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
         every later call would not do. An argument is given it at each call, unless it has come with a history."""
-        if not self.capture.looks:
+        if not self.capture.metadata_before:
             return
-        arguments = [t for _, t in self.ours]
-        argument_ids = {id(t) for t in arguments if id(t) not in self.cut}
-        for t in (*self.world.seen.values(), *arguments):
+        arguments = [t for _, t in self.device_arguments]
+        argument_ids = {id(t) for t in arguments if id(t) not in self.detached}
+        for t in (*self.world.visited.values(), *arguments):
             if isinstance(t, Tensor) and id(t) not in argument_ids and self.capture.looking_elsewhere(t):
                 raise refused(
                     "changes the shape, strides or storage of a tensor from outside, which now has shape"

@@ -263,8 +263,8 @@ class Attributes:
     """The guard: the attributes have the values that the function found. To be made when what the trace has changed is
     undone. `slot`: makes of a value that the function replaces what may stand in its place at another call."""
 
-    def __init__(self, reads: Reads, changes: Iterable[Change], written_tables: Collection[int], slot: Any) -> None:
-        """`written_tables`: tables that the function does not read, by identity."""
+    def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
+        """`written`: tables that the function does not read, by identity."""
         changed = {
             (id(c.table.of.of if isinstance(c.table.of, Slots) else c.table.of), key)
             for c in changes
@@ -276,9 +276,7 @@ class Attributes:
         self._expected: list[Any] = []
         for key, owner in reads.owners.items():
             own_id = id(getattr(owner, "__dict__", None))
-            guarded = {
-                name: value for name, value in reads.values.get(key, {}).items() if id(value) not in written_tables
-            }
+            guarded = {name: value for name, value in reads.values.get(key, {}).items() if id(value) not in written}
             for name, value in guarded.items():
                 if (own_id, name) in changed or (id(owner), name) in changed:
                     guarded[name] = slot(value) or value

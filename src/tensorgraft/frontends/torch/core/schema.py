@@ -99,10 +99,8 @@ def derived(op: Overload) -> dict[str, Overload]:
     if same_name is not None:
         candidates = [same_name]
     else:  # "pow_.Scalar" is what "pow.Tensor_Scalar" is in place
-        inplace_packet = getattr(torch.ops.aten, f"{packet}_", None)
-        candidates = (
-            [] if inplace_packet is None else [getattr(inplace_packet, name) for name in inplace_packet.overloads()]
-        )
+        inplace_ = getattr(torch.ops.aten, f"{packet}_", None)
+        candidates = [] if inplace_ is None else [getattr(inplace_, name) for name in inplace_.overloads()]
         candidates = [c for c in candidates if [t for _, t in _shape_of(c)] == [t for _, t in shape]]
     for inplace in candidates:
         sig = signature(inplace)

@@ -36,13 +36,11 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
     def prepare_global_plan(self: Any, plans: Any) -> Any:
         from torch.distributed.checkpoint.filesystem import _StoragePrefix
 
-        new_plans = original(self, plans)
+        plans_ = original(self, plans)
         if not self._metadata_exists() or not self.use_collectives:
-            return new_plans
+            return plans_
         run = self.save_id.replace("-", "")
-        return [
-            dataclasses.replace(p, storage_data=_StoragePrefix(f"{p.storage_data.prefix}{run}_")) for p in new_plans
-        ]
+        return [dataclasses.replace(p, storage_data=_StoragePrefix(f"{p.storage_data.prefix}{run}_")) for p in plans_]
 
     return prepare_global_plan
 
@@ -97,11 +95,9 @@ class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objec
         if (module, name) in _HARMLESS:
             return super().find_class(module, name)
         if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
-            cls_found = super().find_class(module, name)
-            if isinstance(cls_found, type) and (
-                dataclasses.is_dataclass(cls_found) or issubclass(cls_found, enum.Enum)
-            ):
-                return cls_found
+            cls = super().find_class(module, name)
+            if isinstance(cls, type) and (dataclasses.is_dataclass(cls) or issubclass(cls, enum.Enum)):
+                return cls
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         raise pickle.UnpicklingError(

@@ -104,7 +104,7 @@ class ColdOperator:
         written_positions = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
         # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
-        self.places = tuple(written_positions) if writes and not operator.spec.random else ()
+        self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
         _operators.append(self)
@@ -147,15 +147,15 @@ class ColdOperator:
         return out
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of an operator that does nothing but write its arguments `places`."""
+        """Call an operator that only writes into its arguments (at `written_positions`)."""
         try:
-            first = args[self.places[0]]
+            first = args[self.written_positions[0]]
             while isinstance(first, list):
                 first = first[0]
             backend = cell_of(first).backend
             if backend.cold is None or backend.records or not self._on_cpu:  # what records counts its operations
                 return MISS
-            for at in self.places:
+            for at in self.written_positions:
                 for t in args[at] if isinstance(args[at], list) else (args[at],):
                     ensure_owned(cell_of(t))
             lowered = [_lower(a, backend, i in self._host) for i, a in enumerate(args)]

@@ -110,11 +110,9 @@ class PureFunction:
 class PureSignature:
     """The module's call with arguments that look the same."""
 
-    def __init__(
-        self, owner: PureFunction, leaves: list[Any], positions: list[int], structure: Any, keyed: bool
-    ) -> None:
-        self.owner, self.places, self.structure, self.keyed = owner, positions, structure, keyed
-        self.leaves = [None if i in positions else leaf for i, leaf in enumerate(leaves)]
+    def __init__(self, owner: PureFunction, leaves: list[Any], tensors: list[int], structure: Any, keyed: bool) -> None:
+        self.owner, self.positions, self.structure, self.keyed = owner, tensors, structure, keyed
+        self.leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
@@ -276,7 +274,7 @@ def _tensors(
         state[name] = tensor(len(state), dtype, False)
     leaves = list(call.leaves)
     widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
-    for k, i in enumerate(call.places, start=len(state)):
+    for k, i in enumerate(call.positions, start=len(state)):
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
         leaves[i] = t.clone() if t.requires_grad else t  # the module may write it

@@ -107,12 +107,10 @@ def _result_geometry(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list
 
 def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     base = args[0]
-    geometries, is_list, _ = _result_geometry(func, args, kwargs)
+    views, is_list, _ = _result_geometry(func, args, kwargs)
     if is_list:
-        return [cpu.view_of(base, *geometry) for geometry in geometries]
-    return (
-        cpu.view_of(base, *geometries[0]) if geometries else on_numbers(func, args, kwargs)
-    )  # of other numbers: another dtype
+        return [cpu.view_of(base, *geometry) for geometry in views]
+    return cpu.view_of(base, *views[0]) if views else on_numbers(func, args, kwargs)  # of other numbers: another dtype
 
 
 def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

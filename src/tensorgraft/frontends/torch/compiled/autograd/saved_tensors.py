@@ -19,9 +19,9 @@ Tensor = torch.Tensor
 
 @dataclass
 class Residual:
-    """A tensor that the graph has saved."""
+    """A tensor saved by autograd's graph, as keys of residuals and its metadata."""
 
-    keys: tuple[int, ...]  # which residuals: several of a tensor that is quantised
+    keys: tuple[int, ...]  # of its residuals; a quantised tensor has several
     metadata: Metadata
     conj: bool
     neg: bool
@@ -33,15 +33,15 @@ class Residual:
 
 
 class Saved:
-    """A tensor outside, or an alias of it, whose memory the graph has saved: what is written into it without autograd's
-    notice (`.data`) a backward pass sees, and of anything else PyTorch's error tells."""
+    """A tensor outside, or an alias of it, whose memory the graph has saved. The backward pass reads its current
+    values, so it sees writes through `.data`; other writes raise PyTorch's error."""
 
     def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
         self.t, self.version, self._keys = t, t._version, keys
         self._geometry = t.dtype, t.size(), t.stride(), t.storage_offset()
 
     def put(self, residuals: list[Array]) -> None:
-        """Put what is there now into the residuals. Raises RuntimeError."""
+        """Put its current arrays into the residuals. Raises RuntimeError if it was modified in place."""
         t = self.t
         if t._version != self.version:
             raise RuntimeError(

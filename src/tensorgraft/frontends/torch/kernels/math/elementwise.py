@@ -127,14 +127,10 @@ def like(xp: Any, value: Any, x: AnyArray) -> AnyArray:
     return number(xp, value, xp.dtype_of(x))
 
 
-def _swapped_scaled(xp: Any, x: Array, y: Array, alpha: Any = 1) -> Array:
-    return _scaled("subtract")(xp, y, x, alpha)
-
-
 ARITHMETIC = {"dynamic": ("other", "alpha"), "promotion": DEFAULT, "promote": BOTH}
 kernel("add.Tensor", "add.Scalar", **ARITHMETIC)(_scaled("add"))
 kernel("sub.Tensor", "sub.Scalar", **ARITHMETIC)(_scaled("subtract"))
-kernel("rsub.Tensor", "rsub.Scalar", **ARITHMETIC)(_swapped_scaled)
+kernel("rsub.Tensor", "rsub.Scalar", **ARITHMETIC)(lambda xp, x, y, alpha=1: _scaled("subtract")(xp, y, x, alpha))
 
 
 def _binary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, names: tuple[str, ...] = BOTH) -> None:
@@ -337,10 +333,8 @@ def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | Non
     if a != b:
         raise RuntimeError(f"Expected object of scalar type {a} but got scalar type {b} for second argument")
     if out is not None and out.dtype != real.dtype.to_complex():
-        out_name = scalar_name(out.dtype)
-        raise RuntimeError(
-            f"Expected object of scalar type Complex{a} but got scalar type {out_name} for argument 'out'"
-        )
+        other = scalar_name(out.dtype)
+        raise RuntimeError(f"Expected object of scalar type Complex{a} but got scalar type {other} for argument 'out'")
 
 
 @kernel("complex", promotion=None, check=_check_parts)
@@ -398,12 +392,9 @@ _OF_NUMBERS = ("default", "Tensor", "Scalar", "Tensor_Scalar", "Scalar_Tensor", 
 def _overloads(name: str) -> Iterator[schema.Overload]:
     """Yield overloads of tensors and numbers (others are TorchScript's) neither taken apart nor registered above."""
     packet = getattr(torch.ops.aten, name, None)
-    for overload_name in packet.overloads() if packet is not None else ():
-        if (
-            overload_name in _OF_NUMBERS
-            and (name if overload_name == "default" else f"{name}.{overload_name}") not in SPECS
-        ):
-            op = getattr(packet, overload_name)
+    for overload in packet.overloads() if packet is not None else ():
+        if overload in _OF_NUMBERS and (name if overload == "default" else f"{name}.{overload}") not in SPECS:
+            op = getattr(packet, overload)
             if "Tensor" in schema.signature(op).types.values() and not schema.has_composite(op):
                 yield op
 

@@ -310,17 +310,13 @@ def _svd(
     dtype, none = xp.dtype_of(x), empty_factor(xp, x)
     if not xp.size(x):
 
-        def orthogonal(rows: int, columns: int) -> Array:
+        def basis(rows: int, columns: int) -> Array:
             return xp.broadcast_to(xp.eye(rows, columns, dtype), (*batch, rows, columns))
 
         s = xp.zeros((*batch, min(m, n)), dtypes.real_dtype(dtype))
         if not compute_uv:
             return none, s, none
-        return (
-            (orthogonal(m, m), s, orthogonal(n, n))
-            if full_matrices
-            else (orthogonal(m, min(m, n)), s, orthogonal(min(m, n), n))
-        )
+        return (basis(m, m), s, basis(n, n)) if full_matrices else (basis(m, min(m, n)), s, basis(min(m, n), n))
     if driver is not None:  # the forms with out= come here, whose meta functions let it pass
         raise RuntimeError(
             "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
