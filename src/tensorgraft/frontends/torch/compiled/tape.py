@@ -38,7 +38,7 @@ from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
 _functorch: Any = torch._C._functorch
-_SavedTensor: Any = torch._C._autograd.SavedTensor
+_SavedTensor: Any = torch.autograd.SavedTensor
 
 
 @dataclass

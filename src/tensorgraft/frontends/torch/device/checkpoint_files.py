@@ -34,13 +34,12 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def prepare_global_plan(self: Any, plans: Any) -> Any:
-        from torch.distributed.checkpoint.filesystem import _StoragePrefix
-
         made = original(self, plans)
         if not self._metadata_exists() or not self.use_collectives:
             return made
         run = self.save_id.replace("-", "")
-        return [dataclasses.replace(p, storage_data=_StoragePrefix(f"{p.storage_data.prefix}{run}_")) for p in made]
+        prefixes = [dataclasses.replace(p.storage_data, prefix=f"{p.storage_data.prefix}{run}_") for p in made]
+        return [dataclasses.replace(p, storage_data=prefix) for p, prefix in zip(made, prefixes, strict=True)]
 
     return prepare_global_plan
 
