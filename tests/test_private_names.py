@@ -229,8 +229,6 @@ except tensorgraft.MissingNameError as error:
 """
 FEATURES = [
     ("tg.explain", "del torch._C._autograd._unsafe_set_version_counter", "tensorgraft.explain(lambda x: x, x)"),
-    ("sparse tensors", "del torch._utils._rebuild_sparse_tensor", "import tensorgraft.frontends.torch.device.sparse"),
-    ("torch.jit", "del torch._C.PyTorchFileReader", "import tensorgraft.frontends.torch.device.script_files"),
     (
         "torch.distributed",
         "del torch.distributed.ProcessGroup._get_backend",
