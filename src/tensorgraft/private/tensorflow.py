@@ -7,6 +7,7 @@ from tensorgraft.private.feature import Feature, Names
 NAMES = Names(
     "tensorflow",
     "TensorFlow",
+    oldest="2.20",
     tested=("2.20.0", "2.21.0"),
     features=(
         Feature(

@@ -7,6 +7,7 @@ from tensorgraft.private.feature import Feature, Names
 NAMES = Names(
     "torch",
     "PyTorch",
+    oldest="2.10",
     tested=("2.10.0", "2.11.0", "2.13.0", "2.14.1", "2.15.0"),
     features=(
         Feature(
