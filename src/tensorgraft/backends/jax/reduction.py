@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jax import lax
@@ -83,7 +84,8 @@ class JaxReduction:
     cummin = operation(_scan(_CUMMIN, _CUMMIN), ("axis",))
 
     def cumlogsumexp(self, x: Array, axis: int) -> Array:
-        composite = functools.partial(Reduction.cumlogsumexp, self)
+        xp: Any = self
+        composite = functools.partial(Reduction.cumlogsumexp, xp)
         if dtypes.is_complex(x.dtype):
             return composite(x, axis)
-        return running(composite, self.logaddexp, lambda dtype: -np.inf)(x, axis % x.ndim)
+        return running(composite, xp.logaddexp, lambda dtype: -np.inf)(x, axis % x.ndim)

@@ -28,9 +28,12 @@ def _searchsorted(boundaries: Array, values: Array, right: bool) -> Array:
     return flat.reshape(values.shape)
 
 
-_sorted = operation(
-    lambda operands, axis, num_keys: lax.sort(operands, axis, is_stable=True, num_keys=num_keys), ("axis", "num_keys")
-)
+def _sort(operands: tuple[Array, ...], axis: int, num_keys: int) -> tuple[Array, ...]:
+    alike = len(operands) == 1 and operands[0].dtype.kind in "biu"  # equal ones cannot be told from one another
+    return lax.sort(operands, axis, is_stable=not alike, num_keys=num_keys)
+
+
+_sorted = operation(_sort, ("axis", "num_keys"))
 
 
 def _top_k(x: Array, k: int, axis: int) -> tuple[Array, Array]:
@@ -96,8 +99,7 @@ class JaxSorting(Sorting):
     def kth_value(self, x: Array, k: int | Array, axis: int = -1) -> tuple[Array, Array]:
         if x.dtype in dtypes.FLOAT8 or not x.shape[axis]:
             return super().kth_value(x, k, axis)
-        at = self.full(self._one_along(x, axis), k, dtypes.int64) if isinstance(k, int) else k
-        return _kth(self, x, at, axis=axis % len(x.shape))
+        return _kth(self, x, self._rank(x, k, axis), axis=axis % len(x.shape))
 
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
         # XLA has something quicker than a sort for float32 only, and only for the largest

@@ -48,12 +48,13 @@ class Sorting:
         `axis` stays, with one element; `k` may be an array of int64 of that shape.
         """
         values, order = self.sort_with_indices(x, axis)
-        at = self.full(self._one_along(x, axis), k, dtypes.int64) if isinstance(k, int) else k
+        at = self._rank(x, k, axis)
         return self.take_along_axis(values, at, axis), self.take_along_axis(order, at, axis)
 
-    def _one_along(self, x: Array, axis: int) -> tuple[int, ...]:
+    def _rank(self, x: Array, k: int | Array, axis: int) -> Array:
         shape = self.shape(x)
-        return tuple(1 if a == axis % len(shape) else n for a, n in enumerate(shape))
+        rows = tuple(1 if a == axis % len(shape) else n for a, n in enumerate(shape))
+        return self.full(rows, k, dtypes.int64) if isinstance(k, int) else k
 
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
         """The `k` greatest (or least) values in order, and their int64 positions."""

@@ -98,7 +98,7 @@ def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[...,
 
 
 def _functions(visible: Visible) -> dict[str, Any]:
-    """What is written here for `torch.cuda`, by name."""
+    """Return the definitions of this module for `torch.cuda`, by name."""
 
     class Device(module.device):
         """`with torch.cuda.device(index):`; a negative index or None changes nothing."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warning_filters
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM
@@ -79,7 +80,7 @@ def can_rehearse(operator: Operator) -> bool:
         return False
     if "_assert_async" in operator.name:
         return False
-    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU"))
+    return schema.runs_on_cpu(operator.op)
 
 
 def _zeros_suffice(operator: Operator) -> bool:

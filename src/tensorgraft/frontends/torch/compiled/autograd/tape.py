@@ -38,7 +38,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
-_SavedTensor: Any = torch._C._autograd.SavedTensor
+_SavedTensor: Any = torch.autograd.SavedTensor
 
 
 class Surrounded:
