@@ -65,6 +65,12 @@ def stored_names(code: types.CodeType) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=4096)
+def imported_modules(code: types.CodeType) -> frozenset[str]:
+    """Return the names of the modules that code imports, functions inside it included."""
+    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "IMPORT_NAME")
+
+
+@functools.lru_cache(maxsize=4096)
 def compares_identities(code: types.CodeType) -> bool:
     """Say whether code asks if two objects are the same one (`a is b`; not of constants, as in `a is None`), functions
     inside it included."""

@@ -13,7 +13,7 @@ import io
 import random
 import sys
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from operator import is_not
@@ -211,6 +211,9 @@ class Reachable:
         if isinstance(value, types.ModuleType):
             if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
                 self._spaces.append((name, value))
+                for fn in functions_of(vars(value).get("__getattr__")):
+                    self.methods.append((fn.__name__, True, fn))
+                    yield fn.__qualname__, fn, None
             return
         if not value.__flags__ & 1 << 9:  # made in C
             return
@@ -234,6 +237,8 @@ class Reachable:
             before = self._add(name, value, find)
             for key, child in before.items():
                 yield f"{name}[{key!r}]" if is_scalar(key) else f"{name}[...]", child, _item(find, key)
+            if isinstance(value, defaultdict):
+                yield f"{name}.default_factory", value.default_factory, None
         elif isinstance(value, list | deque):
             for k, child in enumerate(self._add(name, value, find)):
                 yield f"{name}[{k}]", child, _item(find, k)

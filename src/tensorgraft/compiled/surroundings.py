@@ -24,7 +24,7 @@ import numpy as np
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, roots, walk
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.instructions import names_of
+from tensorgraft.compiled.instructions import imported_modules, names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
@@ -109,6 +109,9 @@ class Surroundings:
         """Look at what a function reaches; what it runs with itself is in the key of its calls (`Reached`)."""
         if isinstance(fn, types.FunctionType):
             self._seen[id(fn)] = fn
+        if (code := getattr(fn, "__code__", None)) is not None:
+            loaded = [(sys.modules, name) for name in imported_modules(code) if name in sys.modules]
+            self.look_up("sys.modules", Lookups(loaded))
         for name, value in roots(fn):
             self.add(name, value)
 
@@ -188,9 +191,7 @@ class Surroundings:
                 self._guard_names(table, added.get(id(table), ()))
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
-                self._containers.append(
-                    Held(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
-                )
+                self._add_all(owner)
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
             if table.before or id(table.of) in changed:
@@ -200,7 +201,7 @@ class Surroundings:
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
         for owner in whole:
-            self._containers.append(Held(type(owner).__name__, vars(owner), functools.partial(_own_items, owner)))
+            self._add_all(owner)
         self._settle_containers(world, changed, slot)
 
     def _settle_containers(
@@ -224,6 +225,13 @@ class Surroundings:
         found = zip(*(values for _, values in looked), strict=True)
         self._found = list(chain.from_iterable(map(chain.from_iterable, found)))
         self._found = self._lookups.each_once(self._found)
+
+    def _add_all(self, owner: Any) -> None:
+        """Look at all attributes of an object, and at what is in them."""
+        name = type(owner).__name__
+        self._containers.append(Held(name, vars(owner), functools.partial(_own_items, owner)))
+        for key, value in list(vars(owner).items()):
+            self.add(f"{name}.{key}", value)
 
     def _add_called(self, world: Reachable) -> None:
         """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""

@@ -80,6 +80,8 @@ class Namespace:
         classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]
         public = [n for n in names if not is_special(n)]
+        if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # which is asked for those
+            asked = public
         self.names = [n for n in public if n in asked or any(n in space for space in above)]
         if isinstance(of, type):  # which nobody needs to mention
             self.names += [n for n, v in vars(of).items() if is_special(n) and isinstance(v, types.FunctionType)]

@@ -695,10 +695,7 @@ def _intact(node: Any, name: str) -> list[tuple[Any, Tensor]]:
     if any(hook.__module__ == "torch.utils.checkpoint" for hook in hooks):
         return []
     if hooks:
-        raise RuntimeError(
-            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit require the backward"
-            " pass inside, too"
-        )
+        raise RunsUncompiled("saves tensors through saved_tensors_hooks for a backward pass outside")
     values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
     values = values if isinstance(values, list | tuple) else [values]
     return [(saved, value) for saved, value in zip(raw, values, strict=True) if value is not None]

@@ -53,6 +53,7 @@ class Tracing:
     flat: list[Any]  # the results, then what arguments look at from now on; without history
     identical: list[int | None]  # for each result the argument that it is
     again: list[int]  # for each result the first one that is the same object
+    returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     looks: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
@@ -178,7 +179,7 @@ class Tracing:
             raise RunsUncompiled("returns a generator, which computes lazily")
 
         def is_old(x: Any) -> bool:
-            return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
+            return id(x) in world.seen or not world.is_new(x)
 
         whole = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
         if self.changes or not whole or any(id(x) in world.seen for x in containers(out)):
@@ -197,6 +198,9 @@ class Tracing:
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
         self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
+        left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
+        self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:

@@ -86,9 +86,6 @@ class Reads:
         own = _own_names(owner, name)
         if name not in own and (fn := _member(owner, name)) is not None:
             self._functions[id(fn)] = fn
-        if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
-            self.note_absent(owner, name)
-            return
         before = self._before(owner, name, value)
         if before is not value:
             if (id(owner), name) not in self._counted:  # the function has given it this value
@@ -97,9 +94,11 @@ class Reads:
         if is_plain(value):
             if not _computed(owner, name):
                 known[name] = value
-        elif name in own and isinstance(value, torch.Tensor):
+        elif name not in own:  # one of its own would take the place of its class's
+            self.note_absent(owner, name)
+        elif isinstance(value, torch.Tensor):
             known[name] = value
-        elif name in own and is_of_program(owner):
+        elif is_of_program(owner):
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
             for obj in self._surroundings.new_objects():
@@ -121,9 +120,13 @@ class Reads:
         """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
         the trace has changed is undone."""
         for (_, name), owner in self.absent.items():
-            classes = (vars(cls) for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9)  # made in Python
-            tables = (getattr(owner, "__dict__", {}), *_parts_of(owner), *classes)
-            if not any(name in table for table in tables):
+            classes = [vars(cls) for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9]  # made in Python
+            found = next((k for k, table in enumerate(classes) if name in table), None)
+            above = [*_parts_of(owner), *classes] if found is None else classes[:found]
+            tables = [getattr(owner, "__dict__", {}), *above]
+            if found is not None and isinstance(classes[found][name], types.MemberDescriptorType):  # of `__slots__`
+                self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
+            elif not any(name in table for table in tables):
                 self._surroundings.look_up(type(owner).__name__, Lookups([(table, name) for table in tables]))
 
     @property
