@@ -32,7 +32,12 @@ def names_of(code: types.CodeType) -> frozenset[str]:
     also as strings (`getattr(config, "scale")`)."""
     strings = (text for one in codes_of(code) for text in one.co_consts if isinstance(text, str))
     names = (name for one in codes_of(code) for name in (*one.co_names, *one.co_freevars))
-    return frozenset((*names, *(text for text in strings if text.replace(".", "_").isidentifier())))
+    return frozenset((*names, *filter(is_dotted_name, strings)))
+
+
+def is_dotted_name(text: str) -> bool:
+    """Say whether a text may be the name of an attribute or a module."""
+    return text.replace(".", "_").isidentifier()
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,6 +10,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import ReferenceType
 
 from tensorgraft.compiled.captured_objects import slots_of
 from tensorgraft.compiled.lookups import content_of
@@ -69,6 +70,7 @@ class Template:
         self.old: list[Any] = []
         self._functions: list[types.FunctionType] = []
         self._cells: list[types.CellType] = []  # the variables of these that were made inside
+        self._weak: list[ReferenceType[Any]] = []  # weak references to objects that were made inside
         self._copied = False  # something is in it that has to be copied
         self._find(value, is_array, is_old)
         if self._copied:
@@ -80,12 +82,16 @@ class Template:
                 self.arrays.append(x)
             elif is_old(x) or isinstance(x, types.ModuleType):
                 self.old.append(x)
+            elif isinstance(x, ReferenceType) and ((of := x()) is None or is_old(of)):
+                self.old.append(x)
             else:
                 self._copied = True
                 if isinstance(x, types.FunctionType):
                     self._functions.append(x)
                 elif isinstance(x, types.CellType):
                     self._cells.append(x)
+                elif isinstance(x, ReferenceType):
+                    self._weak.append(x)
 
     def emptied(self) -> Template:
         """Return the same template without its arrays, which it would keep alive."""
@@ -111,6 +117,8 @@ class Template:
                 made.__defaults__ = copy.deepcopy(fn.__defaults__, memo)
                 made.__kwdefaults__ = copy.deepcopy(fn.__kwdefaults__, memo)
                 made.__dict__.update(copy.deepcopy(vars(fn), memo))
+            for reference in self._weak:
+                memo[id(reference)] = ReferenceType(copy.deepcopy(reference(), memo))
             return copy.deepcopy(self.value, memo)
         except TracedValueError:
             raise
@@ -182,6 +190,8 @@ def _children(x: Any) -> Iterator[Any]:
     elif isinstance(x, types.MethodType):
         yield x.__self__
         return
+    elif isinstance(x, ReferenceType):
+        yield x()
     elif type(x).__name__ == "partial" and hasattr(x, "func"):
         yield from (x.func, *x.args, *x.keywords.values())
     elif isinstance(x, BaseException):

@@ -12,6 +12,7 @@ import gc
 import io
 import random
 import sys
+import threading
 import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -40,6 +41,7 @@ from tensorgraft.compiled.instructions import (
     asked_attributes,
     codes_of,
     global_names,
+    is_dotted_name,
     names_of,
     stored_attributes,
     uses_of,
@@ -58,13 +60,15 @@ from tensorgraft.compiled.tables import (
     Variables,
     entries_of,
     is_special,
-    restore,
 )
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_scalar
 
 _MOST = 100_000  # objects
+_MOST_STRINGS = 1000
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
-_OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
+# of loggers the level is looked at, of generators the random state
+_OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes", "logging", "random")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
 _REMEMBERS = type(functools.lru_cache(len))
@@ -85,6 +89,7 @@ def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own: Collectio
 
 
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
+_IMPORTING = ("import_module", "__import__", "modules")
 _DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
 
 # by the name of a module or class: `time` itself is mentioned wherever the module is
@@ -110,6 +115,7 @@ class Reachable:
         self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
         self.objects: list[Table] = []  # attributes of objects of the program's classes
         self.owners: list[Any] = []  # those objects
+        self.standard: dict[int, Any] = {}  # objects of the standard library's classes, by identity
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self.hooks: list[Any] = []  # of tensors and optimizers
@@ -117,6 +123,11 @@ class Reachable:
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
+        self._strings: set[str] = set()  # by which the function may ask for attributes and modules
+        # while other threads run, which may change something, too: what is behind each value, with the attributes that
+        # it is found by, and what the walk began with
+        self._links: dict[int, list[tuple[str | None, Any]]] | None = {} if threading.active_count() > 1 else None
+        self._starts: list[Any] = []
         self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
         self._walk([(name, value, None) for name, value in fn_roots])
         args, kwargs = call
@@ -135,12 +146,15 @@ class Reachable:
     def _walk_spaces(self) -> dict[str, Any]:
         """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
         until there are no further functions; return the names that all of them mention."""
-        known = -1, -1
-        while known != (known := (len(self.codes), len(self._spaces))):
+        known = -1, -1, -1
+        while known != (known := (len(self.codes), len(self._spaces), len(self._strings))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
+            if not names.keys().isdisjoint(_IMPORTING):
+                self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
+            asked_by_value = sorted(self._strings - names.keys())
             stored = {name for code in self.codes for name in stored_attributes(code)}
             asked = {name for code in self.codes for name in asked_attributes(code)}
-            tables = [(name, Namespace(space, names, stored, asked)) for name, space in self._spaces]
+            tables = [(name, Namespace(space, [*names, *asked_by_value], stored, asked)) for name, space in self._spaces]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
         for name, table in tables:
             self._add(name, table, None)
@@ -153,10 +167,13 @@ class Reachable:
 
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
         queue = deque(roots)
+        self._starts += [value for _, value, _ in queue] if self._links is not None else ()
         seen = self.seen
         while queue and len(seen) < _MOST:
             name, value, find = queue.popleft()
             if is_scalar(value):
+                if value.__class__ is str and len(self._strings) < _MOST_STRINGS and is_dotted_name(value):
+                    self._strings.add(value)
                 continue
             if id(value) in seen:
                 if (table := self.tables.get(id(value))) is not None and table.names:
@@ -165,25 +182,37 @@ class Reachable:
             seen[id(value)] = value
             if find is not None:
                 self.finds[id(value)] = find
-            if isinstance(value, type | types.ModuleType):
-                queue.extend(self._space(name, value))
-                self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
-            elif is_outside(value) or _is_iterator(value):
-                _, dot, attribute = name.rpartition(".")
-                self._once.append((name, attribute if dot else None))
-            elif isinstance(value, io.IOBase):
-                self._once += [(f"{name}.{method}", method) for method in _STREAMED]
-            elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
-                self.generators.append(value)
-            elif is_bound_builtin(value):
-                queue.append(("self", value.__self__, None))
-            elif is_plain_tensor(value):
-                queue.append((type(value).__name__, type(value), None))
-                queue.extend(self._of_tensor(name, value, find))
-            elif isinstance(value, tuple(_OPAQUE)):
-                queue.extend(self._of_opaque(name, value, find))
-            elif framework_of(value) is None:
-                queue.extend(self._children(name, value, find))
+            children = list(self._behind(name, value, find))
+            queue.extend(children)
+            if self._links is not None:
+                owned = is_of_program(value)  # whose attributes are seen being used
+                links = ((its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children)
+                self._links[id(value)] = list(links)
+
+    def _behind(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
+        """Note a value; yield what is behind it."""
+        if isinstance(value, type | types.ModuleType):
+            self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
+            yield from self._space(name, value)
+        elif is_outside(value) or _is_iterator(value) or (is_bound_builtin(value) and _acts(value.__self__)):
+            _, dot, attribute = name.rpartition(".")
+            self._once.append((name, attribute if dot else None))
+        elif isinstance(value, io.IOBase):
+            self._once += [(f"{name}.{method}", method) for method in _STREAMED]
+        elif _acts(value):
+            methods = [method for method in dir(type(value)) if not is_special(method)]
+            self._once += [(f"{name}.{method}", method) for method in methods]
+        elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
+            self.generators.append(value)
+        elif is_bound_builtin(value):
+            yield "self", value.__self__, None
+        elif is_plain_tensor(value):
+            yield type(value).__name__, type(value), None
+            yield from self._of_tensor(name, value, find)
+        elif isinstance(value, tuple(_OPAQUE)):
+            yield from self._of_opaque(name, value, find)
+        elif framework_of(value) is None:
+            yield from self._children(name, value, find)
 
     def _of_tensor(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, None]]:
         """Note the attributes of a tensor; those of an argument are in its key, objects by their identity."""
@@ -271,9 +300,14 @@ class Reachable:
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
         home = cls.__module__.partition(".")[0]
-        if home in _OWN_MODULES or (home in _OF_STANDARD and not is_namespace(value)):
-            return
         made_in_python = bool(cls.__flags__ & 1 << 9)
+        if home in _OF_STANDARD and home not in _OWN_MODULES and not is_namespace(value):
+            if made_in_python and isinstance(own := getattr(value, "__dict__", None), dict):
+                self._add(name, own, None)
+                self.standard[id(value)] = value
+            return
+        if home in _OWN_MODULES:
+            return
         if made_in_python:
             yield cls.__name__, cls, None
         own = getattr(value, "__dict__", None)
@@ -337,11 +371,39 @@ class Reachable:
         args, kwargs = call
         return _substituted(args, others), {key: _substituted(value, others) for key, value in kwargs.items()}
 
+    def leave_to_others(self, uses: Callable[[Any, str], bool]) -> None:
+        """Leave out what this thread has not changed, since it has not asked for it. `uses`: tells the attributes of an
+        object of the program's that it has."""
+        if self._links is None:
+            return
+        reached: set[int] = set()
+        queue = deque(self._starts)
+        while queue:
+            value = queue.popleft()
+            if id(value) not in reached:
+                reached.add(id(value))
+                links = self._links.get(id(value), ())
+                queue.extend(child for attribute, child in links if attribute is None or uses(value, attribute))
+        directly = self.reads_vars or any("__setattr__" in names_of(code) for code in self.codes)
+        for owner in self.owners:
+            for of in (getattr(owner, "__dict__", None), self.slotted.get(id(owner))):
+                if (table := self.tables.get(id(of))) is not None and not (directly and id(owner) in reached):
+                    keys = (key for key in {**table.before, **table.entries()} if uses(owner, key))
+                    table.restrict(set(keys) if id(owner) in reached else ())
+        containers = (dict, list, deque, set)
+        for key, table in list(self.tables.items()):
+            if isinstance(table.of, containers) and key in self.seen and key not in reached:
+                del self.tables[key]
+
     def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
-        """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the
+        """Compare with the copies, and return what is different; raises RunsUncompiled for what cannot be done again.
+        `counted`: attributes that are only counted up, by the
         identity of the dictionary that they are in."""
         found = [change for table in self.tables.values() if (change := change_of(table)) is not None]
+        attributes = {id(vars(value)): value for value in self.standard.values()}
         for change in found:
+            if (value := attributes.get(id(change.table.of))) is not None:
+                raise RunsUncompiled(f"changes a {type(value).__name__} of the standard library")
             before = change.table.before
             if isinstance(before, dict):
                 counts = self._uses(change.table) == {"counted"}
@@ -387,7 +449,7 @@ class Reachable:
     def undo(self) -> None:
         """Put every table and random state back as it was."""
         for table in self.tables.values():
-            restore(table.of, table.before)
+            table.restore()
         set_states(self._dice, self.generators)
 
     def only_written(self, change: Change) -> bool:
@@ -438,6 +500,11 @@ def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
     above = ["", *(".".join(parts[: k + 1]) + "." for k in range(len(parts)))]
     found = (sys.modules.get(before + name) for name in sorted(names) for before in above)
     return [module for module in found if isinstance(module, types.ModuleType)]
+
+
+def _acts(value: Any) -> bool:
+    """Say whether it is a stream, or an object made in C that has no contents to compare."""
+    return isinstance(value, io.IOBase) or type(value).__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
 
 
 def _is_iterator(value: Any) -> bool:

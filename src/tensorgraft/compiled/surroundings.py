@@ -347,8 +347,9 @@ def _is_mutable(x: Any, framework: str) -> bool:
 
 def _framework(x: Any) -> str | None:
     """Return whose array a value is, "memory" for one of Python's own buffers."""
-    array = sys.modules.get("array")
+    array, ctypes = sys.modules.get("array"), sys.modules.get("ctypes")
     is_buffer = isinstance(x, bytearray | memoryview) or (array is not None and isinstance(x, array.array))
+    is_buffer = is_buffer or (ctypes is not None and isinstance(x, ctypes.c_int.__mro__[-2]))  # `_CData`
     return "memory" if is_buffer else framework_of(x)
 
 
@@ -380,11 +381,13 @@ def _write(x: Any, framework: str, values: np.ndarray) -> None:
         x[...] = values
     elif framework == "memory":
         before = values.tobytes()
-        if isinstance(x, memoryview | bytearray):
+        if isinstance(x, bytearray):
             x[:] = before
-        else:
+        elif hasattr(x, "frombytes"):
             del x[:]
             x.frombytes(before)
+        else:
+            memoryview(x).cast("B")[:] = before
     else:
         writeable, x.flags.writeable = x.flags.writeable, True  # it may be a view of what alone can be written
         np.copyto(x, values)

@@ -24,6 +24,7 @@ from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
 from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
+from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
 from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
@@ -60,6 +61,8 @@ class Reads:
 
     def __init__(self, surroundings: Surroundings, world: Reachable, keyed: Collection[int]) -> None:
         self._surroundings, self._world, self._keyed = surroundings, world, keyed
+        self.used: dict[int, set[str]] = {}  # names of attributes that this thread has read or written, of each owner
+        self.standard = world.standard  # what is read of others of such classes is no business of the function's
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
@@ -71,6 +74,11 @@ class Reads:
         """Note an owner before anything is read of it."""
         self.owners[id(owner)] = owner
         self._world.watch(type(owner).__name__, owner)
+
+    def uses(self, owner: Any, name: str) -> bool:
+        """Say whether this thread has read or written an attribute; what modules keep, PyTorch reads otherwise."""
+        used = self.used.get(id(owner), ())
+        return name in used or "__dict__" in used or (name in _OWN and isinstance(owner, torch.nn.Module))
 
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
         if name == "__dict__" and is_of_program(owner) and not in_library(at.f_code.co_filename):
@@ -98,7 +106,7 @@ class Reads:
             self.note_absent(owner, name)
         elif isinstance(value, torch.Tensor):
             known[name] = value
-        elif is_of_program(owner):
+        elif is_of_program(owner) or id(owner) in self.standard:
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
             for obj in self._surroundings.new_objects():
@@ -185,7 +193,7 @@ class _Active(threading.local):
 
 _active = _Active()
 _lock = threading.Lock()
-_watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and their own `__getattribute__`
+_watched: dict[type, tuple[int, dict[str, Any]]] = {}  # classes: by how many traces, and their own methods
 
 
 @contextlib.contextmanager
@@ -216,10 +224,11 @@ def watch_class(cls: type) -> None:
 
 def _watch(cls: type) -> None:
     with _lock:
-        count, own = _watched.get(cls, (0, vars(cls).get("__getattribute__")))
+        count, own = _watched.get(cls, (0, {name: vars(cls).get(name) for name in _ACCESS}))
         if not count:
-            original: Any = cls.__getattribute__
-            cls.__getattribute__ = _recorded(original)  # type: ignore[method-assign,assignment]
+            wrappers = (_recorded(cls.__getattribute__, _is_standard(cls)), *map(_writing, _writes_of(cls)))
+            for name, wrapper in zip(_ACCESS, wrappers, strict=False):
+                setattr(cls, name, wrapper)
         _watched[cls] = (count + 1, own)
 
 
@@ -228,16 +237,43 @@ def _release(cls: type) -> None:
         count, own = _watched.pop(cls)
         if count > 1:
             _watched[cls] = (count - 1, own)
-        elif own is None:
-            del cls.__getattribute__
-        else:
-            cls.__getattribute__ = own  # type: ignore[method-assign]
+            return
+        for name, before in own.items():
+            if before is not None:
+                setattr(cls, name, before)
+            elif name in vars(cls):
+                delattr(cls, name)
 
 
-def _recorded(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+# what reads the table of an object's attributes and means one of them, or none
+_READ_ALL = (OURS, sys.modules[torch.nn.Module.__module__].__file__ or "")
+_ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
+
+
+def _writes_of(cls: type) -> Iterable[Callable[..., None]]:
+    """Return what sets and deletes attributes, if it matters: while other threads may do so, too."""
+    return (cls.__setattr__, cls.__delattr__) if threading.active_count() > 1 else ()
+
+
+def _writing(original: Callable[..., None]) -> Callable[..., None]:
+    def write(self: Any, name: str, *value: Any) -> None:
+        if (reads := _active.reads) is not None:
+            reads.used.setdefault(id(self), set()).add(name)
+        original(self, name, *value)
+
+    return write
+
+
+def _is_standard(cls: type) -> bool:
+    return not (is_program_class(cls) or issubclass(cls, torch.nn.Module | torch.optim.Optimizer))
+
+
+def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[Any, str], Any]:
+    """`standard`: of a class of the standard library."""
+
     def __getattribute__(self: Any, name: str) -> Any:
         reads = _active.reads
-        if reads is None:
+        if reads is None or (standard and id(self) not in reads.standard):
             return original(self, name)
         if id(self) not in reads.owners:
             _active.reads = None
@@ -245,6 +281,8 @@ def _recorded(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
                 reads.meet(self)
             finally:
                 _active.reads = reads
+        if name != "__dict__" or not sys._getframe(1).f_code.co_filename.startswith(_READ_ALL):
+            reads.used.setdefault(id(self), set()).add(name)
         try:
             value = original(self, name)
         except AttributeError:
