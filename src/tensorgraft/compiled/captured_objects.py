@@ -323,7 +323,9 @@ def _variables_around(fn: types.FunctionType) -> Held:
     lookups = Lookups(entries, fn.__closure__ or (), [(fn, n) for n in run_with])
     attributes = [vars(fn)] if has_attributes(fn) else []
     own = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
-    return Held("", fn, lambda: [*lookups.now(), *attributes], [*names, *imported, *fn.__code__.co_freevars, *own], lookups)
+    return Held(
+        "", fn, lambda: [*lookups.now(), *attributes], [*names, *imported, *fn.__code__.co_freevars, *own], lookups
+    )
 
 
 def functions_around(fn: types.FunctionType) -> list[Named]:

@@ -80,9 +80,7 @@ class Template:
         for x in reachable(value, lambda x: is_array(x) or is_old(x)):
             if is_array(x):
                 self.arrays.append(x)
-            elif is_old(x) or isinstance(x, types.ModuleType):
-                self.old.append(x)
-            elif isinstance(x, ReferenceType) and ((of := x()) is None or is_old(of)):
+            elif is_old(x) or isinstance(x, types.ModuleType) or _refers_to_old(x, is_old):
                 self.old.append(x)
             else:
                 self._copied = True
@@ -123,9 +121,10 @@ class Template:
         except TracedValueError:
             raise
         except Exception as error:
+            why = str(error).partition("\n")[0]
             raise TracedValueError(
                 f"a compiled function returns or keeps a {type(self.value).__qualname__} that cannot be copied, so"
-                f" that calls cannot each have their own ({type(error).__name__}: {error}).\n  return its arrays: "
+                f" that calls cannot each have their own ({type(error).__name__}: {why}).\n  return its arrays: "
                 " in tuples, lists or dictionaries\n  create it:          outside of the compiled function"
             ) from error
 
@@ -215,6 +214,11 @@ def reachable(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> 
         yield x
         if not is_whole(x):
             queue.extend(_children(x))
+
+
+def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:
+    """Say whether it is a weak reference to an object from outside, or to none."""
+    return isinstance(x, ReferenceType) and ((of := x()) is None or is_old(of))
 
 
 def _with_cells(fn: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:

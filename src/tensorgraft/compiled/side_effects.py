@@ -154,7 +154,9 @@ class Reachable:
             asked_by_value = sorted(self._strings - names.keys())
             stored = {name for code in self.codes for name in stored_attributes(code)}
             asked = {name for code in self.codes for name in asked_attributes(code)}
-            tables = [(name, Namespace(space, [*names, *asked_by_value], stored, asked)) for name, space in self._spaces]
+            tables = [
+                (name, Namespace(space, [*names, *asked_by_value], stored, asked)) for name, space in self._spaces
+            ]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
         for name, table in tables:
             self._add(name, table, None)
@@ -194,7 +196,7 @@ class Reachable:
         if isinstance(value, type | types.ModuleType):
             self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             yield from self._space(name, value)
-        elif is_outside(value) or _is_iterator(value) or (is_bound_builtin(value) and _acts(value.__self__)):
+        elif is_outside(value) or is_iterator(value) or (is_bound_builtin(value) and _acts(value.__self__)):
             _, dot, attribute = name.rpartition(".")
             self._once.append((name, attribute if dot else None))
         elif isinstance(value, io.IOBase):
@@ -238,7 +240,7 @@ class Reachable:
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""
         if isinstance(value, types.ModuleType):
-            if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
+            if not in_library(vars(value).get("__file__") or "") and value.__name__ not in sys.stdlib_module_names:
                 self._spaces.append((name, value))
                 for fn in functions_of(vars(value).get("__getattr__")):
                     self.methods.append((fn.__name__, True, fn))
@@ -507,7 +509,7 @@ def _acts(value: Any) -> bool:
     return isinstance(value, io.IOBase) or type(value).__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
 
 
-def _is_iterator(value: Any) -> bool:
+def is_iterator(value: Any) -> bool:
     """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
     return isinstance(value, Iterator) and not type(value).__flags__ & 1 << 9 and not hasattr(value, "fileno")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, reachable, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, called
 from tensorgraft.compiled.values import is_plain
@@ -180,8 +180,8 @@ class Tracing:
         flat, structure = flatten_results(out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
-        if any(isinstance(x, _LATER) for x in flat):
-            raise RunsUncompiled("returns a generator, which computes lazily")
+        if (later := next(filter(_is_lazy, flat), None)) is not None:
+            raise RunsUncompiled(f"returns a {type(later).__name__}, which computes lazily or looks at another object")
 
         def is_old(x: Any) -> bool:
             return id(x) in world.seen or not world.is_new(x)
@@ -299,7 +299,11 @@ class Tracing:
                 t.requires_grad_(before)
 
 
-_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_LATER = (types.CoroutineType, types.AsyncGeneratorType, KeysView, ValuesView, ItemsView)
+
+
+def _is_lazy(x: Any) -> bool:
+    return isinstance(x, _LATER) or is_iterator(x)
 
 
 def _has_version(t: Any) -> bool:

@@ -22,7 +22,7 @@ import torch
 from tensorgraft.compiled.captured_objects import in_library, is_of_program, is_program_class, slots_of
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
-from tensorgraft.compiled.lookups import Lookups
+from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.surroundings import Surroundings
@@ -128,6 +128,10 @@ class Reads:
         """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
         the trace has changed is undone."""
         for (_, name), owner in self.absent.items():
+            if _finds_itself(type(owner)) and (now := getattr(owner, name, ABSENT)) is getattr(owner, name, ABSENT):
+                self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
+                self._surroundings.add(f"{type(owner).__name__}.{name}", now)
+                continue
             classes = [vars(cls) for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9]  # made in Python
             found = next((k for k, table in enumerate(classes) if name in table), None)
             above = [*_parts_of(owner), *classes] if found is None else classes[:found]
@@ -169,6 +173,12 @@ def _own_names(owner: Any, name: str) -> Collection[str]:
 def _member(owner: Any, name: str) -> types.FunctionType | None:
     held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
     return function_of(held)
+
+
+def _finds_itself(cls: type) -> bool:
+    """Say whether a class of the program looks for its objects' attributes itself (`__getattr__`)."""
+    members = (vars(base).get(name) for base in cls.__mro__ for name in ("__getattr__", "__getattribute__"))
+    return any(isinstance(fn, types.FunctionType) and not in_library(fn.__code__.co_filename) for fn in members)
 
 
 def _parts_of(owner: Any) -> tuple[Any, ...]:
