@@ -90,7 +90,7 @@ def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own: Collectio
 
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
 _IMPORTING = ("import_module", "__import__", "modules")
-_DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
+_DYNAMIC = {"globals", "eval", "exec", "dir"}  # reach what no name in the code tells of
 
 # by the name of a module or class: `time` itself is mentioned wherever the module is
 _CLOCKS = {
@@ -122,7 +122,8 @@ class Reachable:
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
-        self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
+        # functions that remember results, how often they have, and what they have remembered
+        self._caches: list[tuple[str, Any, Any, frozenset[Any]]] = []
         self._strings: set[str] = set()  # by which the function may ask for attributes and modules
         # while other threads run, which may change something, too: what is behind each value, with the attributes that
         # it is found by, and what the walk began with
@@ -135,6 +136,7 @@ class Reachable:
         self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
         names = self._walk_spaces()
         # a source of new values at each call (a clock, an iterator) that the function's code mentions
+        self.reads_subclasses = "__subclasses__" in names
         self.reads_vars = "vars" in names or "__dict__" in names
         self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
         if "argv" in names:
@@ -151,6 +153,9 @@ class Reachable:
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
             if not names.keys().isdisjoint(_IMPORTING):
                 self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
+            if "__subclasses__" in names:
+                below = (cls for _, of in self._spaces if isinstance(of, type) for cls in type.__subclasses__(of))
+                self._walk([(cls.__name__, cls, None) for cls in below])
             asked_by_value = sorted(self._strings - names.keys())
             stored = {name for code in self.codes for name in stored_attributes(code)}
             asked = {name for code in self.codes for name in asked_attributes(code)}
@@ -290,7 +295,8 @@ class Reachable:
         elif isinstance(value, ContextVar):
             yield from ((name, child, None) for child in self._add(name, ContextValue(value), None).values())
         elif isinstance(value, _REMEMBERS):
-            self._caches.append((name, value, value.cache_info()))
+            known = frozenset(key for results in _results_of(value) for key in results)
+            self._caches.append((name, value, value.cache_info(), known))
             yield name, value.__wrapped__, None
         if type(value).__name__ == "partial" and hasattr(value, "func"):
             yield name, value.func, None
@@ -429,22 +435,22 @@ class Reachable:
     def remembered(self) -> str | None:
         """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
         later call, or the same with other values, it would be asked about in vain."""
-        for name, results in self.asked_caches():
+        for name, results, _ in self.asked_caches():
             keys = (key if isinstance(key, tuple | list) else (key,) for key in results)
             if any(framework_of(part) is not None for key in keys for part in key):
                 return name
         return None
 
-    def asked_caches(self) -> Iterator[tuple[str, dict[Any, Any]]]:
-        """Yield the results that functions under `functools.lru_cache` remember, of those that were called."""
-        for name, cached, before in self._caches:
+    def asked_caches(self) -> Iterator[tuple[str, dict[Any, Any], frozenset[Any]]]:
+        """Yield the results that functions under `functools.lru_cache` remember, of those that were called, and the
+        keys that were there before."""
+        for name, cached, before, known in self._caches:
             if cached.cache_info() != before:
-                tables = (of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached))
-                yield from ((name, table) for table in tables)
+                yield from ((name, results, known) for results in _results_of(cached))
 
     def forget(self) -> None:
         """Clear the caches of functions that have computed something new: it has no values once a trace is given up."""
-        for _, cached, before in self._caches:
+        for _, cached, before, _ in self._caches:
             if cached.cache_info().misses != before.misses:
                 cached.cache_clear()
 
@@ -466,6 +472,11 @@ class Reachable:
         if self.reads_vars or not _writes_blindly(table.of) or not all(map(str.isidentifier, names)):
             return {"read"}
         return {use for name in names for use in uses_of(name, self.codes)}
+
+
+def _results_of(cached: Any) -> list[dict[Any, Any]]:
+    """Return the table of what a function under `functools.lru_cache` remembers."""
+    return [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
 
 
 def _writes_blindly(of: Any) -> bool:

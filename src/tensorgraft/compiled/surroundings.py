@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import sys
 import types
 from collections import deque
@@ -179,9 +180,13 @@ class Surroundings:
             self.add("sys.argv", sys.argv)
         for hook in world.hooks:
             self.add("a hook", hook)
-        for name, results in world.asked_caches():  # which are not those of the trace where the cache was cleared
+        for name, results, known in world.asked_caches():
             lookups = Lookups([(results, key) for key in results])
-            self._containers.append(Held(f"a result that {name} remembers", results, lookups.now, None, lookups))
+            held = Held(f"a result that {name} remembers", results, lookups.now, None, lookups)
+            for k, key in enumerate(results):  # a later call finds what this one has made: it is another program
+                if key not in known and (changes or not _is_plain_result(results[key], key)):
+                    held.before[k] = object()
+            self._containers.append(held)
         for fn in methods:
             self.add(fn.__qualname__, fn)
         self._add_called(world)
@@ -189,6 +194,9 @@ class Surroundings:
         for table in world.tables.values():
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table, added.get(id(table), ()))
+            if world.reads_subclasses and isinstance(table.of, Namespace) and isinstance(cls := table.of.of, type):
+                below = functools.partial(type.__subclasses__, cls)
+                self._containers.append(Held(f"{cls.__name__}.__subclasses__()", table.of, below))
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
                 self._add_all(owner)
@@ -258,7 +266,8 @@ class Surroundings:
         if held.before:
             self._containers.append(held)
         for name, value in table.before.items():
-            if not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
+            of_module = isinstance(value, types.FunctionType) and isinstance(space.of, types.ModuleType)
+            if of_module or not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
 
     def hold(self) -> bool:
@@ -309,6 +318,13 @@ def _identity(of: Any) -> int:
     if dataclasses.is_dataclass(of) or is_namespace(of):
         return id(getattr(of, "__dict__", of))
     return id(of.of) if isinstance(of, Namespace | Slots | ContextValue) else id(of)
+
+
+def _is_plain_result(result: Any, key: Any) -> bool:
+    """Say whether what is remembered is a plain value; a cache of limited size has it in a link of its own."""
+    if type(result).__name__ == "_lru_list_elem":
+        return all(is_plain(of) for of in gc.get_referents(result) if of is not key and not isinstance(of, type))
+    return is_plain(result)
 
 
 def _items(table: dict[str, Any]) -> list[Any]:

@@ -203,6 +203,52 @@ def the_factory_of_a_default_dictionary(device, jit):
     return [*out, run(x, "a"), dict(table)]
 
 
+@case
+def functions_of_a_module_with_variables_of_their_own(device, jit):
+    table, default = {"gain": 2.0}, [1.0]
+    made = types.ModuleType("made")
+    made.scaled = lambda x: x * table["gain"]
+    made.moved = lambda x, by=default: x + by[0]
+    run, x = jit(lambda x: made.moved(made.scaled(x))), full(1, device)
+    out = [run(x)]
+    table["gain"] = 3.0
+    out.append(run(x))
+    default[0] = 5.0
+    return [*out, run(x)]
+
+
+@case
+def subclasses_that_are_defined_later(device, jit):
+    class Base:
+        gain = 1.0
+
+    kept, x = [type("One", (Base,), {"gain": 2.0})], full(1, device)
+    run = jit(lambda x: x * sum(cls.gain for cls in Base.__subclasses__()))
+    out = [run(x)]
+    kept.append(type("Two", (Base,), {"gain": 3.0}))
+    out.append(run(x))
+    kept[1].gain = 5.0
+    return [*out, run(x)]
+
+
+@case
+def methods_by_a_name_that_is_put_together(device, jit):
+    class Model:
+        kind = "one"
+
+        def by_one(self, x):
+            return x + 1
+
+        def __call__(self, x):
+            return getattr(self, f"by_{self.kind}")(x)
+
+    model, x = Model(), full(1, device)
+    run = jit(lambda x: model(x))
+    out = [run(x)]
+    Model.by_one = lambda self, x: x * 5
+    return [*out, run(x)]
+
+
 # ---- objects that refer to others weakly -----------------------------------------------------------------------------
 
 
@@ -278,6 +324,23 @@ def copies_of_a_module(device, jit):
         copies += run(x)
         layer.weight.add_(1)
     return [x if isinstance(x, torch.Tensor) else x.weight for x in copies]
+
+
+@case
+def tensors_that_a_cached_function_makes(device, jit):
+    made = []
+
+    @functools.lru_cache
+    def mask(n):
+        made.append(n)
+        return torch.ones(n, device=device)
+
+    run, x = jit(lambda x: x * mask(2)), full(1, device)
+    out = [run(x), run(x)]
+    mask(2).add_(1)
+    out.append(run(x))
+    mask.cache_clear()
+    return [*out, run(x), mask(2), made]
 
 
 @case

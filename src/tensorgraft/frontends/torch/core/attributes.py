@@ -139,7 +139,9 @@ class Reads:
             if found is not None and isinstance(classes[found][name], types.MemberDescriptorType):  # of `__slots__`
                 self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
             elif not any(name in table for table in tables):
-                self._surroundings.look_up(type(owner).__name__, Lookups([(table, name) for table in tables]))
+                of_class = [] if found is None or not is_of_program(owner) else [classes[found]]
+                looked = [(table, name) for table in (*tables, *of_class)]
+                self._surroundings.look_up(type(owner).__name__, Lookups(looked))
 
     @property
     def counted(self) -> set[tuple[int, str]]:
