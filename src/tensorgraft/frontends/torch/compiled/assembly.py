@@ -170,7 +170,10 @@ class _Assembly:
                 k = self.number.get(id(cell_of(gradient_after)))
                 if k is not None:
                     self.claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.whole(gradient_after), anew=leaf.reset))
+                    result = self.tracing.returned.get(id(leaf.tensor))
+                    gradients.append(
+                        Gradient(get_leaf, k, Metadata.whole(gradient_after), anew=leaf.reset, result=result)
+                    )
                 else:  # a tensor from outside
                     gradients.append(Gradient(get_leaf, None, None, find=getter_of(gradient_after, self.place)))
         return gradients

@@ -58,6 +58,7 @@ class Gradient:
     anew: bool = False  # it replaces the gradient from before
     make: Callable[[Array], Tensor] | None = None
     find: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
+    result: int | None = None  # the result that is the same object
 
 
 @dataclass
@@ -239,9 +240,12 @@ class Trace:
             return tensors[k]
 
         slopes: list[tuple[Tensor, Tensor | None]] = []
+        same: list[tuple[Tensor, int]] = []
         for gradient in self.gradients:
             leaf = gradient.leaf(leaves)
-            if gradient.make is not None and gradient.survivor is not None:
+            if gradient.result is not None:
+                same.append((leaf, gradient.result))
+            elif gradient.make is not None and gradient.survivor is not None:
                 slopes.append((leaf, gradient.make(new[gradient.survivor])))
             elif gradient.survivor is None or gradient.metadata is None:
                 slopes.append((leaf, None if gradient.find is None else gradient.find(leaves)))
@@ -275,6 +279,7 @@ class Trace:
             flat[i] = flat[j]
         for i, attributes in self.attributes:
             flat[i].__dict__.update(attributes)
+        slopes += [(leaf, flat[i]) for leaf, i in same]
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old

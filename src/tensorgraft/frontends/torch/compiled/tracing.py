@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
 from tensorgraft.compiled.values import is_plain
@@ -54,6 +54,7 @@ class Tracing:
     flat: list[Any]  # the results, then what arguments look at from now on; without history
     identical: list[int | None]  # for each result the argument that it is
     again: list[int]  # for each result the first one that is the same object
+    returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
@@ -127,7 +128,8 @@ class Tracing:
         self.surroundings.watch(self.world)
         keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable_objects(leaf.of)}
         self.reads = Reads(self.surroundings, self.world, keyed)
-        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
+        known = *self.world.owners, *self.world.standard.values()
+        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *known
         self._owners = [v for v in reachable_values if not isinstance(v, Tensor)]
 
     # ---- the run -----------------------------------------------------------------------------------------------------
@@ -153,8 +155,11 @@ class Tracing:
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.said = OutsideCalls()
-            with self.said.watched(self.world.outside):
-                out = call_traced(self._fn, self._args, self._kwargs)
+            try:
+                with self.said.watched(self.world.outside):
+                    out = call_traced(self._fn, self._args, self._kwargs)
+            finally:
+                self.world.leave_to_others(self.reads.uses)
             self.said.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
@@ -179,11 +184,11 @@ class Tracing:
         flat, structure = flatten_results(out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
-        if any(isinstance(x, _LATER) for x in flat):
-            raise RunsUncompiled("returns a generator, which computes lazily")
+        if (later := next(filter(_is_lazy, flat), None)) is not None:
+            raise RunsUncompiled(f"returns a {type(later).__name__}, which computes lazily or looks at another object")
 
         def is_old(x: Any) -> bool:
-            return id(x) in world.visited or id(x) in capture.modules or not world.is_new(x)
+            return id(x) in world.visited or not world.is_new(x)
 
         is_flat = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
@@ -202,6 +207,9 @@ class Tracing:
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
         self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
+        left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
+        self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:
@@ -295,7 +303,11 @@ class Tracing:
                 t.requires_grad_(before)
 
 
-_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_LATER = (types.CoroutineType, types.AsyncGeneratorType, KeysView, ValuesView, ItemsView)
+
+
+def _is_lazy(x: Any) -> bool:
+    return isinstance(x, _LATER) or is_iterator(x)
 
 
 def _has_version(t: Any) -> bool:
