@@ -332,19 +332,30 @@ class Reachable:
         args, kwargs = call
         return _substituted(args, others), {key: _substituted(value, others) for key, value in kwargs.items()}
 
-    def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
-        """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the
-        identity of the dictionary that they are in."""
+    def changes(
+        self,
+        counted: Collection[tuple[int, str]] = (),
+        sum_of: Callable[[Any], tuple[Any, Any] | None] = lambda value: None,
+    ) -> list[Change]:
+        """Compare with the copies, and return what is different.
+
+        Arguments:
+            counted: attributes that are only counted up, by the identity of the dictionary that they are in.
+            sum_of: for a number that is an array of the trace, the Python number and the array that it is the sum of.
+        """
         found = [change for table in self.tables.values() if (change := change_of(table)) is not None]
         for change in found:
             before = change.table.before
             if isinstance(before, dict):
                 counts = self._uses(change.table) == {"counted"}
-                for key, value in zip(change.keys, change.new, strict=True):
+                for k, (key, value) in enumerate(zip(change.keys, change.new, strict=True)):
                     if not counts and (id(change.table.of), key) not in counted:
                         continue
                     if type(value) is int and type(before.get(key)) is int:  # no difference of floats is exact
                         change.counts = {**(change.counts or {}), key: value - before[key]}
+                    elif (terms := sum_of(value)) is not None and terms[0] is before.get(key):
+                        change.new[k] = terms[1]
+                        change.counts = {**(change.counts or {}), key: None}
         return found
 
     def called_by_name(self, names: Collection[str]) -> Iterator[types.FunctionType]:

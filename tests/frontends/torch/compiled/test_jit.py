@@ -281,7 +281,7 @@ def test_a_value_that_is_asked_for_is_an_error_and_nothing_changes(device):
         loss = F.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss if loss > 0 else None
 
     with pytest.raises(tg.TracedValueError, match="needs the value of a"):
         tg.jit(step)(x, y)

@@ -81,6 +81,8 @@ class _Assembly:
             kept=self.kept(),
             results=results,
             moved=tracing.moved,
+            numbers=tracing.numbers,
+            failures=[(error, words) for _, error, words in capture.failures or ()],
             required=tracing.required,
             structure=tracing.structure,
             gradients=gradients,
