@@ -288,7 +288,7 @@ def test_a_value_that_is_asked_for_is_an_error_and_nothing_changes(device):
     for k, v in model.state_dict().items():
         assert torch.equal(v.cpu(), before[k]), k
     assert all(p.grad is g for p, g in zip(model.parameters(), gradients, strict=True))
-    assert isinstance(step(x, y), float)  # eagerly it still works
+    assert step(x, y) > 0  # eagerly it still works
 
 
 def test_what_only_the_first_call_would_do_is_an_error(device):

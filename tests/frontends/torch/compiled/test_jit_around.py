@@ -395,3 +395,39 @@ def test_an_argument_has_no_value_whatever_the_array_of_its_storage(backend, sha
     for x in (made, torch.ones(shape, device=device), torch.ones(shape).to(device)):
         with pytest.raises(tg.TracedValueError):
             tg.jit(ASKS[ask])(x)
+
+
+def gradient_of_a_leaf(x, c):
+    w = c.clone().requires_grad_()
+    (w**2).sum().backward()
+    (w**3).sum().backward()
+    return x * 1, w.grad
+
+
+def descent(x, c):
+    w = c.detach().clone().requires_grad_()
+    for _ in range(2):
+        (w**2).sum().backward()
+        with torch.no_grad():
+            w -= 0.1 * w.grad
+            w.grad.zero_()
+    return x * w.detach().to(x.device), w.detach()
+
+
+def leaf_with_its_gradient(x, c):
+    w = c.clone().requires_grad_()
+    (w**2).sum().backward()
+    return x * 1, w.grad + 1, w
+
+
+@pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")
+@pytest.mark.parametrize("fn", [gradient_of_a_leaf, descent, leaf_with_its_gradient])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch", "tensorflow"])
+def test_gradients_of_leaves_on_the_cpu_that_are_made_inside(backend, fn):
+    run = tg.jit(fn)
+    for k in (1.0, 2.0):
+        c = torch.tensor([k, 2.0, 3.0])
+        for a, b in zip(run(torch.ones(3, device=tg.device(backend)), c), fn(torch.ones(3), c), strict=True):
+            torch.testing.assert_close(a.detach().cpu(), b.detach())
+            assert (a.grad is None) == (b.grad is None)
+    assert run.report.traces == (0 if backend == "numpy" or fn is leaf_with_its_gradient else 1)
