@@ -328,7 +328,7 @@ class Capture:
         if live is None:
             return view(t)
         array = self.feed(lambda: view(live()), view(t), what="CPU argument" if live.of_argument else "CPU tensor")
-        self.feeds[-1].tensor = live.tensor
+        self.feeds[-1].tensor, self.feeds[-1].live = live.tensor, live
         return array
 
     # ---- gradients ------------------------------------------------------------------------------------------------
