@@ -12,8 +12,10 @@ import optree
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.captured_objects import Reached, object_key
+from tensorgraft.compiled.expanded import expanding
 from tensorgraft.compiled.function import (
     MOST_TRACES,
+    Boxed,
     TracedFunction,
     flattening,
     one_at_a_time,
@@ -26,10 +28,11 @@ from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.devices import default
 from tensorgraft.frontends.array_api.core.traced_numbers import Use, is_input
 from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayTrace
-from tensorgraft.frontends.array_api.transforms.jit_tracing import ArrayTracing
+from tensorgraft.frontends.array_api.transforms.jit_tracing import ArrayTracing, Part, is_array, is_whole
 from tensorgraft.hub import settings
 from tensorgraft.hub.backend import Backend
 
+_ATOMS = frozenset({Array, int, float, complex, bool, str})
 _NUMBERS = (float, complex)  # any of which is an input
 _cell_of = operator.attrgetter("_cell")
 
@@ -40,7 +43,7 @@ class Jitted(TracedFunction):
     Numbers among the arguments are inputs of the program unless the function looks at their value.
     """
 
-    _flatten = staticmethod(flattening({Array, int, float, complex, bool, str}, optree.tree_flatten))
+    _flatten = staticmethod(flattening(_ATOMS, expanding(optree.tree_flatten, _ATOMS, is_whole, is_array, Part)))
 
     def __init__(self, fn: Callable[..., Any], check: Check = "never") -> None:
         super().__init__(fn)
@@ -157,6 +160,10 @@ class Jitted(TracedFunction):
 
 def _mark(x: Any) -> Any:
     """Return the key of an argument that is no array: a trace serves only calls in which it is the same."""
+    if x.__class__ is Boxed:
+        return Boxed
+    if x.__class__ is Part:
+        return exact(x.of) if is_plain(x.of) else _mark(x.of)
     if is_input(x):
         return type(x)
     if is_plain(x):
