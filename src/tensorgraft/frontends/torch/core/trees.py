@@ -93,19 +93,19 @@ def containers(tree: Any) -> Iterator[Any]:
 def numbers_in(tree: Any) -> list[Any]:
     """Return the keys of dictionaries that are no strings, and what classes of the program tell of their objects beside
     the parts, each as it is told apart exactly."""
-    found: list[Any] = []
+    values: list[Any] = []
     stack = [tree]
     while stack:
         x = stack.pop()
         if isinstance(x, dict | list | tuple | deque):
             if isinstance(x, dict):
-                found += [exact(key) for key in x if key.__class__ is not str and is_plain(key)]
+                values += [exact(key) for key in x if key.__class__ is not str and is_plain(key)]
             stack.extend(x.values() if isinstance(x, dict) else x)
         elif x.__class__ in _pytree.SUPPORTED_NODES:
             parts, context = _pytree.SUPPORTED_NODES[x.__class__].flatten_fn(x)
             stack.extend(parts)
-            found += [exact(context)] if is_plain(context) and context is not None else []
-    return found
+            values += [exact(context)] if is_plain(context) and context is not None else []
+    return values
 
 
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:

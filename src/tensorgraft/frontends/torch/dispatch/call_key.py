@@ -15,7 +15,7 @@ from tensorgraft.frontends.torch.core.scalars import SYMBOLIC, tensor_of
 from tensorgraft.frontends.torch.core.settings import FLOAT32, default_dtype, deterministic, settings
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value
-from tensorgraft.frontends.torch.core.values import array_now
+from tensorgraft.frontends.torch.core.values import concrete_array
 from tensorgraft.frontends.torch.dispatch.offsets import sited
 from tensorgraft.frontends.torch.dispatch.planning import device_error
 from tensorgraft.frontends.torch.dispatch.program import sharing
@@ -40,7 +40,7 @@ def key_maker(operator: Operator) -> Callable[[tuple[Any, ...], dict[str, Any]],
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
     positions = frozenset(i for i, name in enumerate(sig.positional) if name in spec.positions)
     writes = bool(operator.writes)
-    now = state.now
+    local_state = state.now
 
     def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKey:
         cells: list[Storage] = []
@@ -83,7 +83,7 @@ def key_maker(operator: Operator) -> Callable[[tuple[Any, ...], dict[str, Any]],
             _add_named(operator, args, kwargs, key, cells, inputs)
         if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
             key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
-            if now.resized:
+            if local_state.resized:
                 key.append("resized")
         if backend is None:
             backend = _backend_of(cells, kwargs)
@@ -142,7 +142,7 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
         if not number or torch.is_grad_enabled():  # autograd would save it without its value
             raise asked_for_value(tensor_of(a))
         key.append(float if a.__class__ is torch.SymFloat else int)
-        inputs.append(array_now(tensor_of(a)))
+        inputs.append(concrete_array(tensor_of(a)))
     elif not isinstance(a, torch.Generator):
         key.append(a)
 
