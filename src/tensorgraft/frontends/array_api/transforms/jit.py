@@ -22,7 +22,7 @@ from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.devices import default
 from tensorgraft.frontends.array_api.core.traced_numbers import Use, is_input
 from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayTrace
-from tensorgraft.frontends.array_api.transforms.jit_tracing import ArrayTracing, Part, is_array, is_whole
+from tensorgraft.frontends.array_api.transforms.jit_tracing import ArrayTracing, ObjectPart, is_array, is_whole
 from tensorgraft.hub import settings
 from tensorgraft.hub.backend import Backend
 
@@ -37,7 +37,7 @@ class Jitted(TracedFunction):
     Numbers among the arguments are inputs of the program unless the function looks at their value.
     """
 
-    _flatten = staticmethod(flattening(_ATOMS, expanding(optree.tree_flatten, _ATOMS, is_whole, is_array, Part)))
+    _flatten = staticmethod(flattening(_ATOMS, expanding(optree.tree_flatten, _ATOMS, is_whole, is_array, ObjectPart)))
 
     def __init__(self, fn: Callable[..., Any], check: Check = "never") -> None:
         super().__init__(fn)
@@ -156,7 +156,7 @@ def _mark(x: Any) -> Any:
     """Return the key of an argument that is no array: a trace serves only calls in which it is the same."""
     if x.__class__ is Boxed:
         return Boxed
-    if x.__class__ is Part:
+    if x.__class__ is ObjectPart:
         return exact(x.of) if is_plain(x.of) else _mark(x.of)
     if is_input(x):
         return type(x)

@@ -75,7 +75,7 @@ class ArrayTracing:
         self._surroundings = Surroundings("tensorgraft", xp)
         self._surroundings.around(fn)
         for leaf in leaves:
-            if not (isinstance(leaf, Array | Boxed | Part) or is_plain(leaf)):
+            if not (isinstance(leaf, Array | Boxed | ObjectPart) or is_plain(leaf)):
                 self._surroundings.add("an argument", leaf)
 
     def trace(self, recorded: bool) -> ArrayTrace:
@@ -260,8 +260,8 @@ _WHOLE = (Array, type, types.ModuleType, types.FunctionType)
 _LIBRARIES = frozenset({"tensorgraft", "numpy", "ml_dtypes", "torch", "jax", "jaxlib", "tensorflow"})
 
 
-class Part:
-    """What is in an object among the arguments and no array: a trace is for this value."""
+class ObjectPart:
+    """A leaf for a part of an object that is no array: a trace is for its value alone."""
 
     def __init__(self, of: Any) -> None:
         self.of = of

@@ -116,8 +116,8 @@ class HostStep:
 
 
 class HostSteps:
-    """What the host computes for a call, in words: a line for each step, whose constants are in it with their values.
-    Two traces of the same function have the same lines."""
+    """A description of the host's part in a call: a line for each step, with the values of its constants. Two traces of
+    one function have the same lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
