@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tensorgraft.cli import functions
 from tensorgraft.cli.script import execute
-from tensorgraft.errors import BackendNotAvailableError
+from tensorgraft.errors import BackendNotAvailableError, MissingNameError
 from tensorgraft.hub import processes, registry, tiers
 from tensorgraft.importing import is_ours, uncollected
 
@@ -70,7 +70,7 @@ def run_program(
             return USAGE_ERROR
         try:
             registry.get(on)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MissingNameError) as error:
             _refuse(str(error))
             return USAGE_ERROR
         os.environ[CONTINUED] = on  # should it import PyTorch after all
@@ -85,7 +85,11 @@ def run_program(
 
     gc.freeze()  # what is there now stays: the program's own collections need not go through it
     os.environ[CONTINUED] = on
-    take_over(on, at_once=lazy or ":" in on)  # whether there is such a device is said before the program runs
+    try:
+        take_over(on, at_once=lazy or ":" in on)  # whether there is such a device is said before the program runs
+    except MissingNameError as error:
+        _refuse(str(error))
+        return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
 
 
@@ -178,7 +182,9 @@ def _console() -> Console:
 
 
 def _refuse(why: str) -> None:
-    _console().print(f"tensorgraft: {why}", style="red", markup=False, highlight=False, soft_wrap=True)
+    _console().print(
+        f"tensorgraft: {why.removeprefix('tensorgraft: ')}", style="red", markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def print_fallbacks(console: Console, on: str) -> None:

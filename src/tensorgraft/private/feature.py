@@ -50,7 +50,6 @@ class Names:
     tested: tuple[str, ...]  # versions
     features: tuple[Feature, ...]
 
-
     def is_too_old(self, version: str) -> bool:
         return () < _release(version) < _release(self.oldest)
 
