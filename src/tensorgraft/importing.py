@@ -113,7 +113,7 @@ class _Watch:
     """A finder of modules that finds one as the others do, and sees to it that a function is called afterwards."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
-        self._name, self._then = name, then
+        self._name, self._callback = name, then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._name:
@@ -121,7 +121,7 @@ class _Watch:
         self.forget()
         spec = importlib.util.find_spec(name)
         if spec is not None:
-            _when_executed(spec, self._then)
+            _when_executed(spec, self._callback)
         return spec
 
     def forget(self) -> None:

@@ -96,9 +96,9 @@ def run_program(
 def _import_torch() -> None:
     """Import PyTorch so that its device of an extension is ours, whatever else is installed."""
     points = importlib.metadata.entry_points(group="torch.backends")
-    others = [point for point in points if not is_ours(point)]
+    other_points = [point for point in points if not is_ours(point)]
     before = os.environ.get(_SWITCH)
-    if not others or before == "0":
+    if not other_points or before == "0":
         import torch
 
         return
@@ -113,7 +113,7 @@ def _import_torch() -> None:
 
     loading.set_front_end("tensorgraft.frontends.torch")
     hooks.register()
-    extensions.told_left_out(others)
+    extensions.told_left_out(other_points)
 
 
 def _executed(
@@ -181,9 +181,13 @@ def _console() -> Console:
     return Console(stderr=True)
 
 
-def _refuse(why: str) -> None:
+def _refuse(reason: str) -> None:
     _console().print(
-        f"tensorgraft: {why.removeprefix('tensorgraft: ')}", style="red", markup=False, highlight=False, soft_wrap=True
+        f"tensorgraft: {reason.removeprefix('tensorgraft: ')}",
+        style="red",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
     )
 
 

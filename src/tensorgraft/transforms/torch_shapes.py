@@ -19,7 +19,7 @@ from tensorgraft.hub.abstract import ShapeDtype
 
 
 def evaluate(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return what `fn` returns for fake tensors, with descriptions in the place of tensors."""
+    """Return what `fn` returns for fake tensors, with descriptions in the location of tensors."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def fake(x: Any) -> Any:
@@ -43,17 +43,17 @@ def evaluate(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _traced_value_error(error: Exception, sized: bool) -> TracedValueError:
-    """Return the error in the place of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result
+    """Return the error in the location of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result
     depends on values."""
-    library, place, at = str(Path(torch.__file__).parent), None, error.__traceback__
+    library, location, at = str(Path(torch.__file__).parent), None, error.__traceback__
     while at is not None:
         file = at.tb_frame.f_code.co_filename
         if not is_ours(file) and not file.startswith(library):
-            place = Place(at.tb_frame.f_code, at.tb_lasti)
+            location = Place(at.tb_frame.f_code, at.tb_lasti)
         at = at.tb_next
-    lines = [f"{place.quoted} needs values of tensors now." if place else "Values of tensors are needed now.",
+    lines = [f"{location.quoted} needs values of tensors now." if location else "Values of tensors are needed now.",
              "Inside filter_eval_shape a tensor has no value yet."]  # fmt: skip
-    if sized or (place is not None and in_extent(place.node)):
+    if sized or (location is not None and in_extent(location.node)):
         lines += ["  keep it static:  Python ints, with min and max",
                   "  bound and mask:  a size n that is always enough, and torch.arange(n) < k"]  # fmt: skip
         return ShapeError("\n".join(lines))

@@ -27,14 +27,14 @@ def quiet() -> Iterator[None]:
         yield
         return
     sys.stderr.flush()
-    kept = os.dup(2)
+    saved_stream = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(saved_stream, 2)
+            os.close(saved_stream)
             file.seek(0)
             for line in file:
                 match = _MESSAGE.match(line)

@@ -8,11 +8,11 @@ from tensorgraft.cli.drift import Kinds, hashed
 
 
 def kinds() -> Kinds:
-    found, graph = {}, tf.Graph()
+    definitions, graph = {}, tf.Graph()
     for name in dir(tf.raw_ops):
         if not name.startswith("_"):
-            found[name] = hashed(_definition_text(graph.op_def_for_type(name)))
-    return {"raw operations": found}
+            definitions[name] = hashed(_definition_text(graph.op_def_for_type(name)))
+    return {"raw operations": definitions}
 
 
 def _definition_text(definition: object) -> str:

@@ -9,7 +9,6 @@ from torch._higher_order_ops import associative_scan, scan
 
 import tensorgraft as tg
 
-
 SLOW = pytest.param("tensorflow compiled", marks=pytest.mark.slow)
 
 
