@@ -85,12 +85,19 @@ def run_program(
 
     gc.freeze()  # what is there now stays: the program's own collections need not go through it
     os.environ[CONTINUED] = on
-    try:
-        take_over(on, at_once=lazy or ":" in on)  # whether there is such a device is said before the program runs
-    except MissingNameError as error:
-        _refuse(str(error))
+    if not _taken_over(on, at_once=lazy or ":" in on):  # whether there is such a device is said before the program runs
         return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
+
+
+def _taken_over(on: str, at_once: bool) -> bool:
+    """Call `take_over`. Says why, and returns False, where this PyTorch is too old or too new."""
+    try:
+        take_over(on, at_once)
+    except MissingNameError as error:
+        _refuse(str(error))
+        return False
+    return True
 
 
 def _import_torch() -> None:
@@ -182,13 +189,8 @@ def _console() -> Console:
 
 
 def _refuse(reason: str) -> None:
-    _console().print(
-        f"tensorgraft: {reason.removeprefix('tensorgraft: ')}",
-        style="red",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    text = f"tensorgraft: {reason.removeprefix('tensorgraft: ')}"
+    _console().print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_fallbacks(console: Console, on: str) -> None:

@@ -19,7 +19,7 @@ from tensorgraft.hub.abstract import ShapeDtype
 
 
 def evaluate(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return what `fn` returns for fake tensors, with descriptions in the location of tensors."""
+    """Return what `fn` returns for fake tensors, with descriptions in the place of tensors."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def fake(x: Any) -> Any:
@@ -43,7 +43,7 @@ def evaluate(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _traced_value_error(error: Exception, sized: bool) -> TracedValueError:
-    """Return the error in the location of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result
+    """Return the error in the place of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result
     depends on values."""
     library, location, at = str(Path(torch.__file__).parent), None, error.__traceback__
     while at is not None:
