@@ -84,7 +84,6 @@ def run_program(
         return USAGE_ERROR
 
     gc.freeze()  # what is there now stays: the program's own collections need not go through it
-    os.environ[CONTINUED] = on
     if not _taken_over(on, at_once=lazy or ":" in on):  # whether there is such a device is said before the program runs
         return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
@@ -92,6 +91,7 @@ def run_program(
 
 def _taken_over(on: str, at_once: bool) -> bool:
     """Call `take_over`. Says why, and returns False, where this PyTorch is too old or too new."""
+    os.environ[CONTINUED] = on
     try:
         take_over(on, at_once)
     except MissingNameError as error:
