@@ -58,6 +58,7 @@ class Gradient:
     replaces: bool = False  # it replaces the gradient from before
     make: Callable[[Array], Tensor] | None = None
     finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
+    result: int | None = None  # the result that is the same object
 
 
 @dataclass
@@ -73,6 +74,8 @@ class Trace:
     unclaimed: list[tuple[int, Storage]]  # survivors that are referenced by something other than results and gradients
     results: list[Result]
     moved: list[int]  # arguments whose data become the last results after a call
+    numbers: list[int]  # results that are numbers of Python
+    failures: list[tuple[type[Exception], str]]  # raised where results say so, which follow those
     required: list[tuple[int, bool]]  # arguments whose `requires_grad` a call sets
     structure: Structure | None  # None: a single result, in no container
     gradients: list[Gradient]
@@ -107,6 +110,8 @@ class Trace:
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
         has_more = (
             self.moved,
+            self.numbers,
+            self.failures,
             self.required,
             self.classes,
             self.attributes,
@@ -172,6 +177,10 @@ class Trace:
                 self._commit(leaves, outputs, slopes, flat, built, host, first)
                 raise
             self._commit(leaves, outputs, slopes, flat, built, host, first)
+        flags = [flat.pop() for _ in self.failures]
+        for flag, (error, words) in zip(reversed(flags), self.failures, strict=True):
+            if flag.item():
+                raise error(words)
         if built is not None:
             return built[0]
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
@@ -239,15 +248,18 @@ class Trace:
             return tensors[k]
 
         slopes: list[tuple[Tensor, Tensor | None]] = []
+        same: list[tuple[Tensor, int]] = []
         for gradient in self.gradients:
             leaf = gradient.leaf(leaves)
-            if gradient.make is not None and gradient.survivor is not None:
+            if gradient.result is not None:
+                same.append((leaf, gradient.result))
+            elif gradient.make is not None and gradient.survivor is not None:
                 slopes.append((leaf, gradient.make(new[gradient.survivor])))
             elif gradient.survivor is None or gradient.metadata is None:
                 slopes.append((leaf, None if gradient.finder is None else gradient.finder(leaves)))
             else:
                 slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
-        flat = []
+        flat: list[Any] = []
         for result in self.results:
             if result.make is not None and result.survivor is not None:
                 flat.append(result.make(new[result.survivor]))
@@ -273,8 +285,11 @@ class Trace:
                 flat[i].requires_grad_()
         for i, j in self.repeated:
             flat[i] = flat[j]
+        for i in self.numbers:
+            flat[i] = flat[i].item()
         for i, attributes in self.attributes:
             flat[i].__dict__.update(attributes)
+        slopes += [(leaf, flat[i]) for leaf, i in same]
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old
