@@ -267,8 +267,7 @@ class Trace:
                 assert result.metadata is not None
                 flat.append(tensor(result.survivor, result.metadata))
             elif result.argument is not None:
-                argument = leaves[result.argument]
-                m = result.metadata
+                argument, m = leaves[result.argument], result.metadata
                 flat.append(argument if m is None else m.view(argument.detach()))
             elif result.finder is not None:
                 flat.append(result.finder(leaves))
@@ -285,16 +284,20 @@ class Trace:
                 flat[i].requires_grad_()
         for i, j in self.repeated:
             flat[i] = flat[j]
-        for i in self.numbers:
-            flat[i] = flat[i].item()
-        for i, attributes in self.attributes:
-            flat[i].__dict__.update(attributes)
+        self._finish(flat)
         slopes += [(leaf, flat[i]) for leaf, i in same]
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old
         olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
         return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
+
+    def _finish(self, results: list[Any]) -> None:
+        """Turn results into Python numbers, and set the attributes of others, as the function did."""
+        for i in self.numbers:
+            results[i] = results[i].item()
+        for i, attributes in self.attributes:
+            results[i].__dict__.update(attributes)
 
     def _attach(
         self, tape: Tape, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array], flat: list[Any]
