@@ -17,6 +17,7 @@ import types
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
+from itertools import chain
 from operator import is_not
 from typing import Any
 from weakref import ReferenceType
@@ -154,7 +155,8 @@ class Reachable:
                 self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
             if "__subclasses__" in names:
                 classes = [of for _, of in self._spaces if isinstance(of, type)]
-                self._walk([(below.__name__, below, None) for of in classes for below in type.__subclasses__(of)])
+                below = chain.from_iterable(map(_subclasses, classes))
+                self._walk([(cls.__name__, cls, None) for cls in below])
             asked_by_value = sorted(self._strings - names.keys())
             stored = {name for code in self.codes for name in stored_attributes(code)}
             requested = {name for code in self.codes for name in asked_attributes(code)}
@@ -479,6 +481,9 @@ class Reachable:
 def _results_of(cached: Any) -> list[dict[Any, Any]]:
     """Return the table of what a function under `functools.lru_cache` remembers."""
     return [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
+
+
+_subclasses: Callable[[type], list[type]] = type.__subclasses__
 
 
 def _writes_blindly(of: Any) -> bool:
