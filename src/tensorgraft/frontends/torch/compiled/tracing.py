@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
@@ -34,6 +35,7 @@ from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
 from tensorgraft.frontends.torch.core.codes import split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
 from tensorgraft.hub.array import Array
@@ -46,14 +48,15 @@ class Tracing:
     """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
 
     host: HostWatch
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     grad_mode: bool  # that the function leaves
     changes: list[Change]  # of objects from outside
     template: Template | None = None  # where results are objects, or something is changed
     structure: Structure | None  # of the results; None for one alone
-    flat: list[Any]  # the results, then what arguments look at from now on; without history
+    flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
+    numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
-    again: list[int]  # for each result the first one that is the same object
+    same_as: list[int]  # for each result the first one that is the same object
     returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
@@ -154,13 +157,13 @@ class Tracing:
         before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-            self.said = OutsideCalls()
+            self.outside_calls = OutsideCalls()
             try:
-                with self.said.watched(self.world.outside):
+                with self.outside_calls.watched(self.world.outside):
                     out = call_traced(self._fn, self._args, self._kwargs)
             finally:
                 self.world.leave_to_others(self.reads.uses)
-            self.said.settled()
+            self.outside_calls.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
             raise RunsUncompiled(self.capture.uncompiled)
@@ -170,7 +173,9 @@ class Tracing:
             raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
             raise RunsUncompiled("changes the hyper-parameters of an optimizer")
-        self.changes = self.world.changes(self.reads.counted)
+        self.changes = self.world.changes(self.reads.counted, sum_of)
+        if (name := self.reads.uncounted(self.changes)) is not None:
+            raise RunsUncompiled(f"adds to {name}, which is not an int: it is another number at each call")
         if self.world.drew():
             raise RunsUncompiled("draws random numbers of Python or NumPy")
         if (name := self.world.remembered()) is not None:
@@ -190,12 +195,14 @@ class Tracing:
         def is_old(x: Any) -> bool:
             return id(x) in world.visited or not world.is_new(x)
 
-        is_flat = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
+        is_flat = not any(not (_is_array(x) or is_plain(x) or is_old(x)) for x in flat)
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
-            self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
+            self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
+        self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]
+        flat = [tensor_of(x) if is_scalar(x) else x for x in flat]
         arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
@@ -206,7 +213,7 @@ class Tracing:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
-        self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        self.same_as = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
         first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
         left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
         self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
@@ -220,10 +227,11 @@ class Tracing:
         capture.forget_leaves()
         moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
         self._refuse_moved()
-        for _, t in moved:  # results, too, which the arguments look at after a call
-            self.again.append(len(flat))
+        # results, too: what makes a call raise, and what arguments look at after it
+        for t in (*(flag for flag, _, _ in capture.failures or ()), *(t.detach() for _, t in moved)):
+            self.same_as.append(len(flat))
             self.identical.append(None)
-            flat.append(t.detach())
+            flat.append(t)
         self.moved = [i for i, _ in moved]
         self.required = [
             (i, not before) for i, t, before in self._settable if is_leaf(t) and t.requires_grad is not before
@@ -320,5 +328,5 @@ def _is_composite(x: Any) -> bool:
     return on_device and not is_plain_tensor(x)
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Tensor) or is_scalar(x)

@@ -67,7 +67,7 @@ class Reads:
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
         self._functions: dict[int, types.FunctionType] = {}  # methods and properties that were read
-        self.whole: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
+        self.dicts: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
         self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
 
     def meet(self, owner: Any) -> None:
@@ -82,7 +82,7 @@ class Reads:
 
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
         if name == "__dict__" and is_of_program(owner) and not in_library(at.f_code.co_filename):
-            self.whole[id(owner)] = owner
+            self.dicts[id(owner)] = owner
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:
             return
@@ -148,6 +148,14 @@ class Reads:
         """The attributes that are counted up and not read otherwise, by the identity of the dictionary they are in."""
         only_counted = ((self.owners[key], name) for key, name in self._counted if name not in self.values.get(key, ()))
         return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only_counted}
+
+    def uncounted(self, changes: Iterable[Change]) -> str | None:
+        """Name an attribute that is counted up, by what is not the same at each call."""
+        changed = {(id(c.table.of), key): c for c in changes for key in c.keys}
+        for key, name in self.counted:
+            if (change := changed.get((key, name))) is not None and name not in (change.counts or {}):
+                return next(f"{type(o).__name__}.{name}" for o in self.owners.values() if id(vars(o)) == key)
+        return None
 
     def functions(self, modules: Iterable[torch.nn.Module]) -> list[types.FunctionType]:
         """Return the methods and properties that were read, with what calls of objects and modules run."""
