@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
-from tensorgraft.compiled.tables import Table, drop, entries_of, entry_of, put, reorder
+from tensorgraft.compiled.tables import Table, drop, entry_of, put, reorder
 from tensorgraft.compiled.values import is_same_value, is_scalar
 
 
@@ -50,7 +50,7 @@ class Change:
 
 
 def change_of(table: Table) -> Change | None:
-    before, after = table.before if table.start is None else table.start, entries_of(table.of)
+    before, after = table.before if table.start is None else table.start, table.entries()
     if isinstance(before, set):
         new, dropped = [v for v in after if v not in before], [v for v in before if v not in after]
         return Change(table, new, [], dropped) if new or dropped else None

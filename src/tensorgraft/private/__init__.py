@@ -67,15 +67,24 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
         return ""
     if key in _present and (_present[key] or not importing):
         return ""
+    version = getattr(sys.modules[names.package], "__version__", "?")
+    if names.is_too_old(version):
+        first = not any(package == names.package for package, _ in _off)  # one warning is enough
+        _off[key] = (
+            f"tensorgraft: {feature.what}: off, since {names.title} {version} is older than {names.oldest}."
+            f' Install a newer one: `pip install -U "{names.package}>={names.oldest}"`.'
+        )
+        if first:
+            warning_filters.show_warning(_off[key])
+        return _off[key]
     importing = importing or feature.imports
     missing = [name for name in feature.every_name() if absent(name, importing=importing)]
     if not missing:
         _present[key] = importing
         return ""
-    version = getattr(sys.modules[names.package], "__version__", "?")
-    text = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+    shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     _off[key] = (
-        f"tensorgraft: {feature.what}: off, since {names.title} {version} lacks {text}"
+        f"tensorgraft: {feature.what}: off, since {names.title} {version} lacks {shown}"
         f" (tested: {names.title} {', '.join(names.tested)}). Install one of these versions,"
         f' `pip install "{names.package}=={names.tested[-1]}"`, or another tensorgraft: `pip install -U tensorgraft`.'
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -45,8 +46,18 @@ class Names:
 
     package: str
     title: str
+    oldest: str  # that it works with, as in `pyproject.toml`: every feature is off with an older one
     tested: tuple[str, ...]  # versions
     features: tuple[Feature, ...]
+
+    def is_too_old(self, version: str) -> bool:
+        return () < _release(version) < _release(self.oldest)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """(2, 10) of "2.10.0+cpu"; () of what is no version."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return () if numbers is None else (int(numbers[1]), int(numbers[2]))
 
 
 def absent(name: str, *, importing: bool) -> bool:

@@ -163,7 +163,9 @@ def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
     """ "tensorgraft" (the Array API) or "torch"."""
     call: Any = (args, kwargs)
     leaves = _leaves(call)
-    objects = itertools.islice(reachable_objects([x for x in leaves if not callable(x)], framework_of), _MOST)
+    objects = itertools.islice(
+        reachable_objects([x for x in leaves if not callable(x)], lambda x: framework_of(x) is not None), _MOST
+    )
     for around in (leaves, objects):
         frameworks = set(map(framework_of, around))
         if "tensorgraft" in frameworks or "torch" in frameworks:

@@ -265,8 +265,6 @@ def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
 def _names_of_objects(root: Any, functions: Iterable[Any]) -> dict[int, str]:
     """Return variables' names by the identity of their handles: their own names, or their paths in the objects."""
     captured_handles = {id(handle) for f in functions for handle in f.captured_inputs}
-    from tensorflow.python.checkpoint.trackable_view import TrackableView
-
     paths: dict[int, tuple[str, Any]] = {}
     queue: list[tuple[str, Any]] = [("", root)]
     seen_ids = set()
@@ -276,7 +274,7 @@ def _names_of_objects(root: Any, functions: Iterable[Any]) -> dict[int, str]:
         seen_ids.add(id(x))
         if isinstance(x, tf.Variable) and id(x.handle) in captured_handles:
             paths.setdefault(id(x.handle), (path, x))
-        children = TrackableView.children(x).items()
+        children = tf.train.TrackableView.children(x).items()
         queue += [(f"{path}/{name}" if path else name, child) for name, child in children]
     names = [v.name.removesuffix(":0") for _, v in paths.values()]
     return {

@@ -250,7 +250,8 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     if operator is not None:
         return _register(operator, set())
     functional = schema.functional_of(op)
-    if functional is None:
+    # of a structured operator that one is a composite, which makes a result and calls this
+    if functional is None or schema.has_kernel(functional, "CompositeExplicitAutogradNonFunctional"):
         return None
     call = below_modes(copied_out(op, functional))
     _libraries["aten"].impl(schema.short_name(op), call, KEY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
 from tensorgraft.compiled.values import is_plain
@@ -48,7 +48,7 @@ class Tracing:
     """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
 
     host: HostWatch
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     grad_mode: bool  # that the function leaves
     changes: list[Change]  # of objects from outside
     template: Template | None = None  # where results are objects, or something is changed
@@ -56,7 +56,8 @@ class Tracing:
     flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
     numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
-    again: list[int]  # for each result the first one that is the same object
+    same_as: list[int]  # for each result the first one that is the same object
+    returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
@@ -130,7 +131,8 @@ class Tracing:
         self.surroundings.watch(self.world)
         keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable_objects(leaf.of)}
         self.reads = Reads(self.surroundings, self.world, keyed)
-        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
+        known = *self.world.owners, *self.world.standard.values()
+        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *known
         self._owners = [v for v in reachable_values if not isinstance(v, Tensor)]
 
     # ---- the run -----------------------------------------------------------------------------------------------------
@@ -155,10 +157,13 @@ class Tracing:
         before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-            self.said = OutsideCalls()
-            with self.said.watched(self.world.outside):
-                out = call_traced(self._fn, self._args, self._kwargs)
-            self.said.settled()
+            self.outside_calls = OutsideCalls()
+            try:
+                with self.outside_calls.watched(self.world.outside):
+                    out = call_traced(self._fn, self._args, self._kwargs)
+            finally:
+                self.world.leave_to_others(self.reads.uses)
+            self.outside_calls.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
             raise RunsUncompiled(self.capture.uncompiled)
@@ -184,11 +189,11 @@ class Tracing:
         flat, structure = flatten_results(out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
-        if any(isinstance(x, _LATER) for x in flat):
-            raise RunsUncompiled("returns a generator, which computes lazily")
+        if (later := next(filter(_is_lazy, flat), None)) is not None:
+            raise RunsUncompiled(f"returns a {type(later).__name__}, which computes lazily or looks at another object")
 
         def is_old(x: Any) -> bool:
-            return id(x) in world.visited or id(x) in capture.modules or not world.is_new(x)
+            return id(x) in world.visited or not world.is_new(x)
 
         is_flat = not any(not (_is_array(x) or is_plain(x) or is_old(x)) for x in flat)
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
@@ -208,7 +213,10 @@ class Tracing:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
-        self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        self.same_as = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
+        left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
+        self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:
@@ -221,7 +229,7 @@ class Tracing:
         self._refuse_moved()
         # results, too: what makes a call raise, and what arguments look at after it
         for t in (*(flag for flag, _, _ in capture.failures or ()), *(t.detach() for _, t in moved)):
-            self.again.append(len(flat))
+            self.same_as.append(len(flat))
             self.identical.append(None)
             flat.append(t)
         self.moved = [i for i, _ in moved]
@@ -303,7 +311,11 @@ class Tracing:
                 t.requires_grad_(before)
 
 
-_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_LATER = (types.CoroutineType, types.AsyncGeneratorType, KeysView, ValuesView, ItemsView)
+
+
+def _is_lazy(x: Any) -> bool:
+    return isinstance(x, _LATER) or is_iterator(x)
 
 
 def _has_version(t: Any) -> bool:

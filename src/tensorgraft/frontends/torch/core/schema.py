@@ -31,6 +31,12 @@ def has_kernel(op: Overload, key: str) -> bool:
     return bool(op.has_kernel_for_dispatch_key(key))  # type: ignore[arg-type]  # it takes names, too
 
 
+def runs_on_cpu(op: Overload) -> bool:
+    """Return True if PyTorch computes the operator on the CPU, with a kernel or as a composite of others."""
+    composites = "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"
+    return any(has_kernel(op, key) for key in ("CPU", *composites))
+
+
 def has_composite(op: Overload) -> bool:
     """Return True if the dispatcher decomposes the operator above autograd, where a kernel would cut its gradient."""
     return has_kernel(op, "CompositeImplicitAutograd") and not has_kernel(op, "Autograd")

@@ -45,7 +45,6 @@ _CPU = torch.device("cpu")
 # whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
-_has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
@@ -113,7 +112,7 @@ class ColdOperator:
     def _on_cpu(self) -> bool:
         """Return True if the CPU's kernel computes the operator. Determined at the first call, since PyTorch may
         register kernels later than this module."""
-        known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
+        known = self.name in _INSTEAD or schema.runs_on_cpu(self._operator.op)
         return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
     def __call__(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warning_filters
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM
@@ -43,7 +44,7 @@ class Unasked(Exception):
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of the CPU's kernel for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
-        operator.rehearsed, operator.told = can_rehearse(operator), _zeros_suffice(operator)
+        operator.rehearsed, operator.is_explained = can_rehearse(operator), _zeros_suffice(operator)
     if not operator.rehearsed:
         raise Unasked
     stand_ins: dict[int, Tensor] | None = {} if operator.writes else None
@@ -68,7 +69,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             _ONE.apply_(call)  # the binding whose end warnings wait for (`call_with_warnings`)
     except Exception:
         raise Unasked from None
-    if not results or not operator.told:
+    if not results or not operator.is_explained:
         raise Unasked(refusals)
     return results[0]
 
@@ -79,7 +80,7 @@ def can_rehearse(operator: Operator) -> bool:
         return False
     if "_assert_async" in operator.name:
         return False
-    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU"))
+    return schema.runs_on_cpu(operator.op)
 
 
 def _zeros_suffice(operator: Operator) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._prims_common.wrappers import _maybe_resize_out
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.core import schema
@@ -151,7 +150,7 @@ def _written_from(functional: Any) -> Handler:
         if not torch.can_cast(out.dtype, target.dtype) or (inplace and out.shape != target.shape):
             return on_numbers(func, args, kwargs)  # for PyTorch's own refusal
         if not inplace and not isinstance(target, cpu.QuantizedTensor):
-            _maybe_resize_out(target, out.shape)
+            return torch.ops.aten.clone.out(out.to(target.dtype), out=target)  # resizes it where it has to
         return target.copy_(out)
 
     return handler

@@ -38,7 +38,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
-_SavedTensor: Any = torch._C._autograd.SavedTensor
+_SavedTensor: Any = torch.autograd.SavedTensor
 
 
 class Surrounded:
@@ -57,7 +57,10 @@ class Surrounded:
         """Trace a backward pass; return (its result, True if it has changed anything outside)."""
         world = Reachable([("", self._fn)])
         result = trace()
-        return result, bool(world.changes())
+        try:
+            return result, bool(world.changes())
+        except RunsUncompiled:
+            return result, True
 
 
 class Tape:

@@ -76,7 +76,7 @@ class HostWatch(OwnMode):
         if not isinstance(func, OpOverload):  # an operator of functions, which would run unseen
             raise RunsUncompiled(f"calls {func.name()}, which has no compiled form")
         kwargs = kwargs or {}
-        host = [t for t in pytrees.leaves_of((args, kwargs)) if on_host(t)]
+        host = [t for t in pytrees.leaves_of((args, kwargs)) if self._follows(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
             self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
         live = {id(t): live_value for t in host if (live_value := self.live(t)) is not None}
@@ -93,7 +93,7 @@ class HostWatch(OwnMode):
             out = func(*args, **kwargs)
         finally:
             self.computing = {}
-        results = [t for t in pytrees.leaves_of(out) if on_host(t)]
+        results = [t for t in pytrees.leaves_of(out) if self._follows(t)]
         if random and (results or host):
             raise self.refused(
                 "draws random numbers on the CPU inside tg.jit: every call would get the numbers of the first.",
@@ -108,6 +108,11 @@ class HostWatch(OwnMode):
             for t in results:
                 self._constant(t)
         return out
+
+    def _follows(self, t: Any) -> bool:
+        """Say whether a tensor is the program's, on the host, and not what the backend on PyTorch traces with."""
+        backend = self.capture.backend
+        return on_host(t) and not (type(t) is not Tensor and backend.is_array(t) and backend.is_traced(t))
 
     def live(self, t: Tensor) -> LiveTensor | None:
         """Return what gives a tensor at each call; None for a constant."""

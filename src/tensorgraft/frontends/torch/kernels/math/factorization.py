@@ -325,6 +325,19 @@ def _svd(
     return xp.svd(x, full=full_matrices) if compute_uv else (none, xp.svdvals(x), none)
 
 
+@kernel("linalg_polar")
+@with_operators
+def _polar(xp: Any, x: Value) -> tuple[Value, Value]:
+    """U and H of x = U H: orthonormal columns, and a positive semidefinite matrix."""
+    refuse_narrow(xp, x)
+    n = x.shape[-1]
+    if not xp.size(x):
+        return x, xp.zeros((*x.shape[:-2], n, n), x.dtype)
+    _not_converged(xp, x, "linalg.svd")
+    u, s, vh = xp.svd(x)
+    return u @ vh, adjoint(xp, vh) @ (xp.astype(xp.expand_dims(s, -1), x.dtype) * vh)
+
+
 @kernel("_linalg_eigh")
 def _eigh(xp: Any, x: Array, UPLO: str = "L", compute_v: bool = True) -> tuple[Array, Array]:
     refuse_narrow(xp, x)
