@@ -47,6 +47,23 @@ _SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platli
 Call = Callable[[], None]
 
 
+class _Muted(threading.local):
+    on = False
+
+
+_muted = _Muted()
+
+
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
+    """Context of a trace that is only compared with another one: its warnings are not shown."""
+    before, _muted.on = _muted.on, True
+    try:
+        yield
+    finally:
+        _muted.on = before
+
+
 class OutsideCalls:
     """The calls of a traced function that print, log or warn. `refused`: the reason why the function runs uncompiled,
     kept in case the program catches the error."""
@@ -140,7 +157,8 @@ class OutsideCalls:
         frame = sys._getframe(2)
         for _ in range(level - 1):
             frame = frame.f_back or frame
-        original(**arguments)
+        if not _muted.on:
+            original(**arguments)
         message = arguments["message"]
         kind = type(message) if isinstance(message, Warning) else arguments.get("category") or UserWarning
         registry = frame.f_globals.setdefault("__warningregistry__", {})

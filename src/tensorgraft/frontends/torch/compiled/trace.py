@@ -247,14 +247,18 @@ class Trace:
             tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, self.backend))
             return tensors[k]
 
-        def slope(gradient: Gradient) -> Tensor | None:
-            if gradient.make is not None and gradient.survivor is not None:
-                return gradient.make(new[gradient.survivor])
-            if gradient.survivor is None or gradient.metadata is None:
-                return None if gradient.finder is None else gradient.finder(leaves)
-            return tensor(gradient.survivor, gradient.metadata)
-
-        slopes = [(g.leaf(leaves), slope(g)) for g in self.gradients if g.result is None]
+        slopes: list[tuple[Tensor, Tensor | None]] = []
+        same: list[tuple[Tensor, int]] = []
+        for gradient in self.gradients:
+            leaf = gradient.leaf(leaves)
+            if gradient.result is not None:
+                same.append((leaf, gradient.result))
+            elif gradient.make is not None and gradient.survivor is not None:
+                slopes.append((leaf, gradient.make(new[gradient.survivor])))
+            elif gradient.survivor is None or gradient.metadata is None:
+                slopes.append((leaf, None if gradient.finder is None else gradient.finder(leaves)))
+            else:
+                slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
         flat: list[Any] = []
         for result in self.results:
             if result.make is not None and result.survivor is not None:
@@ -274,6 +278,16 @@ class Trace:
                 flat.append(result.value)
         if self.tape is not None:
             self._attach(self.tape, leaves, arrays, outputs, flat)
+        self._convert(flat)
+        slopes += [(leaf, flat[i]) for leaf, i in same]
+        if self.template is None:
+            return slopes, flat, None
+        call, old = call_of(leaves), self.template.old
+        olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
+        return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
+
+    def _convert(self, flat: list[Any]) -> None:
+        """Give results their classes and attributes; numbers of Python are read."""
         for i, kind, required in self.classes:
             if (t := flat[i]).__class__ is not kind:
                 flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
@@ -285,12 +299,6 @@ class Trace:
             flat[i] = flat[i].item()
         for i, attributes in self.attributes:
             flat[i].__dict__.update(attributes)
-        slopes += [(g.leaf(leaves), flat[g.result]) for g in self.gradients if g.result is not None]
-        if self.template is None:
-            return slopes, flat, None
-        call, old = call_of(leaves), self.template.old
-        olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
-        return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
 
     def _attach(
         self, tape: Tape, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array], flat: list[Any]
