@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
-from tensorgraft.compiled.tables import Table, drop, entries_of, entry_of, put, reorder
+from tensorgraft.compiled.tables import Table, drop, entry_of, put, reorder
 from tensorgraft.compiled.values import is_same_value, is_scalar
 
 
@@ -21,7 +21,7 @@ class Change:
     keys: list[Any]  # of a dict: where new values go
     dropped: list[Any]  # keys, or elements of a set
     order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
-    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much
+    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much; None: by the new value
     moved: list[Any] | None = None  # keys of a dict in the order that they have come to
 
     def apply(self, of: Any, new: Sequence[Any]) -> None:
@@ -43,13 +43,14 @@ class Change:
             for key in self.dropped:
                 drop(of, key)
             for key, value in zip(self.keys, new, strict=True):
-                put(of, key, entry_of(of, key) + counts[key] if key in counts else value)
+                by = counts.get(key)
+                put(of, key, entry_of(of, key) + (value if by is None else by) if key in counts else value)
             if self.moved is not None:
                 reorder(of, self.moved)
 
 
 def change_of(table: Table) -> Change | None:
-    before, after = table.before if table.start is None else table.start, entries_of(table.of)
+    before, after = table.before if table.start is None else table.start, table.entries()
     if isinstance(before, set):
         new, dropped = [v for v in after if v not in before], [v for v in before if v not in after]
         return Change(table, new, [], dropped) if new or dropped else None

@@ -32,7 +32,12 @@ def names_of(code: types.CodeType) -> frozenset[str]:
     also as strings (`getattr(config, "scale")`)."""
     strings = (text for nested in codes_of(code) for text in nested.co_consts if isinstance(text, str))
     names = (name for nested in codes_of(code) for name in (*nested.co_names, *nested.co_freevars))
-    return frozenset((*names, *(text for text in strings if text.replace(".", "_").isidentifier())))
+    return frozenset((*names, *filter(is_dotted_name, strings)))
+
+
+def is_dotted_name(text: str) -> bool:
+    """Say whether a text may be the name of an attribute or a module."""
+    return text.replace(".", "_").isidentifier()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -62,6 +67,12 @@ def stored_names(code: types.CodeType) -> frozenset[str]:
     """Return the global names that code binds (`global n; n = ...`), functions inside it included."""
     stores = ("STORE_GLOBAL", "DELETE_GLOBAL")
     return frozenset(i.argval for nested in codes_of(code) for i in _instructions(nested) if i.opname in stores)
+
+
+@functools.lru_cache(maxsize=4096)
+def imported_modules(code: types.CodeType) -> frozenset[str]:
+    """Return the names of the modules that code imports, functions inside it included."""
+    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "IMPORT_NAME")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -163,8 +163,11 @@ def is_outside(value: Any) -> bool:
 
 
 def _by_program(frame: types.FrameType | None) -> bool:
-    """Return True if the caller is the program itself, possibly through the standard library."""
+    """Return True if the caller is the program itself, possibly through the standard library; `logging` puts the time
+    into its records, which each call does again."""
     while frame is not None and _is_standard(frame.f_code.co_filename):
+        if frame.f_code.co_qualname == "LogRecord.__init__":
+            return False
         frame = frame.f_back
     return frame is not None and not in_library(frame.f_code.co_filename)
 

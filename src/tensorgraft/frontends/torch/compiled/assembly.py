@@ -18,7 +18,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, Modules, SharedObjects, getter_of
 from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
-from tensorgraft.frontends.torch.compiled.host.call_tensors import calling, on_host
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostSteps, calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core.attributes import Attributes
@@ -78,9 +78,11 @@ class _Assembly:
             donated=self.donated,
             versions=self.versions(),
             written=Storages([self.source(t.cell) for t in tracing.written], _cell_of),
-            kept=self.kept(),
+            unclaimed=self.unclaimed(),
             results=results,
             moved=tracing.moved,
+            numbers=tracing.numbers,
+            failures=[(error, words) for _, error, words in capture.failures or ()],
             required=tracing.required,
             structure=tracing.structure,
             gradients=gradients,
@@ -93,7 +95,7 @@ class _Assembly:
             finders=finders,
             changes=tracing.changes,
             host_writes=tracing.host.writes(),
-            said=tracing.said,
+            outside_calls=tracing.outside_calls,
             tape=tracing.tape,
             roots=tracing.roots,
             classes=tracing.classes,
@@ -139,8 +141,8 @@ class _Assembly:
         for o, identical, finder in itertools.zip_longest(tracing.flat, tracing.identical, tracing.result_finders):
             if identical is not None:
                 results.append(Result(argument=identical))
-            elif (first := tracing.again[len(results)]) != len(results):
-                results.append(Result(again=first))
+            elif (first := tracing.same_as[len(results)]) != len(results):
+                results.append(Result(same_as=first))
             elif finder is not None:
                 results.append(Result(finder=finder))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
@@ -155,9 +157,9 @@ class _Assembly:
         key = id(cell_of(t))
         if key in self.number:
             self.claimed.add(self.number[key])
-            return Result(survivor=self.number[key], metadata=Metadata.whole(t))
+            return Result(survivor=self.number[key], metadata=Metadata.of_lazy(t))
         if key in self.tracing.cells:
-            return Result(argument=self.tracing.cells[key], metadata=Metadata.whole(t))
+            return Result(argument=self.tracing.cells[key], metadata=Metadata.of_lazy(t))
         return Result(value=t)
 
     def gradients(self) -> list[Gradient]:
@@ -170,12 +172,15 @@ class _Assembly:
                 k = self.number.get(id(cell_of(gradient_after)))
                 if k is not None:
                     self.claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.whole(gradient_after), anew=leaf.reset))
+                    result = self.tracing.returned.get(id(leaf.tensor))
+                    gradients.append(
+                        Gradient(get_leaf, k, Metadata.of_lazy(gradient_after), replaces=leaf.reset, result=result)
+                    )
                 else:  # a tensor from outside
-                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(gradient_after, self.place)))
+                    gradients.append(Gradient(get_leaf, None, None, finder=getter_of(gradient_after, self.place)))
         return gradients
 
-    def kept(self) -> list[tuple[int, Storage]]:
+    def unclaimed(self) -> list[tuple[int, Storage]]:
         """Return the survivors that something else than results and gradients holds on to."""
         unclaimed = [(k, c) for c in self.tracing.survivors if (k := self.number[id(c)]) not in self.claimed]
         return [(k + i, part) for k, c in unclaimed for i, part in enumerate(split_quantized([c]))]
@@ -223,7 +228,7 @@ class _Assembly:
         for cls in modules.classes:
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
         reads.look_up_absent()
-        surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
+        surroundings.settle(world, changes, slots.slot, methods, reads.dicts.values())
         compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written_tables = {id(c.table.of) for c in changes if world.only_written(c)}
         before = [(getter_of(leaf.tensor, self.place), leaf.before) for leaf, _ in tracing.slopes if not leaf.reset]
@@ -248,7 +253,19 @@ class _Assembly:
         tracing, program = self.tracing, self.program
         constants = [a for a in program.captured if id(a) not in self.sources and id(a) not in self.fed]
         rest = _rest(results, gradients, tracing.changes, tracing.template)
-        return Record(self.capture.backend, program, constants, rest)
+        return Record(self.capture.backend, program, constants, rest, self._host_steps(results))
+
+    def _host_steps(self, results: Sequence[Result]) -> list[str]:
+        steps = HostSteps()
+        for feed in self.capture.feeds:
+            if feed.live is not None:
+                steps.add("an input", feed.live)
+        for k, result in enumerate(results):
+            if result.host is not None:  # of a constant the method that copies it
+                steps.add(f"result {k}", getattr(result.host, "__self__", result.host))
+        for write in self.tracing.host.writes():
+            steps.add("a write", [write.of, write.value])
+        return steps.lines
 
 
 def _cell_of(t: Tensor) -> Storage:
@@ -273,7 +290,7 @@ def _rest(
 ) -> list[str]:
     """Put into words what becomes of what a program gives."""
     lines = [
-        f"result {k}: {x.survivor, x.argument, x.again, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
+        f"result {k}: {x.survivor, x.argument, x.same_as, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
         for k, x in enumerate(results)
     ]
     lines += [f"gradient {k}: {x.survivor, x.metadata}" for k, x in enumerate(gradients)]

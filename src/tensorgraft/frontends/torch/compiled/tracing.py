@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
 from tensorgraft.compiled.values import is_plain
@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
@@ -34,6 +35,7 @@ from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
 from tensorgraft.frontends.torch.core.codes import split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
 from tensorgraft.hub.array import Array
@@ -46,14 +48,16 @@ class Tracing:
     """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
 
     host: HostWatch
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     grad_mode: bool  # that the function leaves
     changes: list[Change]  # of objects from outside
     template: Template | None = None  # where results are objects, or something is changed
     structure: Structure | None  # of the results; None for one alone
-    flat: list[Any]  # the results, then what arguments look at from now on; without history
+    flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
+    numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
-    again: list[int]  # for each result the first one that is the same object
+    same_as: list[int]  # for each result the first one that is the same object
+    returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
@@ -127,7 +131,8 @@ class Tracing:
         self.surroundings.watch(self.world)
         keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable_objects(leaf.of)}
         self.reads = Reads(self.surroundings, self.world, keyed)
-        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
+        known = *self.world.owners, *self.world.standard.values()
+        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *known
         self._owners = [v for v in reachable_values if not isinstance(v, Tensor)]
 
     # ---- the run -----------------------------------------------------------------------------------------------------
@@ -152,10 +157,13 @@ class Tracing:
         before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-            self.said = OutsideCalls()
-            with self.said.watched(self.world.outside):
-                out = call_traced(self._fn, self._args, self._kwargs)
-            self.said.settled()
+            self.outside_calls = OutsideCalls()
+            try:
+                with self.outside_calls.watched(self.world.outside):
+                    out = call_traced(self._fn, self._args, self._kwargs)
+            finally:
+                self.world.leave_to_others(self.reads.uses)
+            self.outside_calls.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
             raise RunsUncompiled(self.capture.uncompiled)
@@ -165,7 +173,9 @@ class Tracing:
             raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
             raise RunsUncompiled("changes the hyper-parameters of an optimizer")
-        self.changes = self.world.changes(self.reads.counted)
+        self.changes = self.world.changes(self.reads.counted, sum_of)
+        if (name := self.reads.uncounted(self.changes)) is not None:
+            raise RunsUncompiled(f"adds to {name}, which is not an int: it is another number at each call")
         if self.world.drew():
             raise RunsUncompiled("draws random numbers of Python or NumPy")
         if (name := self.world.remembered()) is not None:
@@ -179,18 +189,20 @@ class Tracing:
         flat, structure = flatten_results(out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
-        if any(isinstance(x, _LATER) for x in flat):
-            raise RunsUncompiled("returns a generator, which computes lazily")
+        if (later := next(filter(_is_lazy, flat), None)) is not None:
+            raise RunsUncompiled(f"returns a {type(later).__name__}, which computes lazily or looks at another object")
 
         def is_old(x: Any) -> bool:
-            return id(x) in world.visited or id(x) in capture.modules or not world.is_new(x)
+            return id(x) in world.visited or not world.is_new(x)
 
-        is_flat = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
+        is_flat = not any(not (_is_array(x) or is_plain(x) or is_old(x)) for x in flat)
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
-            self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
+            self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
+        self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]
+        flat = [tensor_of(x) if is_scalar(x) else x for x in flat]
         arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
@@ -201,7 +213,10 @@ class Tracing:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
-        self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        self.same_as = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
+        left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
+        self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:
@@ -212,10 +227,11 @@ class Tracing:
         capture.forget_leaves()
         moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
         self._refuse_moved()
-        for _, t in moved:  # results, too, which the arguments look at after a call
-            self.again.append(len(flat))
+        # results, too: what makes a call raise, and what arguments look at after it
+        for t in (*(flag for flag, _, _ in capture.failures or ()), *(t.detach() for _, t in moved)):
+            self.same_as.append(len(flat))
             self.identical.append(None)
-            flat.append(t.detach())
+            flat.append(t)
         self.moved = [i for i, _ in moved]
         self.required = [
             (i, not before) for i, t, before in self._settable if is_leaf(t) and t.requires_grad is not before
@@ -295,7 +311,11 @@ class Tracing:
                 t.requires_grad_(before)
 
 
-_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_LATER = (types.CoroutineType, types.AsyncGeneratorType, KeysView, ValuesView, ItemsView)
+
+
+def _is_lazy(x: Any) -> bool:
+    return isinstance(x, _LATER) or is_iterator(x)
 
 
 def _has_version(t: Any) -> bool:
@@ -308,5 +328,5 @@ def _is_composite(x: Any) -> bool:
     return on_device and not is_plain_tensor(x)
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Tensor) or is_scalar(x)

@@ -15,6 +15,8 @@ import torch
 from torch.func import functional_call
 
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
+from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.autograd.history import record
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.capture import active
@@ -199,6 +201,10 @@ def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[Pure
     try:
         with active(capture), HostWatch(capture):
             return _run(call, arrays, taped, capture)
+    except RunsUncompiled as why:
+        raise TracedValueError(
+            f"{type(call.owner.module).__name__} {why}: a module in a program of another framework cannot do that"
+        ) from why
     finally:
         capture.restore()
 
@@ -214,7 +220,7 @@ def _run(
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     with tracking_new_objects() as is_new:
         flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
-        objects, flat = CopiedObjects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
+        objects, flat = CopiedObjects.extract(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
     seen_ids: set[int] = set()

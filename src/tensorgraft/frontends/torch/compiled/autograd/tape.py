@@ -57,7 +57,10 @@ class Surrounded:
         """Trace a backward pass; return (its result, True if it has changed anything outside)."""
         world = Reachable([("", self._fn)])
         result = trace()
-        return result, bool(world.changes())
+        try:
+            return result, bool(world.changes())
+        except RunsUncompiled:
+            return result, True
 
 
 class Tape:
