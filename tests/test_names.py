@@ -89,3 +89,36 @@ def test_docstrings_say_what_a_thing_is():
                 if words and words[0].strip("`,:;.").lower() in _SUBORDINATE:
                     found.append(f"{path.relative_to(ROOT)}: {' '.join(words[:8])}")
     assert not found, found
+
+
+# words of a story, which say nothing of what a value is: `said` is a warning, a message or a list of calls
+_STORY = {
+    "ahead", "alone", "among", "anew", "anywhere", "apart", "asked", "behind", "born", "broken", "called", "done",
+    "drawn", "earlier", "elsewhere", "entered", "everything", "everywhere", "goes", "got", "grown", "handed", "have",
+    "here", "how", "inside", "judge", "judges", "looked", "looking", "lying", "made", "matters", "met", "mine",
+    "needed", "never", "nobody", "nowhere", "odds", "often", "only", "otherwise", "pulled", "reaches", "said", "seen",
+    "stay", "still", "tell", "together", "truth", "turned", "was", "way", "ways", "whose", "worst", "wrong",
+}  # fmt: skip
+# their text is that of generated programs
+_GENERATED = ("codegen/words.py", "codegen/targets/helpers/", "codegen/verification/runners/")
+
+
+def _bindings(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def test_names_say_what_a_value_is():
+    """Functions, parameters and variables are called after what they are, not after what has happened to them."""
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith(_GENERATED):
+            story = {n for n in _bindings(ast.parse(path.read_text())) if n.strip("_") in _STORY}
+            found += [f"{name}: {n}" for n in sorted(story)]
+    assert not found, found

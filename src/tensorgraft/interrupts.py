@@ -65,13 +65,13 @@ class held_back:
 def all_or_none(write: Callable[[T], object], items: Sequence[T]) -> None:
     """`write` each of them: all, or none. What raises is tried again, and what comes after it is done, before the
     exception goes on; `write` may be done twice. Only where nothing can be written at all nothing is."""
-    done = 0
+    count = 0
     try:
         for item in items:
             write(item)
-            done += 1
+            count += 1
     except BaseException:
         with contextlib.suppress(Exception):
-            for item in items[done:]:
+            for item in items[count:]:
                 write(item)
         raise

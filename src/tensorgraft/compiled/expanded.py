@@ -38,12 +38,12 @@ def expanding(
         objects = []
         for k, leaf in enumerate(leaves):
             if leaf.__class__ not in atoms and not is_whole(leaf) and not is_plain(leaf):
-                inside: list[Any] = []
-                form = _form(leaf, inside, {}, is_whole)
-                if form is not None and (leaf.__class__.__hash__ is None or any(map(is_array, inside))):
+                members: list[Any] = []
+                form = _form(leaf, members, {}, is_whole)
+                if form is not None and (leaf.__class__.__hash__ is None or any(map(is_array, members))):
                     objects.append((k, form))
                     leaves[k] = Boxed(leaf)
-                    parts += (x if is_array(x) else part(x) for x in inside)
+                    parts += (x if is_array(x) else part(x) for x in members)
         if not objects:
             return leaves, structure
         return leaves + parts, Expanded(structure, len(leaves), tuple(objects))
@@ -51,15 +51,15 @@ def expanding(
     return flatten_arguments
 
 
-def _form(x: Any, parts: list[Any], seen: dict[int, int], is_whole: Callable[[Any], bool]) -> Any:
+def _form(x: Any, parts: list[Any], numbers: dict[int, int], is_whole: Callable[[Any], bool]) -> Any:
     """Add what is in an object to `parts`, and return its form: types, names of attributes and keys. None for what is
     too large, or has keys that are no plain values."""
     if is_plain(x) or is_whole(x):
         parts.append(x)
         return "leaf"
-    if id(x) in seen:
-        return "again", seen[id(x)]
-    seen[id(x)] = len(seen)
+    if id(x) in numbers:
+        return "again", numbers[id(x)]
+    numbers[id(x)] = len(numbers)
     if len(parts) > _MOST:
         return None
     kind = type(x)
@@ -68,9 +68,9 @@ def _form(x: Any, parts: list[Any], seen: dict[int, int], is_whole: Callable[[An
         if not all(map(is_plain, x)):
             return None
         forms.append(tuple(map(exact, x)))
-        forms += (_form(v, parts, seen, is_whole) for v in x.values())
+        forms += (_form(v, parts, numbers, is_whole) for v in x.values())
     elif isinstance(x, list | tuple | deque):
-        forms += (_form(v, parts, seen, is_whole) for v in x)
+        forms += (_form(v, parts, numbers, is_whole) for v in x)
     elif isinstance(x, set | frozenset):
         if not all(map(is_plain, x)):
             return None
@@ -79,7 +79,7 @@ def _form(x: Any, parts: list[Any], seen: dict[int, int], is_whole: Callable[[An
     names = [*(own or ()), *(n for n in slots_of(kind) if hasattr(x, n))]
     if names:
         forms.append(tuple(names))
-        forms += (_form(getattr(x, n), parts, seen, is_whole) for n in names)
+        forms += (_form(getattr(x, n), parts, numbers, is_whole) for n in names)
     elif not forms and not isinstance(x, dict | list | tuple | deque | set | frozenset):
         parts.append(x)
         return "leaf"

@@ -189,14 +189,14 @@ class Reachable:
             seen_objects[id(value)] = value
             if find is not None:
                 self.finders[id(value)] = find
-            children = list(self._behind(name, value, find))
+            children = list(self._entries_behind(name, value, find))
             queue.extend(children)
             if self._links is not None:
                 owned = is_of_program(value)  # whose attributes are seen being used
                 links = ((its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children)
                 self._links[id(value)] = list(links)
 
-    def _behind(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
+    def _entries_behind(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         """Note a value; yield what is behind it."""
         if isinstance(value, type | types.ModuleType):
             self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]

@@ -72,7 +72,7 @@ def place_of(frame: FrameType) -> Place:
     return Place(frame.f_code, frame.f_lasti)
 
 
-def here() -> Place | None:
+def current_place() -> Place | None:
     """The place of the program in the current call."""
     frame = program_frame(sys._getframe(1))
     return None if frame is None else Place(frame.f_code, frame.f_lasti)

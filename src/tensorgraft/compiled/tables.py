@@ -31,16 +31,16 @@ class Table:
     find: Find | None  # None: always `of`
     start: Any = None  # what the trace began with, where that is not `before`
     names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
-    only: Collection[Any] | None = None  # of a dict: the keys that count, others are another thread's
+    keys: Collection[Any] | None = None  # of a dict: the keys that count, others are another thread's
 
     def entries(self) -> Any:
         """Return a copy of what is in it now, of the entries that count."""
         now = entries_of(self.of)
-        return now if self.only is None else {key: value for key, value in now.items() if key in self.only}
+        return now if self.keys is None else {key: value for key, value in now.items() if key in self.keys}
 
     def restrict(self, keys: Collection[Any]) -> None:
         """Let no more than the entries of these keys count."""
-        self.only = keys
+        self.keys = keys
         self.before = {key: value for key, value in self.before.items() if key in keys}
 
     def restore(self) -> None:

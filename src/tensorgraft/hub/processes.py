@@ -47,7 +47,7 @@ def may_join() -> bool:
     return is_original and os.environ.get(_JOIN) != "0" and multiprocessing.parent_process() is None
 
 
-def several() -> bool:
+def may_be_distributed() -> bool:
     """Return True if the environment says that this process may be one of several."""
     detecting = os.environ.get(DETECT) == str(os.getpid()) and any(name in os.environ for name in _SCHEDULERS)
     return joined or (may_join() and (detecting or launched() is not None))

@@ -82,9 +82,9 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
     if not missing:
         _present[key] = importing
         return ""
-    shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+    text = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     _off[key] = (
-        f"tensorgraft: {feature.what}: off, since {names.title} {version} lacks {shown}"
+        f"tensorgraft: {feature.what}: off, since {names.title} {version} lacks {text}"
         f" (tested: {names.title} {', '.join(names.tested)}). Install one of these versions,"
         f' `pip install "{names.package}=={names.tested[-1]}"`, or another tensorgraft: `pip install -U tensorgraft`.'
     )

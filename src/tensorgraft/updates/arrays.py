@@ -20,7 +20,7 @@ def _fitting(x: Array, value: Any, keep_dtype: bool, shape: tuple[int, ...] | No
         value = xp.asarray(value, device=x.device)  # the backend's own arrays, NumPy's
     if not keep_dtype:
         check_dtype(value if number else value.dtype, x.dtype)
-    if isinstance(value, Number) and (traced_value := value.inside(x._cell.backend)) is not None:
+    if isinstance(value, Number) and (traced_value := value.traced(x._cell.backend)) is not None:
         value = new_array(traced_value, x._cell.backend)
     elif number:
         host = np.asarray(value)

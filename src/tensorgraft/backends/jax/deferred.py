@@ -55,7 +55,7 @@ def deferred() -> DeferredJax | None:
         return None
     if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return None
-    if processes.several():  # that begin together
+    if processes.may_be_distributed():  # that begin together
         return None
     platforms = os.environ.get("JAX_PLATFORMS", "")
     plugins = any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))) or any(entry_points("jax_plugins"))

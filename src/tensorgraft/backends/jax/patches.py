@@ -120,11 +120,11 @@ def _by_slices(
     n, c = x.shape[:2]
     o, _, depth, *window = w.shape
     x = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), (*padding[0], lhs_dilation[0] - 1), *[(0, 0, 0)] * 2])
-    seen = []
+    patches = []
     for k in range(depth):
         first = k * rhs_dilation[0]
-        seen.append(lax.slice_in_dim(x, first, first + (out[0] - 1) * strides[0] + 1, strides[0], axis=2))
-    channels = jnp.stack(seen, 2).reshape(n, c * depth, out[0], *x.shape[3:])
+        patches.append(lax.slice_in_dim(x, first, first + (out[0] - 1) * strides[0] + 1, strides[0], axis=2))
+    channels = jnp.stack(patches, 2).reshape(n, c * depth, out[0], *x.shape[3:])
     images = channels.swapaxes(1, 2).reshape(n * out[0], c * depth, *x.shape[3:])
     flat = lax.conv_general_dilated(
         images,

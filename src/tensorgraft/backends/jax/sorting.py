@@ -29,8 +29,8 @@ def _searchsorted(boundaries: Array, values: Array, right: bool) -> Array:
 
 
 def _sort(operands: tuple[Array, ...], axis: int, num_keys: int) -> tuple[Array, ...]:
-    alike = len(operands) == 1 and operands[0].dtype.kind in "biu"  # equal ones cannot be told from one another
-    return lax.sort(operands, axis, is_stable=not alike, num_keys=num_keys)
+    plain = len(operands) == 1 and operands[0].dtype.kind in "biu"  # equal ones cannot be told from one another
+    return lax.sort(operands, axis, is_stable=not plain, num_keys=num_keys)
 
 
 _sorted = operation(_sort, ("axis", "num_keys"))

@@ -39,7 +39,7 @@ now = _State()
 
 
 class StandIn(Tensor):
-    """A stand-in for a tensor: one that is known (`held`), or one that the program computes."""
+    """A stand-in for a tensor: one that is `known`, or one that the program computes."""
 
     known: Tensor | None
     fake: FakeTensor | None

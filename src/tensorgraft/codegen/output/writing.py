@@ -73,14 +73,14 @@ def write_function(
 ) -> tuple[list[Statement], list[str]]:
     """Return (statements of the body, names of the arguments). `result`: a tree to return instead of
     `function.results`; `root`: it is the program itself."""
-    kept: set[Var] = set()
-    held: set[Var] = set()
+    named: set[Var] = set()
+    pinned: set[Var] = set()
     while True:
-        writer = FunctionWriter(function, style, kept, root, held)
+        writer = FunctionWriter(function, style, named, root, pinned)
         try:
             return writer.write(result), writer.argument_names
         except _NeedsNameError as needed:
-            known = held if needed.hold else kept
+            known = pinned if needed.hold else named
             if needed.v in known:
                 raise
             known.add(needed.v)
@@ -89,10 +89,10 @@ def write_function(
 class FunctionWriter:
     """`Writing` of one function."""
 
-    def __init__(self, function: SourceFunction, style: Style, kept: set[Var], root: bool, held: set[Var]) -> None:
+    def __init__(self, function: SourceFunction, style: Style, named: set[Var], root: bool, pinned: set[Var]) -> None:
         self.is_root = root
-        self.pinned = held  # whose names stay theirs: somebody asks for their sizes later
-        self.function, self.style, self.target, self.named = function, style, style.target, kept
+        self.pinned = pinned  # whose names stay theirs: somebody asks for their sizes later
+        self.function, self.style, self.target, self.named = function, style, style.target, named
         self.statements: list[Statement] = []
         self.names: dict[Var, str] = {}  # of what is assigned
         self.holder: dict[str, Var] = {}  # what a name is now
@@ -561,9 +561,9 @@ class FunctionWriter:
     def repeat(self, row: Repeat) -> None:
         first, last = row.invokes[0], row.invokes[-1]
         self.current = first
-        carried = {j: k for k, j in row.carried}
+        carry = {j: k for k, j in row.carried}
         names: dict[int, str] = {}
-        for j, k in carried.items():  # what goes round has one name
+        for j, k in carry.items():  # what goes round has one name
             v = first.args[j]
             hint = next((c.names[k] for c in row.invokes if k < len(c.names) and c.names[k]), "")
             at = None if v in self.pending or v in self.function.parameters else self.names.get(v)
@@ -578,7 +578,7 @@ class FunctionWriter:
         for j, v in enumerate(first.args):
             args.append(ast.Name(names[j]) if j in names else self(v))
         for v in first.args:
-            self.remaining[v] = self.remaining[v] if v in [first.args[j] for j in carried] else self.remaining[v] - 2
+            self.remaining[v] = self.remaining[v] if v in [first.args[j] for j in carry] else self.remaining[v] - 2
         keywords = [ast.keyword(k, self(v)) for k, v in first.statics.items()]
         by_result = {k: names[j] for k, j in row.carried}
         targets: list[ast.expr] = [ast.Name(by_result.get(k, "_")) for k in range(len(first.results))]

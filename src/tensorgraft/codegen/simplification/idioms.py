@@ -324,8 +324,8 @@ def mean_of_windows(state: Rewriting, call: Call) -> New | None:
     order = (*(a for a in range(x.ndim) if a not in axes), *axes)
     moved = state.xp.permute_dims(inner["x"], order)
     of = [tuple(v[a] for a in axes) for v in (window, strides, padding)]
-    back = tuple(order.index(a) for a in range(x.ndim))
-    return New("permute_dims", {"x": say(state.xp, "avg_pool", moved, *of), "axes": back})
+    inverse = tuple(order.index(a) for a in range(x.ndim))
+    return New("permute_dims", {"x": say(state.xp, "avg_pool", moved, *of), "axes": inverse})
 
 
 def grouped(state: Rewriting, call: Call) -> New | None:

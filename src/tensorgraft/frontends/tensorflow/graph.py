@@ -62,12 +62,12 @@ class FunctionGraph:
     def part(self, outputs: Sequence[Value], effects: bool = True) -> FunctionGraph:
         """Return the function of the same arguments that computes these values alone; with `effects`, also what has to
         happen before them."""
-        needed = {index for index, _ in outputs}
+        live = {index for index, _ in outputs}
         for index in reversed(range(len(self.nodes))):
-            if index in needed:
+            if index in live:
                 node = self.nodes[index]
-                needed |= {p for p, _ in node.inputs} | (set(node.controls) if effects else set())
-        kept_indices = sorted(needed | set(self.inputs))
+                live |= {p for p, _ in node.inputs} | (set(node.controls) if effects else set())
+        kept_indices = sorted(live | set(self.inputs))
         at = {old: new for new, old in enumerate(kept_indices)}
         nodes = [_renumbered(self.nodes[old], at) for old in kept_indices]
         return FunctionGraph(self.name, nodes, [at[i] for i in self.inputs], [(at[p], k) for p, k in outputs])

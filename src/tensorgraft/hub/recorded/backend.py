@@ -220,7 +220,7 @@ class RecordedBackend(_Operations):
             self.run()
         x.shared = True
         with self._lock:
-            self._graph.kept.append(x.value)
+            self._graph.shared.append(x.value)
         self.run_checks()
         return x.value
 

@@ -124,18 +124,18 @@ def value_of(x: Array, value: Any) -> Any:
 
 def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
     """Return `value` in a shape to which it broadcasts."""
-    have = xp.shape(value)
-    if have == shape:
+    size = xp.shape(value)
+    if size == shape:
         return value
-    extra = len(have) - len(shape)
-    if extra > 0 and have[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
-        value, have = xp.reshape(value, have[extra:]), have[extra:]
+    extra = len(size) - len(shape)
+    if extra > 0 and size[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
+        value, size = xp.reshape(value, size[extra:]), size[extra:]
     try:
-        is_broadcastable = np.broadcast_shapes(have, shape) == shape
+        is_broadcastable = np.broadcast_shapes(size, shape) == shape
     except ValueError:
         is_broadcastable = False
     if not is_broadcastable:
-        raise ValueError(f"a value of shape {have} does not broadcast to {shape}, the shape of the elements to write")
+        raise ValueError(f"a value of shape {size} does not broadcast to {shape}, the shape of the elements to write")
     return xp.broadcast_to(value, shape)
 
 

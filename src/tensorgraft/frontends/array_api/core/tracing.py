@@ -174,7 +174,7 @@ class ArrayCapture:
     def note(self, cell: Storage) -> None:
         """Remember where in the program a storage is made, of which an array is made now."""
         if cell not in self.origins and cell.capture is None:
-            location = source_location.here()
+            location = source_location.current_place()
             if location is not None:
                 self.origins[cell] = location
 
@@ -194,10 +194,10 @@ class ArrayCapture:
         return changed
 
     def restore(self) -> None:
-        for lent in reversed(self.lent_cells):
-            cell = lent.cell()
+        for cells in reversed(self.lent_cells):
+            cell = cells.cell()
             if cell is not None:
-                cell.backend, cell.array, cell.capture = lent.backend, lent.array, lent.capture
+                cell.backend, cell.array, cell.capture = cells.backend, cells.array, cells.capture
         for ref in self.results:
             if (cell := ref()) is not None:
                 cell.capture = None

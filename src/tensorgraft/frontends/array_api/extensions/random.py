@@ -275,7 +275,7 @@ def _backend(name: str, key: Any, *operands: Any) -> Backend:
 
 def _as_array(x: Any, xp: Backend) -> Any:
     """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
-    traced_value = x.inside(xp) if isinstance(x, Number) and isinstance(x, int) else None
+    traced_value = x.traced(xp) if isinstance(x, Number) and isinstance(x, int) else None
     return x if traced_value is None else new_array(traced_value, xp)
 
 

@@ -107,7 +107,7 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
             _collect(obj, leaves := [])
         return _stacked(obj, dtype or result_type(*leaves), backend_of("asarray", *leaves))
     xp = target or default().backend
-    if isinstance(obj, Number) and (traced_value := obj.inside(xp)) is not None:
+    if isinstance(obj, Number) and (traced_value := obj.traced(xp)) is not None:
         x = new_array(traced_value, xp)
         return x if dtype is None or (kind(dtype) != "c" and x.dtype.kind == "c") else astype(x, dtype)
     if isinstance(obj, SCALARS):
@@ -222,7 +222,7 @@ def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -
     if isinstance(value, complex) and kind(dtype) != "c":
         raise TypeError(f"{name}: {value} is not a value of {dtype}")
     xp = tracing.creation_backend(resolve(device).backend)
-    filler = value.inside(xp) if isinstance(value, Number) else None
+    filler = value.traced(xp) if isinstance(value, Number) else None
     with xp.scope():
         if filler is not None:
             return new_array(xp.copy(xp.broadcast_to(xp.astype(filler, dtype), extents)), xp)

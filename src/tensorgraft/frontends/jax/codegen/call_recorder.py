@@ -37,16 +37,16 @@ class CallWatch(ProgramWatch):
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def call(self, called: Called) -> Iterator[None]:
+    def call(self, user_call: Called) -> Iterator[None]:
         number = len(self.program_calls)
-        self.program_calls.append(called)
+        self.program_calls.append(user_call)
         self._call_stack.append(number)
         try:
             with jax.named_scope(f"{_TAG}{number}"):
                 yield
         finally:
             self._call_stack.pop()
-            called.model = None
+            user_call.model = None
 
     def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call by name, tracers as the variables that they are."""

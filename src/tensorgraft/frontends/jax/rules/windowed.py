@@ -197,7 +197,7 @@ def of_present(combine: Combine) -> Combine:
     def combine_present(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
         combined = combine(xp, a[1:], b[1:])
         one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
-        both = xp.logical_and(a[0], b[0])
-        return [xp.logical_or(a[0], b[0]), *(xp.where(both, u, v) for u, v in zip(combined, one, strict=True))]
+        is_both = xp.logical_and(a[0], b[0])
+        return [xp.logical_or(a[0], b[0]), *(xp.where(is_both, u, v) for u, v in zip(combined, one, strict=True))]
 
     return combine_present

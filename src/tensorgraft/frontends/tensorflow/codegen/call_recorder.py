@@ -50,16 +50,16 @@ class GraphWatch(ProgramWatch):
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def call(self, called: Called) -> Iterator[None]:
+    def call(self, user_call: Called) -> Iterator[None]:
         graph = tf.compat.v1.get_default_graph()
         number, first = len(self.program_calls), len(graph.get_operations())
-        self.program_calls.append(called)
+        self.program_calls.append(user_call)
         self._call_stack.append(number)
         try:
             yield
         finally:
             self._call_stack.pop()
-            called.model = None
+            user_call.model = None
             self.ranges.setdefault(graph, []).append((first, len(graph.get_operations()), number))
 
     def scopes(self, graph: Any) -> dict[str, tuple[int, ...]]:

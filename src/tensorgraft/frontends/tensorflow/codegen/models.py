@@ -140,8 +140,8 @@ def _variables_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
         if isinstance(x, tf.Variable) or is_model(x) or _is_optimizer(x):
             yield name, x
         elif isinstance(x, list | tuple | dict):
-            some = list(x.values()) if isinstance(x, dict) else list(x)
-            if some and all(isinstance(y, tf.Variable) or is_model(y) for y in some):
+            values = list(x.values()) if isinstance(x, dict) else list(x)
+            if values and all(isinstance(y, tf.Variable) or is_model(y) for y in values):
                 yield name, x
         elif depth and (callable(x) and (hasattr(x, "__code__") or hasattr(x, "python_function"))):
             yield from _variables_around(x, depth - 1)

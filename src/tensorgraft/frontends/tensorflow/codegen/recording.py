@@ -113,7 +113,7 @@ class _Plan(GraphPlan):
     def note(self, xp: GraphRecorder, slot: int, value: Any) -> None:
         value = value.var if isinstance(value, SizedValue) else value
         if type(value) is Var:
-            xp.seen.extend((key, value) for key in self.keys.get(slot, ()))
+            xp.values.extend((key, value) for key in self.keys.get(slot, ()))
 
 
 class _Planner(Planner):

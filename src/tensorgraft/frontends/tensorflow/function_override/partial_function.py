@@ -221,7 +221,7 @@ class BackendStage:
         return [Crossing(array=x) for x in outputs[:count]]
 
     def _computed(
-        self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
+        self, pattern: tuple[int, ...], select: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], tuple[int, ...]]:
         """Return (results and what is written, which variables those are)."""
         xp = self.run.xp
@@ -229,7 +229,7 @@ class BackendStage:
         known = self._known(operands) if self._needs_values else {}
         free = [x for i, x in enumerate(arrays) if i not in known] if known else arrays
         arguments = [*values, *free]
-        key = (pattern, self._compiles, look, *((x.shape, x.dtype) for x in (arguments if look is None else free)))
+        key = (pattern, self._compiles, select, *((x.shape, x.dtype) for x in (arguments if select is None else free)))
         if known:
             key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
         program = self._programs.get(key)
@@ -249,7 +249,7 @@ class BackendStage:
                 self.run.uncompiled[self.name, _first_line(error)] += 1
             else:
                 self._needs_values = True
-            return self._computed(pattern, look, values, operands)
+            return self._computed(pattern, select, values, operands)
 
     def _known(self, operands: Sequence[Crossing]) -> dict[int, np.ndarray]:
         """Operands that may be shapes, axes and counts."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.library import Library
 
-from tensorgraft.frontends.torch.codegen.kernels import each, in_words, widened
+from tensorgraft.frontends.torch.codegen.kernels import in_words, per_axis, widened
 from tensorgraft.frontends.torch.compiled.control_flow import recurrent
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot
@@ -118,7 +118,7 @@ def _max_pool(d: int) -> Kernel:
         dilation: Sequence[int] = (1,),
         ceil_mode: bool = False,
     ) -> Array:
-        ks, ss, ps, ds = (each(v, d) for v in (kernel_size, stride or kernel_size, padding, dilation))
+        ks, ss, ps, ds = (per_axis(v, d) for v in (kernel_size, stride or kernel_size, padding, dilation))
         pads = []
         for n, k, s, p, e in zip(x.shape[-d:], ks, ss, ps, ds, strict=True):
             span = n + 2 * p - e * (k - 1) - 1

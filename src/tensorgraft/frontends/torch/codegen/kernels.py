@@ -27,7 +27,7 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
-def each(values: Sequence[int], n: int) -> tuple[int, ...]:
+def per_axis(values: Sequence[int], n: int) -> tuple[int, ...]:
     return tuple(values) * n if len(values) == 1 else tuple(values)
 
 
@@ -131,11 +131,11 @@ def _convolution(
     groups: int,
 ) -> Array:
     n = xp.ndim(weight) - 2
-    stride, padding, dilation = (each(v, n) for v in (stride, padding, dilation))
+    stride, padding, dilation = (per_axis(v, n) for v in (stride, padding, dilation))
     if transposed:
         return xp.word(
             "conv_transpose", x, weight, bias, stride=stride, padding=padding,
-            output_padding=each(output_padding, n), dilation=dilation, groups=groups,
+            output_padding=per_axis(output_padding, n), dilation=dilation, groups=groups,
         )  # fmt: skip
     pads = tuple((p, p) for p in padding)
     return xp.word("conv", x, weight, bias, stride=stride, padding=pads, dilation=dilation, groups=groups)
@@ -206,7 +206,7 @@ def _avg_pool(d: int) -> Kernel:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Array:
-        ks, ss, ps = (each(v, d) for v in (window, stride or window, padding))
+        ks, ss, ps = (per_axis(v, d) for v in (window, stride or window, padding))
         exact = all((n + 2 * p - k) % s == 0 for n, k, s, p in zip(x.shape[-d:], ks, ss, ps, strict=True))
         if (ceil_mode and not exact) or divisor_override is not None or dtypes.is_integer(x.dtype):
             return SPECS[key].fn(xp, x, window, stride, padding, ceil_mode, count_include_pad, divisor_override)

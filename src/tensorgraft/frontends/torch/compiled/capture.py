@@ -287,9 +287,9 @@ class Capture:
 
     def mark_draws(self, source: RandomState) -> int:
         """Return a token for the offset that a random state has reached, to be given to `rewind_draws`."""
-        drawn = self.draws.get(id(source))
+        count = self.draws.get(id(source))
         token = next(_tokens)
-        self.marks[token] = Mark(source, None, 0) if drawn is None else Mark(*drawn)
+        self.marks[token] = Mark(source, None, 0) if count is None else Mark(*count)
         return token
 
     def reseeded(self, what: str) -> Exception:

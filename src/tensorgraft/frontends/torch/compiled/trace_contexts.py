@@ -168,13 +168,13 @@ def _buckets() -> Iterator[None]:
 def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
     """Note the outermost calls of schedulers' `step`."""
     depth = 0
-    entered: list[LRScheduler] = []
+    schedulers: list[LRScheduler] = []
 
     def wrap(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal depth
-            if all(scheduler is not self for scheduler in entered):
-                entered.append(self)
+            if all(scheduler is not self for scheduler in schedulers):
+                schedulers.append(self)
                 capture.undos.append(functools.partial(_put_back, self, *_scheduled(self)))
             if not depth:
                 calls = schedule.after if schedule.stepped else schedule.before

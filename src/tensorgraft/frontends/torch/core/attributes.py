@@ -140,8 +140,8 @@ class Reads:
                 self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
             elif not any(name in table for table in tables):
                 of_class = [] if found is None or not is_of_program(owner) else [classes[found]]
-                looked = [(table, name) for table in (*tables, *of_class)]
-                self._surroundings.look_up(type(owner).__name__, Lookups(looked))
+                places = [(table, name) for table in (*tables, *of_class)]
+                self._surroundings.look_up(type(owner).__name__, Lookups(places))
 
     @property
     def counted(self) -> set[tuple[int, str]]:

@@ -47,7 +47,7 @@ def slots() -> list[Slot]:
 def start_together() -> None:
     """Have the devices of all processes of the program made, where it is one of several: a process waits there for the
     others, which then must not wait for it elsewhere."""
-    if processes.several():
+    if processes.may_be_distributed():
         registry.device_count(registry.parse(slots()[0].name)[0])
 
 

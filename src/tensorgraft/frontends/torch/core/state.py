@@ -126,6 +126,6 @@ _PYTORCHS = 67280421310721  # `default_rng_seed_val`
 
 def unknown_seed() -> int:
     """63 bits that differ from program to program; for each process of one program the same, as of a GPU in PyTorch."""
-    if processes.several():
+    if processes.may_be_distributed():
         return _PYTORCHS
     return int.from_bytes(os.urandom(8), "little") >> 1

@@ -46,10 +46,10 @@ def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
     return op._op_dk(_COMPOSITE, x, where.cpu(), dim)  # not `decompose`: that of Python says other errors
 
 
-def _unchecked(op: Any, truth: bool, *args: Any, **kwargs: Any) -> Any:
+def _unchecked(op: Any, value: bool, *args: Any, **kwargs: Any) -> Any:
     """Call an operator that PyTorch takes apart. Inside a trace its checks of values, which pass where what is asked
-    for is `truth`, are not made."""
-    before, state.now.unraised = state.now.unraised, truth if state.now.capture is not None else None
+    for is `value`, are not made."""
+    before, state.now.unraised = state.now.unraised, value if state.now.capture is not None else None
     try:
         return op._op_dk(_COMPOSITE, *args, **kwargs)
     finally:

@@ -22,8 +22,8 @@ Tensor = torch.Tensor
 _LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is not asked
 
 
-def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *about: str) -> bool:
-    """Raises what the CPU raises for tensors that share storages as these do, if its message contains one of `about`,
+def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *parts: str) -> bool:
+    """Raises what the CPU raises for tensors that share storages as these do, if its message contains one of `parts`,
     or is `final`. Returns whether the CPU has taken them."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
@@ -56,7 +56,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
         errors.append(refusal.with_traceback(None))
     if not errors:
         return True
-    if not (any(words in str(errors[0]) for words in about) if about else final(operator, errors, args, kwargs)):
+    if not (any(words in str(errors[0]) for words in parts) if parts else final(operator, errors, args, kwargs)):
         return False
     raise errors.pop() from None
 

@@ -129,8 +129,8 @@ class _Lattice:
             alpha = xp.add(log, _log_sum(xp, terms))
             return alpha, alpha
 
-        _, later = xp.scan(step, first, rest, length=xp.shape(rest)[0])
-        return xp.concat([xp.expand_dims(first, 0), later], axis=0)
+        _, rows = xp.scan(step, first, rest, length=xp.shape(rest)[0])
+        return xp.concat([xp.expand_dims(first, 0), rows], axis=0)
 
     def backward(self, ends: Array) -> Array:
         xp = self.xp

@@ -334,12 +334,14 @@ class HostWatch(OwnMode):
         Raises TracedValueError for a tensor that the host computes and that something but a result still holds: every
         later call would leave it as it is.
         """
-        fed = self.capture.fed_tensors
-        outside = {key for key, (t, _) in fed.items() if self.capture.from_outside(t)}  # views of what is written
+        fed_tensors = self.capture.fed_tensors
+        outside = {
+            key for key, (t, _) in fed_tensors.items() if self.capture.from_outside(t)
+        }  # views of what is written
         allowed = {id(t) for t in results if on_host(t)} | outside
-        refs = {key: (weakref.ref(t), live) for key, (t, live) in fed.items() if isinstance(live, Computed)}
+        refs = {key: (weakref.ref(t), live) for key, (t, live) in fed_tensors.items() if isinstance(live, Computed)}
         for key in refs.keys() - allowed:
-            del fed[key]
+            del fed_tensors[key]
         t = None
         for key, (ref, _) in refs.items():
             if key not in allowed and ref() is not None:

@@ -176,7 +176,7 @@ class _TracedSteps:
                 ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
             )
         self._schedule.stepped = True
-        if any(optimizer is entered for entered in self._entered):
+        if any(optimizer is known for known in self._entered):
             prepare(optimizer)
         else:
             self.known.append((optimizer, set(map(id, optimizer.state))))
