@@ -148,6 +148,18 @@ class OutsideCalls:
         self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *location))
 
 
+class NotedCalls(OutsideCalls):
+    """The calls of a function that is traced at each of its calls if it makes any of those that are refused elsewhere.
+    They are made while it is traced, as prints and warnings are."""
+
+    def _places(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        return (place for place in super()._places() if place[1] not in ("print", "warn", "handle"))
+
+    def _refuse(self, why: str, original: Any = None, args: Any = (), kwargs: Any = None) -> Any:
+        self.refused = why
+        return original(*args, **(kwargs or {}))
+
+
 def _refused() -> Iterator[tuple[Any, str, str]]:
     """Yield (a module or class, a name in it, what is said of it) of what is loaded."""
     for reason, path, names in _REFUSED:

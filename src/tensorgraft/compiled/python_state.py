@@ -1,0 +1,94 @@
+"""Python's objects around a function of another framework that is traced once for many calls.
+
+What the function reads of them is compared at each call, and a trace serves only those in which it is the same. A
+function that changes objects, draws random numbers, or asks for what differs at each call (a clock, an iterator) does
+so in the trace; it is traced at each call.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tensorgraft.compiled.outside_calls import NotedCalls
+from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.surroundings import Surroundings
+from tensorgraft.compiled.uncompiled import warn_uncompiled
+from tensorgraft.compiled.values import is_plain
+from tensorgraft.errors import TracedValueError
+
+MOST_STATES = 32  # for which the traces of one signature are kept
+
+
+class PythonState:
+    """Python's objects around one trace.
+
+    Arguments:
+        fn: the function that is traced.
+        static: its arguments that are constants of the trace.
+        own: the framework whose arrays the trace itself sees being read.
+    """
+
+    def __init__(self, fn: Callable[..., Any], static: Iterable[Any], own: str) -> None:
+        roots = [("", fn), *(("an argument", x) for x in static if not is_plain(x))]
+        self._around = _Around(own)
+        for name, x in roots:
+            self._around.add(name, x)
+        self._world: Reachable | None = Reachable(roots)
+        self._around.watch(self._world)
+        self._noted = NotedCalls()
+
+    def watched(self) -> AbstractContextManager[None]:
+        """Context in which the function runs."""
+        assert self._world is not None
+        return self._noted.watched(self._world.outside)
+
+    def settle(self) -> str | None:
+        """Take what the trace has found. Returns why it cannot serve later calls, in words that follow the function's
+        name; None if it can."""
+        world = self._world
+        assert world is not None
+        why = self._noted.refused
+        if why is None and world.once is not None:
+            why = f"reads {world.once}, which may differ at each call"
+        if why is None and world.drew():
+            why = "draws random numbers of Python or NumPy"
+        if why is None and (changes := world.changes()):
+            why = f"changes {changes[0].table.name or 'a variable'}"
+        if why is None and (written := self._around.written()) is not None:
+            why = f"writes {written}"
+        if why is None:
+            self._around.settle(world, (), lambda value: None, [fn for _, _, fn in world.methods])
+            self._world = None
+        return why
+
+    def undo(self) -> None:
+        """Put everything back as it was before the trace, which is given up."""
+        if self._world is not None:
+            self._around.undo()
+            self._world.undo()
+
+    def hold(self) -> bool:
+        return self._around.hold()
+
+    def failure(self) -> str | None:
+        """Return in words what has changed; None where nothing has."""
+        return self._around.failure()
+
+
+def warn_traced_again(name: str, why: str) -> None:
+    """Warn once, at the program's line, that a function is traced at each call."""
+    warn_uncompiled(name, why, "It is traced anew at each call")
+
+
+class _Around(Surroundings):
+    """Surroundings in which large arrays are constants, which is said."""
+
+    def _take(self, name: str, array: Any, framework: str) -> None:
+        try:
+            super()._take(name, array, framework)
+        except TracedValueError as error:
+            what = str(error).partition("\n")
+            warnings.warn(f"{what[0]} Later writes to it are not seen.\n{what[2]}", stacklevel=2)
