@@ -1,8 +1,8 @@
 """Python's objects around a function of another framework that is traced once for many calls.
 
-What the function reads of them is compared at each call, and a trace serves only those in which it is the same. A
-function that changes objects, draws random numbers, or asks for what differs at each call (a clock, an iterator) does
-so in the trace; it is traced at each call.
+What the function reads of them is compared at each call, and a trace serves only those in which it is the same. What
+it only writes (a counter, a list of numbers) is written at each call. A function that reads what it changes, draws
+random numbers, or asks for what differs at each call (a clock, an iterator) is traced at each call.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any
 
+from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.outside_calls import NotedCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
@@ -39,6 +41,7 @@ class PythonState:
         self._world: Reachable | None = Reachable(roots)
         self._around.watch(self._world)
         self._noted = NotedCalls()
+        self._changes: list[Change] = []
 
     def watched(self) -> AbstractContextManager[None]:
         """Context in which the function runs."""
@@ -55,14 +58,25 @@ class PythonState:
             why = f"reads {world.once}, which may differ at each call"
         if why is None and world.drew():
             why = "draws random numbers of Python or NumPy"
-        if why is None and (changes := world.changes()):
+        changes = [] if why is not None else world.changes()
+        if why is None and not all(map(is_plain, chain.from_iterable(change.new for change in changes))):
             why = f"changes {changes[0].table.name or 'a variable'}"
+        if why is None and (reads := next((c for c in changes if not world.only_written(c)), None)) is not None:
+            why = f"reads and changes {reads.table.name or 'a variable'}"
         if why is None and (written := self._around.written()) is not None:
             why = f"writes {written}"
         if why is None:
-            self._around.settle(world, (), lambda value: None, [fn for _, _, fn in world.methods])
+            world.undo()
+            self._around.settle(world, changes, lambda value: None, [fn for _, _, fn in world.methods])
+            self._changes = changes
             self._world = None
+            self.repeat()
         return why
+
+    def repeat(self) -> None:
+        """Change what the function changes, at a call for which it is not traced."""
+        for change in self._changes:
+            change.apply(change.table.of, change.new)
 
     def undo(self) -> None:
         """Put everything back as it was before the trace, which is given up."""

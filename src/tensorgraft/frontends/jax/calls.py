@@ -304,6 +304,7 @@ class Family:
         """Return what was made of a trace that was right for an earlier call, and is for this one; None without it."""
         for surroundings, made in self.made.get(_values(call, fixed), ()):
             if surroundings.hold():
+                surroundings.repeat()
                 return made
         return None
 

@@ -5,8 +5,10 @@ Its derivative is PyTorch's: the backward pass that autograd would run, with the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from torch.func import functional_call
 
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.autograd.history import record
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.capture import active
@@ -24,7 +27,7 @@ from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
-from tensorgraft.frontends.torch.graph.pure import PureCapture
+from tensorgraft.frontends.torch.graph.pure import HostConstants, PureCapture
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -41,6 +44,8 @@ class PureFunction:
         self.module, self.xp, self.seeding = module, xp, seeding
         self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
         self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
+        state = [*module.parameters(), *module.buffers()]
+        self.on_host = not any(t.device.type == TYPE for t in state) and not isinstance(module, torch.fx.GraphModule)
         self._known: dict[Any, PureSignature] = {}
 
     def __call__(
@@ -117,7 +122,17 @@ class PureSignature:
         self.leaves = [None if i in positions else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
+        self.places_new = False  # what the module makes is made on the device
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
+
+    def host_constants(self) -> AbstractContextManager[Any]:
+        """Context in which a module of the CPU runs, whose own tensors on the CPU are constants."""
+        stack = contextlib.ExitStack()
+        if self.owner.on_host:
+            device = slot_of_backend(self.owner.xp).device
+            stack.enter_context(device if self.places_new else contextlib.nullcontext())
+            stack.enter_context(HostConstants(device))
+        return stack
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
         outputs = list(self.native(*arrays))
@@ -152,7 +167,7 @@ class PureSignature:
         capture = PureCapture(xp, None, self.owner.seeding)
         try:
             # what runs again in the backward pass (checkpoints) looks for the parameters in the module
-            with active(capture):
+            with active(capture), self.host_constants():
                 seeds = [from_array(a, slot_of_backend(xp)) for a in dy]
                 walk = functools.partial(run.tape.walk, capture, converted, seeds)
                 state = {f"module.{name}": t for name, t in run.state.items()}
@@ -196,10 +211,25 @@ class PureRun:
 
 def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
     """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
-    xp = call.owner.xp
-    capture = PureCapture(xp, arrays[-1] if call.keyed else None, call.owner.seeding)
     try:
-        with active(capture), HostWatch(capture):
+        return _run_once(call, arrays, taped)
+    except (RuntimeError, TracedValueError):
+        if call.places_new or not call.owner.on_host:
+            raise
+        call.places_new = True  # perhaps it writes what it has made on the CPU
+        try:
+            return _run_once(call, arrays, taped)
+        except Exception:
+            call.places_new = False
+        raise
+
+
+def _run_once(
+    call: PureSignature, arrays: Sequence[Array], taped: bool
+) -> tuple[PureRun, list[Array], list[Array]]:
+    capture = PureCapture(call.owner.xp, arrays[-1] if call.keyed else None, call.owner.seeding)
+    try:
+        with active(capture), HostWatch(capture), call.host_constants():
             return _run(call, arrays, taped, capture)
     finally:
         capture.restore()
