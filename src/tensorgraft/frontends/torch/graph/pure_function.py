@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -123,6 +124,9 @@ class PureSignature:
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
         self.places_new = False  # what the module makes is made on the device
+        # in the configuration of the user, whom a trace does not ask
+        known = {dtypes.int64, *owner.buffers.values(), *(dtype for dtype, _ in owner.parameters.values())}
+        self.native_dtypes = {dtype: owner.xp.native_dtype(dtype) for dtype in known}
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
 
     def host_constants(self) -> AbstractContextManager[Any]:
@@ -294,7 +298,8 @@ def _tensors(
 
     def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
         array = arrays[k]
-        if dtype is not None and xp.dtype_of(array) == xp.native_dtype(dtype):
+        # floating-point arguments are as narrow as the user's, so that parameters stay so, too
+        if dtype is not None and dtype.kind in "iu" and xp.dtype_of(array) == call.native_dtypes[dtype]:
             array = xp.astype(array, dtype)
         t = from_array(array, slot)
         if taped and differentiable and (t.is_floating_point() or t.is_complex()):
@@ -305,7 +310,7 @@ def _tensors(
     for name, dtype in owner.buffers.items():
         state[name] = tensor(len(state), dtype, False)
     leaves = list(call.leaves)
-    widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
+    widened = call.native_dtypes[dtypes.int64] != dtypes.int64  # the user has no int64 to give
     for k, i in enumerate(call.places, start=len(state)):
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
@@ -320,7 +325,15 @@ def plain(o: Any) -> Any:
         return {name: plain(value) for name, value in o.items() if value is not None or type(o) is dict}
     if isinstance(o, tuple) and hasattr(o, "_fields"):
         return type(o)(*map(plain, o))
+    if type(o).__module__ == "torch.return_types":
+        return _named_tuple(type(o))(*map(plain, o))
     return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
+
+
+@functools.cache
+def _named_tuple(kind: type[tuple[Any, ...]]) -> Any:
+    """Return a class for results of one of PyTorch's operators, whose own class other frameworks do not know."""
+    return namedtuple(kind.__name__, kind.__match_args__)  # type: ignore[attr-defined, misc]
 
 
 def _shape_text(shape: Sequence[Any] | None) -> str:
