@@ -8,12 +8,13 @@ random numbers, or asks for what differs at each call (a clock, an iterator) is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any
 
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.outside_calls import NotedCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
@@ -31,13 +32,25 @@ class PythonState:
         fn: the function that is traced.
         static: its arguments that are constants of the trace.
         own: the framework whose arrays the trace itself sees being read.
+        whole: modules, all of whose attributes count.
+        given: arrays of that framework that are arguments; what others hold is compared.
     """
 
-    def __init__(self, fn: Callable[..., Any], static: Iterable[Any], own: str) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        static: Iterable[Any],
+        own: str,
+        whole: Sequence[Any] = (),
+        given: Iterable[Any] = (),
+    ) -> None:
         roots = [("", fn), *(("an argument", x) for x in static if not is_plain(x))]
-        self._around = _Around(own)
-        for name, x in roots:
+        self._around, self._whole = _Around(own, given), whole
+        attributes = [(f"{type(x).__name__}.{key}", value) for x in whole for key, value in vars(x).items()]
+        for name, x in (*roots, *attributes):
             self._around.add(name, x)
+        for kind in {type(x): None for x in whole}:
+            self._around.look_up(kind.__name__, Lookups(attributes=[(kind, "forward")]))
         self._world: Reachable | None = Reachable(roots)
         self._around.watch(self._world)
         self._noted = NotedCalls()
@@ -60,14 +73,15 @@ class PythonState:
             why = "draws random numbers of Python or NumPy"
         changes = [] if why is not None else world.changes()
         if why is None and not all(map(is_plain, chain.from_iterable(change.new for change in changes))):
-            why = f"changes {changes[0].table.name or 'a variable'}"
+            why = f"changes {_name(changes[0])}"
         if why is None and (reads := next((c for c in changes if not world.only_written(c)), None)) is not None:
-            why = f"reads and changes {reads.table.name or 'a variable'}"
+            why = f"reads and changes {_name(reads)}"
         if why is None and (written := self._around.written()) is not None:
             why = f"writes {written}"
         if why is None:
             world.undo()
-            self._around.settle(world, changes, lambda value: None, [fn for _, _, fn in world.methods])
+            methods = [fn for _, _, fn in world.methods]
+            self._around.settle(world, changes, lambda value: None, methods, self._whole)
             self._changes = changes
             self._world = None
             self.repeat()
@@ -85,11 +99,17 @@ class PythonState:
             self._world.undo()
 
     def hold(self) -> bool:
-        return self._around.hold()
+        return self._world is None and self._around.hold()
 
     def failure(self) -> str | None:
         """Return in words what has changed; None where nothing has."""
         return self._around.failure()
+
+
+def _name(change: Change) -> str:
+    """Return the program's name for what a function has changed."""
+    key = next((key for key in change.keys if isinstance(key, str)), "")
+    return ".".join(filter(None, (change.table.name, key))) or "a variable"
 
 
 def warn_traced_again(name: str, why: str) -> None:
@@ -98,7 +118,15 @@ def warn_traced_again(name: str, why: str) -> None:
 
 
 class _Around(Surroundings):
-    """Surroundings in which large arrays are constants, which is said."""
+    """Surroundings in which large arrays are constants, which is said, and arrays of the function's own framework are
+    compared, too, unless they are `given`."""
+
+    def __init__(self, own: str, given: Iterable[Any]) -> None:
+        super().__init__(own)
+        self._given = {id(x) for x in given}
+
+    def _is_own(self, x: Any, framework: str) -> bool:
+        return id(x) in self._given
 
     def _take(self, name: str, array: Any, framework: str) -> None:
         try:

@@ -18,6 +18,7 @@ import torch
 from torch.func import functional_call
 
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
+from tensorgraft.compiled.python_state import MOST_STATES, PythonState, warn_traced_again
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.autograd.history import record
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
@@ -47,7 +48,7 @@ class PureFunction:
         self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
         state = [*module.parameters(), *module.buffers()]
         self.on_host = not any(t.device.type == TYPE for t in state) and not isinstance(module, torch.fx.GraphModule)
-        self._known: dict[Any, PureSignature] = {}
+        self._known: dict[Any, list[PureSignature]] = {}  # each with what it reads of Python's objects
 
     def __call__(
         self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
@@ -95,10 +96,20 @@ class PureFunction:
             str(xp.native_dtype(dtypes.int64)),
             *map(self._described, arrays),
         )
-        function = self._known.get(signature)
+        known = self._known.setdefault(signature, [])
+        function = next((one for one in known if one.holds()), None)
         if function is None:
-            function = self._known[signature] = PureSignature(self, leaves, positions, structure, key is not None)
+            function = PureSignature(self, leaves, positions, structure, key is not None)
+            known[:] = [function, *known[: MOST_STATES - 1]]
         return function(arrays)
+
+    def holds(self) -> bool:
+        """Return whether Python's objects are what they were in all traces."""
+        return all(one.holds() for known in self._known.values() for one in known)
+
+    def forget(self) -> None:
+        """Trace again for all calls."""
+        self._known.clear()
 
     def _described(self, a: Array) -> tuple[Any, ...]:
         if isinstance(a, np.ndarray):
@@ -123,11 +134,17 @@ class PureSignature:
         self.leaves = [None if i in positions else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
+        self.states: list[PythonState] = []  # around its traces
+        self.reason: str | None = None  # why these cannot serve later calls
         self.places_new = False  # what the module makes is made on the device
         # in the configuration of the user, whom a trace does not ask
         known = {dtypes.int64, *owner.buffers.values(), *(dtype for dtype, _ in owner.parameters.values())}
         self.native_dtypes = {dtype: owner.xp.native_dtype(dtype) for dtype in known}
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
+
+    def holds(self) -> bool:
+        """Return whether Python's objects are what they were in the traces."""
+        return all(state.hold() for state in self.states)
 
     def host_constants(self) -> AbstractContextManager[Any]:
         """Context in which a module of the CPU runs, whose own tensors on the CPU are constants."""
@@ -140,6 +157,8 @@ class PureSignature:
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
         outputs = list(self.native(*arrays))
+        if self.reason is not None:
+            warn_traced_again(type(self.owner.module).__name__, self.reason)
         run = self.taped or self.run
         assert run is not None
         n = len(run.where)
@@ -231,12 +250,26 @@ def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[Pure
 def _run_once(
     call: PureSignature, arrays: Sequence[Array], taped: bool
 ) -> tuple[PureRun, list[Array], list[Array]]:
+    module = call.owner.module
     capture = PureCapture(call.owner.xp, arrays[-1] if call.keyed else None, call.owner.seeding)
+    state = PythonState(
+        module,
+        [leaf for leaf in call.leaves if leaf is not None],
+        "torch",
+        list(module.modules()),
+        [*module.parameters(), *module.buffers()],
+    )
     try:
-        with active(capture), HostWatch(capture), call.host_constants():
-            return _run(call, arrays, taped, capture)
+        with active(capture), HostWatch(capture), call.host_constants(), state.watched():
+            traced = _run(call, arrays, taped, capture)
+    except BaseException:
+        state.undo()
+        raise
     finally:
         capture.restore()
+    call.reason = state.settle() or call.reason
+    call.states.append(state)
+    return traced
 
 
 def _run(
