@@ -7,19 +7,26 @@ random numbers, or asks for what differs at each call (a clock, an iterator) is 
 
 from __future__ import annotations
 
+import functools
+import sys
+import types
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
+from operator import call, is_, itemgetter
 from typing import Any
 
+from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.instructions import stored_attributes
 from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.outside_calls import NotedCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import warn_uncompiled
-from tensorgraft.compiled.values import is_plain
+from tensorgraft.compiled.values import is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
 
 MOST_STATES = 32  # for which the traces of one signature are kept
@@ -45,10 +52,17 @@ class PythonState:
         given: Iterable[Any] = (),
     ) -> None:
         roots = [("", fn), *(("an argument", x) for x in static if not is_plain(x))]
-        self._around, self._whole = _Around(own, given), whole
-        attributes = [(f"{type(x).__name__}.{key}", value) for x in whole for key, value in vars(x).items()]
-        for name, x in (*roots, *attributes):
+        self._around, self._whole = _Around(own, given), {id(vars(x)): x for x in whole}
+        for name, x in roots:
             self._around.add(name, x)
+        self._modules = _ModuleTables(whole)
+        inner = set(map(id, self._modules.inner))
+        for x in whole:
+            for key, value in vars(x).items():
+                if id(value) not in inner:
+                    self._around.add(f"{type(x).__name__}.{key}", value)
+        for hook in chain.from_iterable(map(dict.values, self._modules.inner)):
+            self._around.add("a hook", hook)
         for kind in {type(x): None for x in whole}:
             self._around.look_up(kind.__name__, Lookups(attributes=[(kind, "forward")]))
         self._world: Reachable | None = Reachable(roots)
@@ -71,7 +85,7 @@ class PythonState:
             why = f"reads {world.once}, which may differ at each call"
         if why is None and world.drew():
             why = "draws random numbers of Python or NumPy"
-        changes = [] if why is not None else world.changes()
+        changes = [] if why is not None else [change for change in world.changes() if not self._is_library(change)]
         if why is None and not all(map(is_plain, chain.from_iterable(change.new for change in changes))):
             why = f"changes {_name(changes[0])}"
         if why is None and (reads := next((c for c in changes if not world.only_written(c)), None)) is not None:
@@ -80,12 +94,16 @@ class PythonState:
             why = f"writes {written}"
         if why is None:
             world.undo()
-            methods = [fn for _, _, fn in world.methods]
-            self._around.settle(world, changes, lambda value: None, methods, self._whole)
+            self._around.settle(world, changes, lambda value: None, [fn for _, _, fn in world.methods])
             self._changes = changes
             self._world = None
             self.repeat()
         return why
+
+    def _is_library(self, change: Change) -> bool:
+        """Return whether a library has changed what it keeps for itself in a module."""
+        owner = self._whole.get(id(change.table.of))
+        return owner is not None and _own_of_library(type(owner)).issuperset([*change.keys, *change.dropped])
 
     def repeat(self) -> None:
         """Change what the function changes, at a call for which it is not traced."""
@@ -99,11 +117,51 @@ class PythonState:
             self._world.undo()
 
     def hold(self) -> bool:
-        return self._world is None and self._around.hold()
+        return self._world is None and self._around.hold() and self._modules.hold()
 
     def failure(self) -> str | None:
         """Return in words what has changed; None where nothing has."""
         return self._around.failure()
+
+
+class _ModuleTables:
+    """The attributes of modules, and the tables of their hooks, parameters and children, compared at once."""
+
+    def __init__(self, modules: Iterable[Any]) -> None:
+        owned = [vars(x) for x in modules]
+        self.inner = [
+            table for own in owned for key, table in own.items() if key.startswith("_") and type(table) in _TABLES
+        ]
+        hidden = [_own_of_library(type(x)) for x in modules]
+        self._getters = [itemgetter(*own.keys() - names) for own, names in zip(owned, hidden, strict=True)]
+        self._owned, self._lengths = owned, [*map(len, owned), *map(len, self.inner)]
+        self._before = self._now()
+
+    def _now(self) -> list[Any]:
+        inner = chain.from_iterable(map(dict.values, self.inner))
+        return [*chain.from_iterable(map(call, self._getters, self._owned)), *inner]
+
+    def hold(self) -> bool:
+        if [*map(len, self._owned), *map(len, self.inner)] != self._lengths:
+            return False
+        try:
+            now = self._now()
+        except KeyError:
+            return False
+        return all(map(is_, now, self._before)) or all(map(is_same_value, now, self._before))
+
+
+_TABLES = (dict, OrderedDict)
+
+
+@functools.cache
+def _own_of_library(kind: type) -> frozenset[str]:
+    """Return the private attributes that methods of a library's classes assign (the flat weights of an LSTM)."""
+    derived = kind.__mro__[:-2]  # of the class of all modules itself nothing is hidden
+    classes = [cls for cls in derived if in_library(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")]
+    methods = [f for cls in classes for f in vars(cls).values() if isinstance(f, types.FunctionType)]
+    names = {name for f in methods if f.__name__ != "__init__" for name in stored_attributes(f.__code__)}
+    return frozenset(name for name in names if name.startswith("_"))
 
 
 def _name(change: Change) -> str:

@@ -18,6 +18,7 @@ from jax import lax
 from jax.experimental.ode import odeint
 
 import tensorgraft as tg
+from tensorgraft.frontends.jax import calls, staging
 from tensorgraft.transforms import filter_eval_shape
 
 tf = pytest.importorskip("tensorflow")

@@ -319,7 +319,8 @@ class Family:
         known = self.made.get(key, ())
         if len(known) == MOST_STATES // 2 and (changed := known[0][0].failure()) is not None:
             warn_traced_again(
-                getattr(self.fn, "__qualname__", type(self.fn).__name__), f"reads what changes again and again: {changed}"
+                getattr(self.fn, "__qualname__", type(self.fn).__name__),
+                f"reads what changes again and again: {changed}",
             )
         self.made[key] = ((trace.surroundings, made), *known[: MOST_STATES - 1])
         return made

@@ -88,7 +88,7 @@ class HostConstants(TorchFunctionMode):
             if "same device" not in str(error) or _writes_host(func, args, kwargs):
                 raise
             leaves, structure = pytrees.flatten((args, kwargs))
-            moved = [x.to(self._device) if _is_host(x) else x for x in leaves]
+            moved = [x.detach().to(self._device) if _is_host(x) else x for x in leaves]
             if all(new is x for new, x in zip(moved, leaves, strict=True)):
                 raise
         args, kwargs = pytrees.unflatten(moved, structure)

@@ -247,9 +247,7 @@ def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[Pure
         raise
 
 
-def _run_once(
-    call: PureSignature, arrays: Sequence[Array], taped: bool
-) -> tuple[PureRun, list[Array], list[Array]]:
+def _run_once(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
     module = call.owner.module
     capture = PureCapture(call.owner.xp, arrays[-1] if call.keyed else None, call.owner.seeding)
     state = PythonState(
