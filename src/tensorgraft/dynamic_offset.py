@@ -76,9 +76,7 @@ def read_concrete(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """Compute `storage.read` of an array that has values, by a program that serves every offset of the form."""
     if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
         return storage.read(xp, array, geometry)
-    out = cold.attempt(
-        xp, ("look", geometry), lambda host, lent_array: storage.read(host, lent_array, geometry), (array,)
-    )
+    out = cold.attempt(xp, ("look", geometry), lambda host, x: storage.read(host, x, geometry), (array,))
     if out is not None:
         return out[0]
     form = form_of(*geometry, tuple(xp.shape(array)), xp.dtype_of(array))

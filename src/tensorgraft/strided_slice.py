@@ -41,7 +41,7 @@ class Box(NamedTuple):
     step: Shape
     order: tuple[int, ...]  # the axis of the geometry that each axis of the box is
     shape: Shape
-    still: tuple[int, ...]  # axes that do not move: of one element, or of stride 0
+    fixed: tuple[int, ...]  # axes that do not move: of one element, or of stride 0
     backward: tuple[int, ...]  # axes of negative stride
 
     def outward(self, xp: Backend, box: Array) -> Array:
@@ -53,7 +53,7 @@ class Box(NamedTuple):
             perm = tuple(self.order.index(axis) for axis in moving)
             if perm != tuple(range(len(perm))):
                 box = xp.permute_dims(box, perm)
-        moving_shape = tuple(1 if axis in self.still else n for axis, n in enumerate(self.shape))
+        moving_shape = tuple(1 if axis in self.fixed else n for axis, n in enumerate(self.shape))
         if xp.shape(box) != moving_shape:
             box = xp.reshape(box, moving_shape)
         if moving_shape != self.shape:
@@ -64,8 +64,8 @@ class Box(NamedTuple):
         """Reshape a value of the geometry's shape to the box; of elements in one place, the last is kept."""
         if self.backward:
             value = xp.flip(value, self.backward)
-        if any(self.shape[axis] != 1 for axis in self.still):
-            start = tuple(n - 1 if axis in self.still else 0 for axis, n in enumerate(self.shape))
+        if any(self.shape[axis] != 1 for axis in self.fixed):
+            start = tuple(n - 1 if axis in self.fixed else 0 for axis, n in enumerate(self.shape))
             value = xp.slice(value, start, self.shape, (1,) * len(start))
         moving = sorted(self.order)
         value = xp.reshape(value, tuple(self.shape[axis] for axis in moving))
@@ -118,35 +118,24 @@ def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | Non
 
 
 @functools.lru_cache(maxsize=65536)
-def of_array(shape: Shape, strides: Shape, offset: int, array_shape: Shape) -> Box | None:
-    """Return a geometry as a basic slice of its storage's array of shape `array_shape`, which then need not be
+def of_array(shape: Shape, strides: Shape, offset: int, full: Shape) -> Box | None:
+    """Return a geometry as a basic slice of its storage's array of shape `full`, which then need not be
     flattened; None if it is not one."""
-    offset, backward, fixed_axes, order = _axes(shape, strides, offset)
-    array_strides = contiguous_strides(array_shape)
-    start = [offset // array_stride % n for array_stride, n in zip(array_strides, array_shape, strict=True)]
-    extents, step = [1] * len(array_shape), [1] * len(array_shape)
+    offset, backward, fixed, order = _axes(shape, strides, offset)
+    array_strides = contiguous_strides(full)
+    start = [offset // array_stride % n for array_stride, n in zip(array_strides, full, strict=True)]
+    counts, step = [1] * len(full), [1] * len(full)
     before = -1
     for axis in order:
         # the one axis of the array along which its elements can lie
-        at = next((a for a, n in enumerate(array_shape) if n > 1 and array_strides[a] <= abs(strides[axis])), None)
+        at = next((a for a, n in enumerate(full) if n > 1 and array_strides[a] <= abs(strides[axis])), None)
         if at is None or at <= before or strides[axis] % array_strides[at]:
             return None
         by = abs(strides[axis]) // array_strides[at]
-        if start[at] + (shape[axis] - 1) * by >= array_shape[at]:
+        if start[at] + (shape[axis] - 1) * by >= full[at]:
             return None
-        extents[at], step[at], before = shape[axis], by, at
-    return Box(
-        0,
-        math.prod(array_shape),
-        array_shape,
-        tuple(start),
-        tuple(extents),
-        tuple(step),
-        order,
-        shape,
-        fixed_axes,
-        backward,
-    )
+        counts[at], step[at], before = shape[axis], by, at
+    return Box(0, math.prod(full), full, tuple(start), tuple(counts), tuple(step), order, shape, fixed, backward)
 
 
 def take_box(xp: Backend, dense: Array, plan: Box) -> Array:

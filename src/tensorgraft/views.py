@@ -78,10 +78,6 @@ def reshaped(g: Geometry, shape: Shape) -> Geometry | None:
     return g._replace(shape=shape, strides=tuple(reversed(strides)))
 
 
-def size_of(shape: Shape) -> int:
-    return math.prod(shape)
-
-
 def shape_with(shape: Sequence[int], size: int) -> Shape:
     """A shape in which one extent may be -1. Raises ValueError where it cannot hold `size` elements."""
     extents = [operator.index(n) for n in shape]

@@ -64,7 +64,7 @@ def test_a_framework_that_cannot_be_asked_is_a_row(numpy_alone, monkeypatch, tmp
 def test_kinds_are_compared_by_name():
     tested, here = {"a": {"x": "1", "y": "2"}, "old": {"z": ""}}, {"a": {"y": "3", "w": "4"}, "young": {"v": ""}}
     (row,) = differences(tested, here)
-    assert (row.kind, row.new, row.gone, row.changed) == ("a", ["w"], ["x"], ["y"])
+    assert (row.kind, row.new, row.missing, row.changed) == ("a", ["w"], ["x"], ["y"])
 
 
 def test_the_snapshot_is_whole_and_of_tested_versions():
@@ -74,6 +74,14 @@ def test_the_snapshot_is_whole_and_of_tested_versions():
         "operators", "decompositions", "meta functions", "autocast", "primitives", "raw operations", "ufuncs", "names",
     }  # fmt: skip
     assert all(len(names) > 100 for row in snapshot.values() for names in row["kinds"].values())
+
+
+def test_tensorflow_tells_of_its_operations():
+    pytest.importorskip("tensorflow")
+    from tensorgraft.cli.drift import tensorflow
+
+    (operations,) = tensorflow.kinds().values()
+    assert "AddV2" in operations and not [name for name in operations if name.startswith("_")]
 
 
 def test_a_process_tells_of_a_framework(tensorgraft):

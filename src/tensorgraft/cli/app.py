@@ -17,8 +17,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from tensorgraft import __version__
 
         typer.echo(f"tensorgraft {__version__}")

@@ -69,13 +69,13 @@ def _measured(name: str, shape: tuple[int, ...], backend: str, dtype: str, repea
 
     operands = [operand(s) for s in _shapes(name, fn, shape)]
     compiled = tg.jit(fn) if registry.get(backend).traces else None
-    eager, spread_ = _time(lambda: fn(*operands), backend, repeat)
+    eager, noise = _time(lambda: fn(*operands), backend, repeat)
     fast = None if compiled is None else _time(lambda: compiled(*operands), backend, repeat)
     return {
         "backend": backend,
         "eager": eager,
         "compiled": None if fast is None else fast[0],
-        "spread": spread_ if fast is None else fast[1],
+        "spread": noise if fast is None else fast[1],
     }
 
 

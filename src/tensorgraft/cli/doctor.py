@@ -66,10 +66,8 @@ def print_report(devices: bool = False) -> None:
         state, command = _state(end.package, is_installed, f'pip install "tensorgraft[{end.package}]"')
         table.add_row(end.name, state, escape(end.use if is_installed else ""), command)
     console.print(table)
-    if importlib.util.find_spec("torch") is not None and (reason := _not_loaded()):
-        console.print(
-            f"`import torch` does not load the device: {reason}", highlight=False, markup=False, soft_wrap=True
-        )
+    if importlib.util.find_spec("torch") is not None and (why := _not_loaded()):
+        console.print(f"`import torch` does not load the device: {why}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"compiled programs: {cache_state()}", highlight=False, markup=False, soft_wrap=True)
     if not devices:
         console.print("devices: `tensorgraft doctor --devices` starts the backends", highlight=False, markup=False)

@@ -32,16 +32,11 @@ def launch(count: int, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    other_ranks = range(1, count)
+    others = range(1, count)
     with tempfile.TemporaryDirectory(prefix="tensorgraft-run-") as logs:
         options = ["--standalone", "--nproc-per-node", str(count), "--log-dir", logs]
-        if other_ranks:
-            options += [
-                "--redirects",
-                ",".join(f"{i}:1" for i in other_ranks),
-                "--tee",
-                ",".join(f"{i}:2" for i in other_ranks),
-            ]
+        if others:
+            options += ["--redirects", ",".join(f"{i}:1" for i in others), "--tee", ",".join(f"{i}:2" for i in others)]
         try:
             run.main([*options, "--no-python", sys.executable, "-m", "tensorgraft", "run", *arguments])
         except ChildFailedError as error:

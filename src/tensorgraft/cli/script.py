@@ -29,12 +29,8 @@ def refusal(program: Sequence[str], module: bool = False) -> int | None:
         if spec is None:
             print(f"tensorgraft: No module named {name}", file=sys.stderr)
             return 1
-        search_locations = spec.submodule_search_locations
-        if (
-            top != name
-            or search_locations is None
-            or importlib.machinery.PathFinder.find_spec("__main__", [*search_locations])
-        ):
+        paths = spec.submodule_search_locations
+        if top != name or paths is None or importlib.machinery.PathFinder.find_spec("__main__", [*paths]):
             return None
         print(_no_program(name), file=sys.stderr)
         return 1

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import optree
 
-NATIVE = ("native", "pytorch")  # the program's own framework, on the CPU: what is given a device is PyTorch's
+NATIVE = ("native", "pytorch")  # the program's own framework, on the CPU: only PyTorch's programs ask for a device
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -43,6 +43,7 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def device_of(backend: str) -> Any:
+    """The device to hand to the program; of a backend it becomes the default one as well."""
     if backend in NATIVE:
         import torch
 

@@ -67,9 +67,9 @@ def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
     for _, x in captured_values(fn):
         module = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or ""
         package = module.partition(".")[0]
-        found = _MODULES.get(package) or _of_class(type(x))
-        if found is not None:
-            yield found
+        framework = _MODULES.get(package) or _of_class(type(x))
+        if framework is not None:
+            yield framework
         elif depth and isinstance(x, types.FunctionType) and package == _package(fn):
             yield from _mentioned(x, depth - 1)
 

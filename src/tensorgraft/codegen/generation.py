@@ -51,8 +51,8 @@ class SourceReport:
     def __str__(self) -> str:
         lines = [f"{self.program} in {self.onto}: {self.lines} lines, {self.functions} functions"]
         for g in self.groups:
-            traced_at = ", ".join(map(str, g.tried))
-            generality = f"others, too (traced at {traced_at})" if g.tried else f"{g.size} only ({g.reason})"
+            traced_at = ", ".join(map(str, g.checked_sizes))
+            generality = f"others, too (traced at {traced_at})" if g.checked_sizes else f"{g.size} only ({g.reason})"
             lines.append(f"  size {g.size} ({g.title}): {generality}")
         for row in self.rows:
             outcome = "equal" if row.ok else f"DIFFERS: {row.detail}"
@@ -166,8 +166,8 @@ class Generation:
     def _fix_sizes(self, error: Exception) -> None:
         """Leave sizes as they are, lengths first, then batches, too: there is a number without an expression."""
         groups = list(enumerate(self._sized.groups))
-        lengths = {g for g, group in groups if group.tried and group.title != "batch"}
-        fixed = lengths or {g for g, group in groups if group.tried}
+        lengths = {g for g, group in groups if group.checked_sizes and group.title != "batch"}
+        fixed = lengths or {g for g, group in groups if group.checked_sizes}
         if not fixed:
             raise error
         self._sized.without(fixed, str(error))
@@ -194,7 +194,7 @@ class Generation:
             random=formed.random,
             key=formed.trace.key is not None,
             epsilon=checking.epsilon_of(formed.trace),
-            names_in_file={formed.style.spelled(path): path for path in formed.trace.parameters},
+            names_in_file={formed.style.parameter_name(path): path for path in formed.trace.parameters},
         )
         result.checked = checked
         result.report.rows = checked.rows
@@ -207,8 +207,10 @@ class Generation:
         that the program takes counts."""
         examples: list[list[checking.Example]] = [[("as the example", self._args, self._kwargs)]]
         for g, group in enumerate(self._sized.groups):
-            if group.tried:
-                sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
+            if group.checked_sizes:
+                sizes = (
+                    [group.checked_sizes[-1] + 1] if group.title == "batch" else [*group.checked_sizes, group.size - 1]
+                )
                 arguments = self._sized.arguments
                 examples.append([(f"{group.title} of {n}", *arguments({g: n})) for n in sizes if n > 0])
         return examples
@@ -221,7 +223,5 @@ def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
     errors = {kind: max(row.error for row in rows if row.what == kind) for kind in dict.fromkeys(r.what for r in rows)}
     sizes = ", ".join(row.sizes for row in rows if row.what == "results")
     summary = ", ".join(f"{kind} differ by {error:.0e} at most" for kind, error in errors.items())
-    comparison = textwrap.fill(
-        f"Checked against it ({sizes}): {summary}, relative to the largest entry of an array.", 99
-    )
-    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{comparison}\n"""', 1)
+    note = textwrap.fill(f"Checked against it ({sizes}): {summary}, relative to the largest entry of an array.", 99)
+    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{note}\n"""', 1)

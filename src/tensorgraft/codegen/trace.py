@@ -23,9 +23,9 @@ class HubName(str):
 
 @dataclass(eq=False)
 class SourceStep(Call):
-    """`outcome = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""
+    """`results = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""
 
-    names: tuple[str, ...] = ()  # what the user's program calls the arrays of the outcome: "" for one without a name
+    names: tuple[str, ...] = ()  # what the user's program calls the arrays of the results: "" for one without a name
     place: str = ""  # in the user's program: "model.py:12"
 
 
@@ -98,7 +98,7 @@ def inputs_of(call: SourceStep | Frame) -> Iterator[Var]:
 
 def outputs_of(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call makes for those around it."""
-    return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
+    return variables([call.result, call.left] if isinstance(call, Frame) else call.results)
 
 
 def prune(trace: SourceTrace) -> None:
@@ -111,7 +111,7 @@ def _prune(frame: Frame, used: set[Var]) -> None:
     used_calls: list[SourceStep | Frame] = []
     names: dict[Var, tuple[str, ...]] = {}  # of what frames that do nothing (a dropout that is off) were given
     for call in reversed(frame.calls):
-        result = call.result if isinstance(call, Frame) else call.outcome
+        result = call.result if isinstance(call, Frame) else call.results
         if isinstance(result, Var) and not any(call.names):
             call.names = names.get(result, call.names)
         if isinstance(call, Frame):
@@ -120,7 +120,7 @@ def _prune(frame: Frame, used: set[Var]) -> None:
                 used_calls.append(call)
             elif isinstance(result, Var) and any(call.names):
                 names.setdefault(result, call.names)
-        elif call.method == "assign" or not used.isdisjoint(variables(call.outcome)):
+        elif call.method == "assign" or not used.isdisjoint(variables(call.results)):
             used.update(variables([call.args, call.kwargs]))
             used_calls.append(call)
     frame.calls = used_calls[::-1]

@@ -11,7 +11,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextvars import ContextVar
 from operator import is_
@@ -19,6 +19,7 @@ from typing import Any
 from weakref import ReferenceType, WeakSet
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.instructions import imported_modules
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.values import SameObject, exact, is_plain, is_same_value, is_scalar
@@ -210,7 +211,11 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Conta
     """Return what is in a container, or around a function of the program; None for anything else."""
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
-        return ContainerContents(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
+        names = [f" key {k}" for k in keys] + keys
+        if isinstance(value, defaultdict):
+            names.append(".default_factory")
+            return ContainerContents(name, value, lambda: [*value, *value.values(), value.default_factory], names)
+        return ContainerContents(name, value, lambda: [*value, *value.values()], names)
     if isinstance(value, list | tuple | deque | set | frozenset | WeakSet):
         return ContainerContents(name, value, lambda: list(value))
     if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
@@ -248,13 +253,13 @@ def _attributes(name: str, value: Any) -> ContainerContents:
     attributes: Any = getattr(value, "__dict__", {})
     slots = slots_of(type(value))
 
-    def values_now() -> list[Any]:
+    def read() -> list[Any]:
         attributes = getattr(value, "__dict__", {})  # another one in another thread, or since it was replaced
         return [type(value), *attributes, *attributes.values(), *(getattr(value, n, None) for n in slots)]
 
     names = [f".{n}" for n in attributes]
     return ContainerContents(
-        name, value, values_now, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)]
+        name, value, read, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)]
     )
 
 
@@ -267,6 +272,9 @@ _NAMESPACES = {
     ("collections", "UserList"),
     ("collections", "UserDict"),
     ("queue", "Queue"),
+    ("weakref", "WeakKeyDictionary"),
+    ("weakref", "WeakValueDictionary"),
+    ("_weakrefset", "WeakSet"),
 }
 
 
@@ -314,12 +322,13 @@ def _variables_around(fn: types.FunctionType) -> ContainerContents:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
     run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
-    lookups = Lookups([(fn.__globals__, n) for n in names], fn.__closure__ or (), [(fn, n) for n in run_with])
+    imported = [n for n in imported_modules(fn.__code__) if n in sys.modules]
+    entries = [*((fn.__globals__, n) for n in names), *((sys.modules, n) for n in imported)]
+    lookups = Lookups(entries, fn.__closure__ or (), [(fn, n) for n in run_with])
     attributes = [vars(fn)] if has_attributes(fn) else []
     extra_names = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
-    return ContainerContents(
-        "", fn, lambda: [*lookups.current(), *attributes], [*names, *fn.__code__.co_freevars, *extra_names], lookups
-    )
+    all_names = [*names, *imported, *fn.__code__.co_freevars, *extra_names]
+    return ContainerContents("", fn, lambda: [*lookups.current(), *attributes], all_names, lookups)
 
 
 def functions_around(fn: types.FunctionType) -> list[Named]:
@@ -369,14 +378,11 @@ def is_program_class(kind: type) -> bool:
 def object_key(value: Any) -> Any:
     """Return a key of a hashable object: of one whose class says what is equal, its attributes as well, which need not
     be equal then."""
-    kind = type(value)
-    if not isinstance(kind.__eq__, types.FunctionType) or not is_of_program(value):
-        return kind, value
-    attributes = {
-        **getattr(value, "__dict__", {}),
-        **{n: getattr(value, n) for n in slots_of(kind) if hasattr(value, n)},
-    }
-    return kind, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in attributes.items())
+    cls = type(value)
+    if not isinstance(cls.__eq__, types.FunctionType) or not is_of_program(value):
+        return cls, value
+    fields = {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in slots_of(cls) if hasattr(value, n)}}
+    return cls, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in fields.items())
 
 
 def slots_of(kind: type) -> list[str]:

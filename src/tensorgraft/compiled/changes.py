@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
-from tensorgraft.compiled.tables import Table, drop, entries_of, entry_of, put, reorder
+from tensorgraft.compiled.tables import Table, drop, entry_of, put, reorder
 from tensorgraft.compiled.values import is_same_value, is_scalar
 
 
@@ -21,7 +21,7 @@ class Change:
     keys: list[Any]  # of a dict: where new values go
     dropped: list[Any]  # keys, or elements of a set
     order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
-    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much
+    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much; None: by the new value
     moved: list[Any] | None = None  # keys of a dict in the order that they have come to
 
     def apply(self, of: Any, new: Sequence[Any]) -> None:
@@ -43,39 +43,36 @@ class Change:
             for key in self.dropped:
                 drop(of, key)
             for key, value in zip(self.keys, new, strict=True):
-                put(of, key, entry_of(of, key) + counts[key] if key in counts else value)
+                by = counts.get(key)
+                put(of, key, entry_of(of, key) + (value if by is None else by) if key in counts else value)
             if self.moved is not None:
                 reorder(of, self.moved)
 
 
 def change_of(table: Table) -> Change | None:
-    before, entries = table.before if table.start is None else table.start, entries_of(table.of)
+    before, after = table.before if table.start is None else table.start, table.entries()
     if isinstance(before, set):
-        new, dropped = [v for v in entries if v not in before], [v for v in before if v not in entries]
+        new, dropped = [v for v in after if v not in before], [v for v in before if v not in after]
         return Change(table, new, [], dropped) if new or dropped else None
     if isinstance(before, list):
         n = len(before)
-        if len(entries) == n and all(map(is_, entries, before)):
+        if len(after) == n and all(map(is_, after, before)):
             return None
-        full = len(entries) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
-        left = next((before[k:] for k in range(n + 1 if full else 1) if _has_prefix(entries, before[k:])), None)
+        full = len(after) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
+        left = next((before[k:] for k in range(n + 1 if full else 1) if _has_prefix(after, before[k:])), None)
         if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended anew
-            return Change(table, entries[len(left) :], [], [])
+            return Change(table, after[len(left) :], [], [])
         positions = {id(v): k for k, v in reversed(list(enumerate(before)))}
-        order = [k if k < n and before[k] is v else positions.get(id(v)) for k, v in enumerate(entries)]
-        return Change(table, [v for v, k in zip(entries, order, strict=True) if k is None], [], [], order)
-    if (
-        len(entries) == len(before)
-        and all(map(is_, entries.values(), before.values()))
-        and list(entries) == list(before)
-    ):
+        order = [k if k < n and before[k] is v else positions.get(id(v)) for k, v in enumerate(after)]
+        return Change(table, [v for v, k in zip(after, order, strict=True) if k is None], [], [], order)
+    if len(after) == len(before) and all(map(is_, after.values(), before.values())) and list(after) == list(before):
         return None
-    keys = [k for k, v in entries.items() if k not in before or before[k] is not v]
-    keys = [k for k in keys if k not in before or not is_same_value(before[k], entries[k])]
-    dropped = [k for k in before if k not in entries]
-    in_order = [k for k in before if k in entries] + [k for k in keys if k not in before]
-    moved = list(entries) if isinstance(table.of, dict) and in_order != list(entries) else None
-    return Change(table, [entries[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
+    keys = [k for k, v in after.items() if k not in before or before[k] is not v]
+    keys = [k for k in keys if k not in before or not is_same_value(before[k], after[k])]
+    dropped = [k for k in before if k not in after]
+    in_order = [k for k in before if k in after] + [k for k in keys if k not in before]
+    moved = list(after) if isinstance(table.of, dict) and in_order != list(after) else None
+    return Change(table, [after[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
 
 
 def _has_prefix(entries: list[Any], left: list[Any]) -> bool:

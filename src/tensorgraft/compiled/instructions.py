@@ -32,7 +32,12 @@ def names_of(code: types.CodeType) -> frozenset[str]:
     also as strings (`getattr(config, "scale")`)."""
     strings = (text for nested in codes_of(code) for text in nested.co_consts if isinstance(text, str))
     names = (name for nested in codes_of(code) for name in (*nested.co_names, *nested.co_freevars))
-    return frozenset((*names, *(text for text in strings if text.replace(".", "_").isidentifier())))
+    return frozenset((*names, *filter(is_dotted_name, strings)))
+
+
+def is_dotted_name(text: str) -> bool:
+    """Say whether a text may be the name of an attribute or a module."""
+    return text.replace(".", "_").isidentifier()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -65,6 +70,12 @@ def stored_names(code: types.CodeType) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=4096)
+def imported_modules(code: types.CodeType) -> frozenset[str]:
+    """Return the names of the modules that code imports, functions inside it included."""
+    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "IMPORT_NAME")
+
+
+@functools.lru_cache(maxsize=4096)
 def compares_identities(code: types.CodeType) -> bool:
     """Say whether code asks if two objects are the same one (`a is b`; not of constants, as in `a is None`), functions
     inside it included."""
@@ -86,19 +97,14 @@ def _uses_of(name: str, outer: types.CodeType) -> frozenset[str]:
     uses = set()
     for code in codes_of(outer):
         instructions = _instructions(code)
-        for k, instruction in enumerate(instructions):
-            if instruction.argval != name and not (
-                isinstance(instruction.argval, tuple) and name in instruction.argval
-            ):
+        for k, step in enumerate(instructions):
+            if step.argval != name and not (isinstance(step.argval, tuple) and name in step.argval):
                 continue
-            if instruction.opname == "LOAD_CONST":
+            if step.opname == "LOAD_CONST":
                 uses.add("read")  # `getattr(self, "losses")`
-            elif instruction.opname.startswith("LOAD_") and instruction.opname != "LOAD_CLOSURE":
-                uses.add("read" if isinstance(instruction.argval, tuple) else _use(instructions[k + 1 : k + 14]))
-            elif instruction.opname.startswith(("STORE_", "DELETE_")) and instruction.opname not in (
-                "STORE_FAST",
-                "STORE_NAME",
-            ):
+            elif step.opname.startswith("LOAD_") and step.opname != "LOAD_CLOSURE":
+                uses.add("read" if isinstance(step.argval, tuple) else _use(instructions[k + 1 : k + 14]))
+            elif step.opname.startswith(("STORE_", "DELETE_")) and step.opname not in ("STORE_FAST", "STORE_NAME"):
                 uses.add("read")  # the name is bound to something else, too
     return frozenset(uses)
 

@@ -10,6 +10,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import ReferenceType
 
 from tensorgraft.compiled.captured_objects import slots_of
 from tensorgraft.compiled.lookups import content_of
@@ -69,6 +70,7 @@ class Template:
         self.old: list[Any] = []
         self._functions: list[types.FunctionType] = []
         self._cells: list[types.CellType] = []  # the variables of these that were made inside
+        self._weak: list[ReferenceType[Any]] = []  # weak references to objects that were made inside
         self._copied = False  # something is in it that has to be copied
         self._find(value, is_array, is_old)
         if self._copied:
@@ -78,7 +80,7 @@ class Template:
         for x in reachable_objects(value, lambda x: is_array(x) or is_old(x)):
             if is_array(x):
                 self.arrays.append(x)
-            elif is_old(x) or isinstance(x, types.ModuleType):
+            elif is_old(x) or isinstance(x, types.ModuleType) or _refers_to_old(x, is_old):
                 self.old.append(x)
             else:
                 self._copied = True
@@ -86,6 +88,8 @@ class Template:
                     self._functions.append(x)
                 elif isinstance(x, types.CellType):
                     self._cells.append(x)
+                elif isinstance(x, ReferenceType):
+                    self._weak.append(x)
 
     def emptied(self) -> Template:
         """Return the same template without its arrays, which it would keep alive."""
@@ -111,13 +115,16 @@ class Template:
                 new_function.__defaults__ = copy.deepcopy(fn.__defaults__, memo)
                 new_function.__kwdefaults__ = copy.deepcopy(fn.__kwdefaults__, memo)
                 new_function.__dict__.update(copy.deepcopy(vars(fn), memo))
+            for reference in self._weak:
+                memo[id(reference)] = ReferenceType(copy.deepcopy(reference(), memo))
             return copy.deepcopy(self.value, memo)
         except TracedValueError:
             raise
         except Exception as error:
+            why = str(error).partition("\n")[0]
             raise TracedValueError(
                 f"a compiled function returns or keeps a {type(self.value).__qualname__} that cannot be copied, so"
-                f" that calls cannot each have their own ({type(error).__name__}: {error}).\n  return its arrays: "
+                f" that calls cannot each have their own ({type(error).__name__}: {why}).\n  return its arrays: "
                 " in tuples, lists or dictionaries\n  create it:          outside of the compiled function"
             ) from error
 
@@ -129,7 +136,7 @@ class CopiedObjects:
         self.count, self._templates = count, templates
 
     @classmethod
-    def apart(
+    def extract(
         cls, leaves: Sequence[Any], is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]
     ) -> tuple[CopiedObjects, list[Any]]:
         """Return the objects of a trace, and its leaves with None for each object and the arrays in these behind.
@@ -182,6 +189,8 @@ def _children(x: Any) -> Iterator[Any]:
     elif isinstance(x, types.MethodType):
         yield x.__self__
         return
+    elif isinstance(x, ReferenceType):
+        yield x()
     elif type(x).__name__ == "partial" and hasattr(x, "func"):
         yield from (x.func, *x.args, *x.keywords.values())
     elif isinstance(x, BaseException):
@@ -205,6 +214,11 @@ def reachable_objects(value: Any, is_whole: Callable[[Any], bool] = lambda x: Fa
         yield x
         if not is_whole(x):
             queue.extend(_children(x))
+
+
+def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:
+    """Say whether it is a weak reference to an object from outside, or to none."""
+    return isinstance(x, ReferenceType) and ((of := x()) is None or is_old(of))
 
 
 def _with_cells(fn: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:

@@ -1,8 +1,8 @@
-"""Calls of Python's standard library that act outside of a program, or have another value each time: `print`, `open`,
-`time.time`, `os.urandom`.
+"""Calls of Python's standard library with effects outside of the program, or with a different result at each call:
+`print`, `open`, `time.time`, `os.urandom`.
 
-While a function is traced they are watched where the program makes them. What is only said (`print`, `logging`,
-`warnings`) is said again at every call of the compiled program; a function that does anything else runs uncompiled.
+While a function is traced, its calls of these are intercepted. Output (`print`, `logging`, `warnings`) is repeated at
+every call of the compiled program; a function that calls any other of them runs uncompiled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 _ASKS = ("getcwd", "listdir", "scandir", "stat", "lstat", "access", "times", "getloadavg")
 _ACTS = ("system", "open", "remove", "unlink", "mkdir", "rmdir", "rename", "replace", "chdir", "truncate", "symlink")
-_REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # what is said of them, where they are
+_REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # (description, module or class, names)
     ("reads a clock", "time", (*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS), "localtime", "gmtime", "ctime")),
     ("waits", "time", ("sleep",)),
     ("draws random numbers", "os", ("urandom",)),
@@ -48,23 +48,23 @@ Call = Callable[[], None]
 
 
 class OutsideCalls:
-    """The calls of a traced function that print, log or warn. `refused`: why it runs uncompiled, if the program has
-    caught the error that says so."""
+    """The calls of a traced function that print, log or warn. `refused`: the reason why the function runs uncompiled,
+    kept in case the program catches the error."""
 
     def __init__(self) -> None:
-        self.repeated: list[Call] = []  # at every call of the program, the one that is traced included
-        self.warned: list[Call] = []  # at every call but that one
+        self.repeated: list[Call] = []  # repeated at every call of the program, also the traced one
+        self.warned: list[Call] = []  # repeated at every later call
         self.refused: str | None = None
         self._thread = threading.get_ident()
         self._active = False
 
     def settled(self) -> None:
-        """Raise RunsUncompiled where the program has caught it."""
+        """Raise RunsUncompiled again if the program has caught it."""
         if self.refused is not None:
             raise RunsUncompiled(self.refused)
 
     def repeat(self, first: bool) -> None:
-        """Say again what was said in the trace. `first`: in the call that is traced."""
+        """Repeat the output of the trace. `first`: for the traced call, where warnings have already been shown."""
         for call in self.repeated if first else (*self.repeated, *self.warned):
             call()
 
@@ -73,7 +73,7 @@ class OutsideCalls:
 
     @contextlib.contextmanager
     def watched(self, bound: Sequence[tuple[dict[str, Any], str]] = ()) -> Iterator[None]:
-        """Context that watches this thread's calls. `bound`: global variables of the program that are such
+        """Context that intercepts this thread's calls. `bound`: global variables of the program that refer to such
         functions."""
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
@@ -93,7 +93,7 @@ class OutsideCalls:
                 self._active = False
 
     def _overrides(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-        """Yield (a module or class, a name in it, what is done in the place of a call by the program)."""
+        """Yield (a module or class, a name in it, the function that is called instead)."""
         for owner, name, reason in _refused():
             yield owner, name, functools.partial(self._refuse, f"{reason} ({getattr(owner, '__name__', owner)}.{name})")
         yield builtins, "print", self._print
@@ -152,16 +152,17 @@ class NotedCalls(OutsideCalls):
     """The calls of a function that is traced at each of its calls if it makes any of those that are refused elsewhere.
     They are made while it is traced, as prints and warnings are."""
 
-    def _places(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-        return (place for place in super()._places() if place[1] not in ("print", "warn", "handle"))
+    def _overrides(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        return (override for override in super()._overrides() if override[1] not in ("print", "warn", "handle"))
 
-    def _refuse(self, why: str, original: Any = None, args: Any = (), kwargs: Any = None) -> Any:
-        self.refused = why
-        return original(*args, **(kwargs or {}))
+    def _refuse(self, reason: str, *call: Any) -> Any:
+        original, args, kwargs = call
+        self.refused = reason
+        return original(*args, **kwargs)
 
 
 def _refused() -> Iterator[tuple[Any, str, str]]:
-    """Yield (a module or class, a name in it, what is said of it) of what is loaded."""
+    """Yield (a module or class, a name in it, the reason) of each refused function whose module is loaded."""
     for reason, path, names in _REFUSED:
         module, _, cls = path.partition(".")
         owner = sys.modules.get(module)
@@ -170,13 +171,16 @@ def _refused() -> Iterator[tuple[Any, str, str]]:
 
 
 def is_outside(value: Any) -> bool:
-    """Say whether a value is one of the functions that are watched, which a program may have bound to another name."""
+    """Return True for a refused function, which a program may have bound to another name."""
     return isinstance(value, types.BuiltinFunctionType) and any(vars(o)[name] is value for o, name, _ in _refused())
 
 
 def _by_program(frame: types.FrameType | None) -> bool:
-    """Say whether the program itself is calling, perhaps by way of the standard library."""
+    """Return True if the caller is the program itself, possibly through the standard library; `logging` puts the time
+    into its records, which each call does again."""
     while frame is not None and _is_standard(frame.f_code.co_filename):
+        if frame.f_code.co_qualname == "LogRecord.__init__":
+            return False
         frame = frame.f_back
     return frame is not None and not in_library(frame.f_code.co_filename)
 

@@ -43,8 +43,9 @@ class Feed:
     stand_in: Array
     value: Callable[[], np.ndarray]
     traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
-    what: str = "random state"
+    kind: str = "random state"
     tensor: Any = None  # of the host, from outside
+    live: Any = None  # what the front end takes it from, where that is a tensor of the host
 
     def take(self) -> np.ndarray:
         if self.traced is None:
@@ -117,12 +118,9 @@ class ProgramInputs:
         sources = _on_mesh(sources, backend)
         self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
         self._numbers = [(k, *s) for k, s in enumerate(sources) if isinstance(s, NumberInput)]
-        varying = (Feed, NumberInput)
+        feeds = (Feed, NumberInput)
         self._storages = Storages(
-            [
-                s if isinstance(s, Source) else Source(_NoStorage(None if isinstance(s, varying) else s))
-                for s in sources
-            ],
+            [s if isinstance(s, Source) else Source(_NoStorage(None if isinstance(s, feeds) else s)) for s in sources],
             cell_of,
         )
         self._donated = list(donated)
@@ -157,18 +155,18 @@ class ProgramInputs:
         go of theirs for the time."""
         arrays = self(leaves)
         cells = self._storages(leaves)
-        sole_owner = {
+        sole = {
             k: cell for k in program.takes if not isinstance(cell := cells[k], _NoStorage) and cell.array is arrays[k]
         }
-        if not sole_owner:
+        if not sole:
             return tuple(program(*arrays))
-        for cell in sole_owner.values():
+        for cell in sole.values():
             cell.array = None
         try:
             results: tuple[Array, ...] = program.take(arrays)
             return results
         except BaseException:
-            for k, cell in sole_owner.items():
+            for k, cell in sole.items():
                 cell.array = arrays[k]
             raise
 

@@ -103,7 +103,7 @@ class PythonState:
     def _is_library(self, change: Change) -> bool:
         """Return whether a library has changed what it keeps for itself in a module."""
         owner = self._whole.get(id(change.table.of))
-        return owner is not None and _own_of_library(type(owner)).issuperset([*change.keys, *change.dropped])
+        return owner is not None and _own_of_library(owner.__class__).issuperset([*change.keys, *change.dropped])
 
     def repeat(self) -> None:
         """Change what the function changes, at a call for which it is not traced."""
@@ -132,7 +132,7 @@ class _ModuleTables:
         self.inner = [
             table for own in owned for key, table in own.items() if key.startswith("_") and type(table) in _TABLES
         ]
-        hidden = [_own_of_library(type(x)) for x in modules]
+        hidden = [_own_of_library(x.__class__) for x in modules]
         self._getters = [itemgetter(*own.keys() - names) for own, names in zip(owned, hidden, strict=True)]
         self._owned, self._lengths = owned, [*map(len, owned), *map(len, self.inner)]
         self._before = self._now()

@@ -96,15 +96,13 @@ def _inputs(e: ExplainedCall) -> Group:
     rows = []
     on_mesh = _is_spread(e)
     for kind, inputs in kinds.items():
-        written_count = sum(i.written for i in inputs)
+        writes = sum(i.written for i in inputs)
         donated = sum(i.donated for i in inputs)
         listed = [] if kind == "constant" else list(dict.fromkeys(i.name for i in inputs if i.name))
         names = ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
-        bytes_each = [size(sum(i.bytes_each or i.bytes for i in inputs))] if on_mesh else []
+        nbytes = [size(sum(i.bytes_each or i.bytes for i in inputs))] if on_mesh else []
         total = size(sum(i.bytes for i in inputs))
-        rows.append(
-            (kind, str(len(inputs)), total, *bytes_each, f"{written_count} ({donated})" if written_count else "", names)
-        )
+        rows.append((kind, str(len(inputs)), total, *nbytes, f"{writes} ({donated})" if writes else "", names))
     columns = ("arrays", "bytes", *["of a device"] * on_mesh, "written (in place)")
     right = [Column(name, justify="right") for name in columns]
     return table("inputs", rows, "kind", *right, Column("names", overflow="fold"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import sys
 import types
 from collections import deque
@@ -24,7 +25,7 @@ import numpy as np
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import ContainerContents, is_namespace, is_of_program, roots, walk
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.instructions import names_of
+from tensorgraft.compiled.instructions import imported_modules, names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
@@ -82,8 +83,8 @@ class OfAnother(TypeError):
 
 
 class Surroundings:
-    """The surroundings of one trace of a function. `own`: the framework whose arrays the trace itself sees being read;
-    of the Array API, those of one backend."""
+    """The surroundings of one trace of a function. `front_end`: the framework whose arrays the trace itself
+    notices when they are read; of the Array API, only arrays of `backend`."""
 
     def __init__(self, front_end: str, backend: Any = None) -> None:
         self._front_end, self._backend = front_end, backend
@@ -109,6 +110,9 @@ class Surroundings:
         """Look at what a function reaches; what it runs with itself is in the key of its calls (`DirectCaptures`)."""
         if isinstance(fn, types.FunctionType):
             self._visited[id(fn)] = fn
+        if (code := getattr(fn, "__code__", None)) is not None:
+            loaded = [(sys.modules, name) for name in imported_modules(code) if name in sys.modules]
+            self.look_up("sys.modules", Lookups(loaded))
         for name, value in roots(fn):
             self.add(name, value)
 
@@ -149,7 +153,7 @@ class Surroundings:
         """Take the values of further arrays that the function may write, before it is traced."""
         known = {id(watched_array.of) for watched_array in self._arrays}
         kept_bytes = 0
-        for x in world.seen.values():
+        for x in world.visited.values():
             framework = _framework(x)
             if framework is None or id(x) in known or self._is_own(x, framework) or not _is_mutable(x, framework):
                 continue
@@ -184,11 +188,13 @@ class Surroundings:
             self.add("sys.argv", sys.argv)
         for hook in world.hooks:
             self.add("a hook", hook)
-        for name, results in world.asked_caches():  # which are not those of the trace where the cache was cleared
+        for name, results, known in world.asked_caches():
             lookups = Lookups([(results, key) for key in results])
-            self._containers.append(
-                ContainerContents(f"a result that {name} remembers", results, lookups.current, None, lookups)
-            )
+            contents = ContainerContents(f"a result that {name} remembers", results, lookups.current, None, lookups)
+            for k, key in enumerate(results):  # a later call finds what this one has made: it is another program
+                if key not in known and (changes or not _is_plain_result(results[key], key)):
+                    contents.before[k] = object()
+            self._containers.append(contents)
         for fn in methods:
             self.add(fn.__qualname__, fn)
         self._add_called(world)
@@ -196,11 +202,12 @@ class Surroundings:
         for table in world.tables.values():
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table, added.get(id(table), ()))
+            if world.reads_subclasses and isinstance(table.of, Namespace) and isinstance(cls := table.of.of, type):
+                below = functools.partial(type.__subclasses__, cls)
+                self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
-            if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
-                self._containers.append(
-                    ContainerContents(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
-                )
+            if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
+                self._add_all(owner)
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
             if table.before or id(table.of) in changed:
@@ -210,9 +217,7 @@ class Surroundings:
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
         for owner in whole_objects:
-            self._containers.append(
-                ContainerContents(type(owner).__name__, vars(owner), functools.partial(_own_items, owner))
-            )
+            self._add_all(owner)
         self._settle_containers(world, changed, slot)
 
     def _settle_containers(
@@ -241,6 +246,13 @@ class Surroundings:
         self._lookup_values = list(chain.from_iterable(map(chain.from_iterable, lookup_values)))
         self._lookup_values = self._lookups.each_once(self._lookup_values)
 
+    def _add_all(self, owner: Any) -> None:
+        """Look at all attributes of an object, and at what is in them."""
+        name = type(owner).__name__
+        self._containers.append(ContainerContents(name, vars(owner), functools.partial(_own_items, owner)))
+        for key, value in list(vars(owner).items()):
+            self.add(f"{name}.{key}", value)
+
     def _add_called(self, world: Reachable) -> None:
         """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""
         known = -1
@@ -268,7 +280,8 @@ class Surroundings:
         if container.before:
             self._containers.append(container)
         for name, value in table.before.items():
-            if not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
+            of_module = isinstance(value, types.FunctionType) and isinstance(space.of, types.ModuleType)
+            if of_module or not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
 
     def hold(self) -> bool:
@@ -301,10 +314,7 @@ class Surroundings:
                 )
         if any(self._bare):
             return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
-        return next(
-            (f"{memory.name} has other values" for memory in self._arrays if not memory.holds()),
-            None,
-        )
+        return next((f"{memory.name} has other values" for memory in self._arrays if not memory.holds()), None)
 
     def __bool__(self) -> bool:
         return bool(self._containers or self._arrays or self._bare)
@@ -332,6 +342,13 @@ def _identity(of: Any) -> int:
     if dataclasses.is_dataclass(of) or is_namespace(of):
         return id(getattr(of, "__dict__", of))
     return id(of.of) if isinstance(of, Namespace | Slots | ContextValue) else id(of)
+
+
+def _is_plain_result(result: Any, key: Any) -> bool:
+    """Say whether what is remembered is a plain value; a cache of limited size has it in a link of its own."""
+    if type(result).__name__ == "_lru_list_elem":
+        return all(is_plain(of) for of in gc.get_referents(result) if of is not key and not isinstance(of, type))
+    return is_plain(result)
 
 
 def _items(table: dict[str, Any]) -> list[Any]:
@@ -370,8 +387,9 @@ def _is_mutable(x: Any, framework: str) -> bool:
 
 def _framework(x: Any) -> str | None:
     """Return whose array a value is, "memory" for one of Python's own buffers."""
-    array = sys.modules.get("array")
+    array, ctypes = sys.modules.get("array"), sys.modules.get("ctypes")
     is_buffer = isinstance(x, bytearray | memoryview) or (array is not None and isinstance(x, array.array))
+    is_buffer = is_buffer or (ctypes is not None and isinstance(x, ctypes.c_int.__mro__[-2]))  # `_CData`
     return "memory" if is_buffer else framework_of(x)
 
 
@@ -403,11 +421,13 @@ def _write(x: Any, framework: str, values: np.ndarray) -> None:
         x[...] = values
     elif framework == "memory":
         before = values.tobytes()
-        if isinstance(x, memoryview | bytearray):
+        if isinstance(x, bytearray):
             x[:] = before
-        else:
+        elif hasattr(x, "frombytes"):
             del x[:]
             x.frombytes(before)
+        else:
+            memoryview(x).cast("B")[:] = before
     else:
         writeable, x.flags.writeable = x.flags.writeable, True  # it may be a view of what alone can be written
         np.copyto(x, values)

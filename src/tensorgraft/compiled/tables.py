@@ -31,6 +31,21 @@ class Table:
     find: Find | None  # None: always `of`
     start: Any = None  # what the trace began with, where that is not `before`
     names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
+    only: Collection[Any] | None = None  # of a dict: the keys that count, others are another thread's
+
+    def entries(self) -> Any:
+        """Return a copy of what is in it now, of the entries that count."""
+        now = entries_of(self.of)
+        return now if self.only is None else {key: value for key, value in now.items() if key in self.only}
+
+    def restrict(self, keys: Collection[Any]) -> None:
+        """Let no more than the entries of these keys count."""
+        self.only = keys
+        self.before = {key: value for key, value in self.before.items() if key in keys}
+
+    def restore(self) -> None:
+        """Give it the entries that it had."""
+        _restore(self.of, self.before, self.entries())
 
     def located(self, call: Call) -> Any:
         return self.of if self.find is None else self.find(call)
@@ -80,6 +95,8 @@ class Namespace:
         classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]
         public = [n for n in names if not is_special(n)]
+        if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # which is requested for those
+            requested = public
         self.names = [n for n in public if n in requested or any(n in space for space in above)]
         if isinstance(of, type):  # which nobody needs to mention
             self.names += [n for n, v in vars(of).items() if is_special(n) and isinstance(v, types.FunctionType)]
@@ -195,14 +212,12 @@ def entry_of(of: Any, key: Any) -> Any:
     return of[key] if isinstance(of, dict | list | deque) else of.entries()[key]
 
 
-def restore(of: Any, before: Any) -> None:
-    """Give a table the entries that it had."""
+def _restore(of: Any, before: Any, entries: Any) -> None:
     if isinstance(of, set):
         if of != before:
             of.clear()
             of.update(before)
         return
-    entries = entries_of(of)
     if isinstance(before, list):
         if len(entries) != len(before) or not all(map(is_, entries, before)):
             of.clear()

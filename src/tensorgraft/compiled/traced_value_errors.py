@@ -82,11 +82,9 @@ def derivative_lost(frame: FrameType | None, x: TracedArray, conversion: str) ->
     __array__) would have a derivative of zero."""
     node = _node(frame)
     name = _needed_expression(frame, node, x, "its argument")
-    remedies = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
+    fixes = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
     needs = f"the values of {name} now ({conversion})"
-    return _error(
-        TracedValueError, frame, needs, name, x, remedies, "they would have no derivative, and it would be zero"
-    )
+    return _error(TracedValueError, frame, needs, name, x, fixes, "they would have no derivative, and it would be zero")
 
 
 def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray) -> ShapeError:
@@ -256,13 +254,11 @@ def _condition(node: Any, is_call: bool) -> tuple[Any, Any]:
         return node, node.test
     if isinstance(node, ast.Call) and is_call:
         return node, node.args[0] if short_name(node) == "bool" and node.args else None
-    asked_node = (
-        node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
-    )
+    value = node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
     outer = node
     while isinstance(outer, ast.BoolOp | ast.UnaryOp) or outer is node:
         outer = getattr(outer, "parent", None)
-    return (outer if isinstance(outer, _DECIDING) else node), asked_node
+    return (outer if isinstance(outer, _DECIDING) else node), value
 
 
 def _needed_expression(frame: FrameType | None, node: Any, x: TracedArray, unnamed: str) -> str:

@@ -17,8 +17,8 @@ from tensorgraft.hub.primitive import primitive
 class Differentiable(Protocol):
     """A function of flat arrays, in operations of the hub, whose derivatives are its own.
 
-    Cotangents are transposed, not conjugated, and those of the results that are inexact, in order; `wanted` are
-    positions of inexact arguments, `xp` is a `Backend`.
+    Cotangents are transposed, not conjugated, and given for the inexact results, in order; `argnums` are positions of
+    inexact arguments, `xp` is a `Backend`.
     """
 
     def primal(self, xp: Any, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -27,18 +27,18 @@ class Differentiable(Protocol):
     def forward(
         self, xp: Any, arrays: Sequence[Array], argnums: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
-        """The results, and what `backward` needs."""
+        """Return the results, and the residuals that `backward` needs."""
 
     def backward(
         self, xp: Any, residuals: Sequence[Array], cotangents: Sequence[Array], argnums: tuple[int, ...]
     ) -> Sequence[Array]:
-        """The cotangents of the wanted arguments."""
+        """Return the cotangents of the arguments `argnums`."""
 
     def pullback(self, argnums: tuple[int, ...]) -> Differentiable:
-        """(arguments, cotangents) -> the cotangents of the wanted arguments: to be differentiated again."""
+        """Return the function (arguments, cotangents) -> cotangents of `argnums`, which can be differentiated again."""
 
     def pushforward(self, argnums: tuple[int, ...]) -> Differentiable:
-        """(arguments, tangents of the wanted ones) -> the tangents of the inexact results."""
+        """Return the function (arguments, tangents of `argnums`) -> tangents of the inexact results."""
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
         """Return the function of arguments with one more axis, of `size`, where `axes` says one; results have theirs in

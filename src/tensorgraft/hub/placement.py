@@ -92,19 +92,15 @@ class Placement:
         like = Placement(self.mesh, spec[: len(shape)])
         return Placement(self.mesh, tuple(() if n % like.parts(d) else spec[d] for d, n in enumerate(shape)))
 
-    def settled(self, current: Placement | None) -> Placement:
-        """Return it without free dimensions, for an array at `current`: those stay split along axes that are left."""
+    def settled(self, at: Placement | None) -> Placement:
+        """Return it without free dimensions, for an array at `at`: those stay split along axes that are left."""
         if not self.free:
             return self
         used = {name for names in self.spec for name in names}
-        on_same_mesh = current is not None and current.mesh == self.mesh
+        same_mesh = at is not None and at.mesh == self.mesh
         spec = list(self.spec)
         for d in self.free:
-            spec[d] = (
-                tuple(name for name in current.spec[d] if name not in used)
-                if current is not None and on_same_mesh
-                else ()
-            )
+            spec[d] = tuple(name for name in at.spec[d] if name not in used) if at is not None and same_mesh else ()
         return Placement(self.mesh, tuple(spec))
 
     def check(self, shape: Sequence[int], label: str) -> None:

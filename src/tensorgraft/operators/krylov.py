@@ -12,7 +12,7 @@ from tensorgraft.frontends.array_api import Array
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import dense
 from tensorgraft.operators.base import LinearOperator
-from tensorgraft.operators.solvers import LinearSolver, Solved, definite, finite
+from tensorgraft.operators.solvers import LinearSolver, Solved, definite_sign, finite
 from tensorgraft.transforms.control_flow import while_loop
 
 
@@ -122,10 +122,10 @@ class CG(Iterative):
 
     def check(self, operator: LinearOperator) -> None:
         super().check(operator)
-        definite(self, operator)
+        definite_sign(self, operator)
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        sign = definite(self, operator)
+        sign = definite_sign(self, operator)
         goal, most = self._goal(b), self._steps(operator)
         b = b * sign  # of -A x = -b
         z = self._precondition(b)
@@ -315,18 +315,14 @@ def _with_middle_axis(x: Array) -> Array:
     return xp.expand_dims(x, axis=1)
 
 
-def _rotate_rows(x: Array, current_row: Array, next_row: Array, cos: Array, sin: Array) -> Array:
-    """The rows `current_row` and `next_row` of (k, size, m) rotated."""
+def _rotate_rows(x: Array, row: Array, below: Array, cos: Array, sin: Array) -> Array:
+    """The rows `row` and `below` of (k, size, m) rotated."""
     dtype = x.dtype
-    top = xp.sum(x * _row(current_row, dtype), axis=1)
-    low = xp.sum(x * _row(next_row, dtype), axis=1)
+    top = xp.sum(x * _row(row, dtype), axis=1)
+    low = xp.sum(x * _row(below, dtype), axis=1)
     cos, sin = xp.expand_dims(cos, axis=1), xp.expand_dims(sin, axis=1)
     is_complex = dtypes.is_complex(dtype)
     new_top = (xp.conj(cos) if is_complex else cos) * top + (xp.conj(sin) if is_complex else sin) * low
     new_low = cos * low - sin * top
-    unchanged = x * _row(xp.logical_not(xp.logical_or(current_row, next_row)), dtype)
-    return (
-        unchanged
-        + _row(current_row, dtype) * _with_middle_axis(new_top)
-        + _row(next_row, dtype) * _with_middle_axis(new_low)
-    )
+    unchanged = x * _row(xp.logical_not(xp.logical_or(row, below)), dtype)
+    return unchanged + _row(row, dtype) * _with_middle_axis(new_top) + _row(below, dtype) * _with_middle_axis(new_low)

@@ -69,12 +69,10 @@ class Structure:
 
     def _refuse(self, name: str, x: Any, columns: bool) -> None:
         expected = f"{self}, each with one trailing axis of the same extent k" if columns else str(self)
-        description = optree.tree_map(
-            lambda v: _Plain(of(v).leaves[0]) if isinstance(v, Array) else _Plain(_type(v)), x
-        )
+        spec = optree.tree_map(lambda v: _Plain(of(v).leaves[0]) if isinstance(v, Array) else _Plain(_type(v)), x)
         arrays = all(isinstance(v, Array) for v in optree.tree_leaves(x))
         note = "" if arrays else ": arrays are made by tensorgraft.array_api.asarray"
-        raise (ValueError if arrays else TypeError)(f"{name}: expected {expected}, got {description}{note}")
+        raise (ValueError if arrays else TypeError)(f"{name}: expected {expected}, got {spec}{note}")
 
     def ravel(self, leaves: Sequence[Array], k: int | None = None) -> Array:
         """Leaves as one vector (n,), or those with a trailing axis of extent `k` as one matrix (n, k)."""

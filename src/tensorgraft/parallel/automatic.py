@@ -63,7 +63,7 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
         shard_(module, mesh, choice.plan)
         return choice
     plan = fully_sharded()
-    explanation = f"fully_sharded: {sizes}: each device keeps a part of every parameter"
+    why = f"fully_sharded: {sizes}: each device keeps a part of every parameter"
     if mesh.extents.get("model", 1) > 1:
         try:
             layers = tensor_parallel(module)
@@ -72,9 +72,7 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
         if layers:
             rest = tuple(name for name in mesh.names if name != "model")
             plan = {**layers, **(fully_sharded(*rest) if rest else {"*": ()})}
-            explanation = (
-                f"tensor_parallel along 'model', the rest fully_sharded: {sizes}, and the mesh has an axis for layers"
-            )
+            why = f"tensor_parallel along 'model', the rest fully_sharded: {sizes}, and the mesh has an axis for layers"
     bytes_each = _COPIES * _share(module, mesh, plan)
     if bytes_each > capacity:
         raise ValueError(
@@ -82,7 +80,7 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
             " smaller model, is needed"
         )
     shard_(module, mesh, plan)
-    return Choice(plan, f"{explanation}, {_size(bytes_each)} of them", bytes_each)
+    return Choice(plan, f"{why}, {_size(bytes_each)} of them", bytes_each)
 
 
 def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:

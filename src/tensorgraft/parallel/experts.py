@@ -55,11 +55,9 @@ def _stacked(module: Any) -> list[str]:
     """Parameters of modules that have a stack of matrices, by as many rows as that has matrices."""
     stacked = []
     for name, part in module.named_modules():
-        own_parameters = dict(part.named_parameters(recurse=False)) if _says_so(name, part) else {}
-        counts = {p.shape[0] for p in own_parameters.values() if p.dim() > 2}
-        stacked += [
-            f"{name}.{n}" if name else n for n, p in own_parameters.items() if p.dim() > 1 and p.shape[0] in counts
-        ]
+        params = dict(part.named_parameters(recurse=False)) if _says_so(name, part) else {}
+        counts = {p.shape[0] for p in params.values() if p.dim() > 2}
+        stacked += [f"{name}.{n}" if name else n for n, p in params.items() if p.dim() > 1 and p.shape[0] in counts]
     return stacked
 
 

@@ -129,12 +129,7 @@ class autocast:
     """
 
     def __init__(
-        self,
-        dtype: Any = None,
-        *,
-        policy: str | None = None,
-        enabled: bool = True,
-        cache_enabled: bool | None = None,
+        self, dtype: Any = None, *, policy: str | None = None, enabled: bool = True, cache_enabled: bool | None = None
     ) -> None:
         self.policy = None if policy is None else _checked(policy)
         self.dtype = None if dtype is None else _as_dtype(dtype)

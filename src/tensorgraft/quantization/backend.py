@@ -142,7 +142,7 @@ class QuantizingBackend(_Operations):
         if not isinstance(x, Quantized):
             return self.inner.astype(x, dtype)
         if dtypes.is_floating(dtype) and x.dtype == dtypes.float32:
-            return x.seen(x.geometry._replace(dtype=dtype))
+            return x.with_geometry(x.geometry._replace(dtype=dtype))
         if dtype == x.dtype:
             return x
         policy.missing("astype", _shapes((x,)))
@@ -172,7 +172,7 @@ class QuantizingBackend(_Operations):
         if geometry.dtype != array.dtype:
             policy.missing("view as another dtype", _shapes((array,)))
             return read(self.inner, self.inner.ensure_owned(dense(self.inner, array)), geometry)
-        return (array if array.is_whole else with_own_codes(self.inner, array)).seen(geometry)
+        return (array if array.is_whole else with_own_codes(self.inner, array)).with_geometry(geometry)
 
     def put(self, array: Array, geometry: Geometry, value: Array) -> Array:
         """`storage.write`: a storage that is quantised is so afterwards, by the same scheme."""
@@ -254,7 +254,7 @@ class _Compiled:
 
     def __init__(self, inner: Backend, fn: Callable[..., Any], kinds: tuple[Any, ...]) -> None:
         self.kinds = kinds
-        self.outcome: list[tuple[Any, ...] | None] = []  # the kinds of the results
+        self.result_kinds: list[tuple[Any, ...] | None] = []  # the kinds of the results
         self.notes: policy.Notes | None = None  # of what is compiled once
 
         def flat(*leaves: Any) -> tuple[Any, ...]:
@@ -263,7 +263,7 @@ class _Compiled:
                     results = fn(*joined(kinds, leaves))
             else:
                 results = fn(*joined(kinds, leaves))
-            self.outcome = [x.kind if isinstance(x, Quantized) else None for x in results]
+            self.result_kinds = [x.kind if isinstance(x, Quantized) else None for x in results]
             return tuple(_flat(results))
 
         self.run = inner.compile(flat)
@@ -275,7 +275,7 @@ class _Compiled:
         leaves = self.run(*_flat(args))
         if self.notes and before is None:  # it may be traced again, and is the same
             policy.counted(self.notes)
-        return tuple(joined(self.outcome, leaves))
+        return tuple(joined(self.result_kinds, leaves))
 
 
 def _flat(xs: Sequence[Any]) -> list[Any]:

@@ -186,7 +186,7 @@ class _Run:
             return q
         xp = self.weights[watch.name].xp
         with xp.scope():
-            scale, zero = (None if x is None else xp.asarray(x) for x in watch.range.found())
+            scale, zero = (None if x is None else xp.asarray(x) for x in watch.range.scale_and_zero())
         return replace(q, input_scale=scale, input_zero=zero)
 
 
@@ -274,7 +274,5 @@ __all__ = ["Method", "Stage", "Weight"]
 
 
 def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
-    listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return ValueError(
-        f"{name}: no weight fits the filter and the patterns of the schemes; there are {listed or 'none'}"
-    )
+    text = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {text or 'none'}")

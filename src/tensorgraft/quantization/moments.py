@@ -104,7 +104,7 @@ def step(
 
     Arguments:
         grad: the gradient; weights: the parameter, or None where it does not decay.
-        kept: its moments, as `empty` gives them.
+        state: its moments, as `empty` returns them.
         count: () the number of this step, from 1.
         rate: the learning rate, a number or an array ().
         phases: where the dithers of the two moments begin, see `phase`.

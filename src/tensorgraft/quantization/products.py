@@ -98,7 +98,7 @@ def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
 
 def _as_it_lies(q: Quantized, side: int, contract: Axes, batch: Axes) -> tuple[Quantized, Axes, Axes]:
     """A transposed operand as its codes lie, with other axes contracted: compilers know products of bytes by that."""
-    base_view = q.whole()
+    base_view = q.full()
     strides = base_view.geometry.strides
     order = [strides.index(s) if s in strides else -1 for s in q.geometry.strides]
     if q.geometry.offset or sorted(order) != list(range(len(strides))) or q.shape != tuple(q.base[i] for i in order):
@@ -178,12 +178,10 @@ def _scales_of_operand(
 ) -> Array:
     """Scales of an operand, where its axes are in the product: batch, free axes of the first, those of the second."""
     free = [i for i in range(ndim) if i not in contract[side] and i not in batch[side]]
-    gap_ndim = other_ndim - len(contract[1 - side]) - len(batch[1 - side])
+    pad = other_ndim - len(contract[1 - side]) - len(batch[1 - side])
     order = [*batch[side], *free, *contract[side]]
     moved = xp.permute_dims(scale, tuple(order)) if order != list(range(ndim)) else scale
     extents = xp.shape(moved)
-    batch_shape, free_shape = extents[: len(batch[side])], extents[len(batch[side]) : len(batch[side]) + len(free)]
-    shape = (
-        (*batch_shape, *free_shape, *(1,) * gap_ndim) if side == 0 else (*batch_shape, *(1,) * gap_ndim, *free_shape)
-    )
+    batch_, free_ = extents[: len(batch[side])], extents[len(batch[side]) : len(batch[side]) + len(free)]
+    shape = (*batch_, *free_, *(1,) * pad) if side == 0 else (*batch_, *(1,) * pad, *free_)
     return xp.reshape(moved, shape)

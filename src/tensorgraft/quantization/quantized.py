@@ -80,12 +80,12 @@ class Quantized:
         """All that is no array."""
         return self.base, self.geometry, self.scheme
 
-    def seen(self, geometry: Geometry) -> Quantized:
+    def with_geometry(self, geometry: Geometry) -> Quantized:
         return replace(self, geometry=geometry)
 
-    def whole(self) -> Quantized:
+    def full(self) -> Quantized:
         """All of the base."""
-        return self.seen(contiguous_geometry(self.base, self.dtype))
+        return self.with_geometry(contiguous_geometry(self.base, self.dtype))
 
     @property
     def is_whole(self) -> bool:
@@ -282,13 +282,10 @@ def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
         block = 1 if a.base is None else base_blocks[a.base]
         if n > 1 and block > 1 and abs(a.step) == 1:
             first = min(a.start, a.start + (a.extent - 1) * a.step)
-            shared = math.gcd(first, a.extent, block)
-            scale_shape = xp.shape(scale)
+            n_scales = math.gcd(first, a.extent, block)
+            shape = xp.shape(scale)
             scale = xp.slice(
-                scale,
-                (0,) * len(scale_shape),
-                scale_shape,
-                tuple(shared if i == axis else 1 for i in range(len(scale_shape))),
+                scale, (0,) * len(shape), shape, tuple(n_scales if i == axis else 1 for i in range(len(shape)))
             )
     return scale
 

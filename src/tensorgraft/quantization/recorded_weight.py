@@ -73,8 +73,8 @@ def watched_weight(xp: Backend, x: Array, watch: Watch) -> Quantized:
     return Quantized(x, scale, None, shape, contiguous_geometry(shape, xp.dtype_of(x)), Watching(watch=watch))
 
 
-def notice(xp: Backend, q: Any, other: Array, contracted: Sequence[int], other_axes: Sequence[int]) -> None:
-    """Note a product of the axes `contracted` of `q` and `other_axes` of `other`; nothing if `q` is not watched."""
+def notice(xp: Backend, q: Any, other: Array, contracted: Sequence[int], dims: Sequence[int]) -> None:
+    """Note a product of the axes `contracted` of `q` and `dims` of `other`; nothing if `q` is not watched."""
     if not isinstance(q, Quantized) or not isinstance(q.scheme, Watching):
         return
     other = dense(xp, other) if isinstance(other, Quantized) else other
@@ -84,17 +84,15 @@ def notice(xp: Backend, q: Any, other: Array, contracted: Sequence[int], other_a
     if at is not None and at.base is not None:
         axis, columns = at.base, at.start + at.step * np.arange(at.extent)
     ndim = xp.ndim(other)
-    rest = [i for i in range(ndim) if i not in other_axes]
+    rest = [i for i in range(ndim) if i not in dims]
 
     def note(x: np.ndarray) -> None:
         x = np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32)
-        width = int(np.prod(x.shape[x.ndim - len(other_axes) :], dtype=int))
+        width = int(np.prod(x.shape[x.ndim - len(dims) :], dtype=int))
         watch.note(Product(x.reshape(-1, width) if x.size else x.reshape(0, width), axis, columns))
 
     watch.reached()
     try:
-        xp.observe(
-            note, xp.permute_dims(other, (*rest, *other_axes)) if [*rest, *other_axes] != list(range(ndim)) else other
-        )
+        xp.observe(note, xp.permute_dims(other, (*rest, *dims)) if [*rest, *dims] != list(range(ndim)) else other)
     except TypeError as error:
         watch.unseen(str(error))

@@ -77,7 +77,7 @@ def is_trained(x: Any) -> bool:
 
 def requantized_view(xp: Backend, q: Quantized, weight: Array) -> Quantized:
     """Return what is seen of `weight` when it is quantised."""
-    return _rounded(xp, q, weight).seen(q.geometry)
+    return _rounded(xp, q, weight).with_geometry(q.geometry)
 
 
 def _rounded(xp: Backend, q: Quantized, weight: Array) -> Quantized:
@@ -111,12 +111,12 @@ def applied(
     call_args: Any = (tuple(args), kwargs)
     all_leaves, tree = optree.tree_flatten(call_args)
     leaves: list[Any] = [dense(xp, x) if isinstance(x, Quantized) and not is_trained(x) else x for x in all_leaves]
-    array_indices = [i for i, x in enumerate(leaves) if is_trained(x) or xp.is_array(x)]
-    arrays = [x.codes if is_trained(x := leaves[i]) else x for i in array_indices]
+    indices = [i for i, x in enumerate(leaves) if is_trained(x) or xp.is_array(x)]
+    arrays = [x.codes if is_trained(x := leaves[i]) else x for i in indices]
     single: list[bool] = []
 
     def call(level: Any, of: Backend, operands: Sequence[Any]) -> tuple[Array, ...]:
-        replaced = dict(zip(array_indices, operands, strict=True))
+        replaced = dict(zip(indices, operands, strict=True))
         filled: Any = [replaced.get(i, x) for i, x in enumerate(leaves)]
         positional, named = optree.tree_unflatten(tree, filled)
         result = getattr(level, name)(*positional, **named)
@@ -125,10 +125,8 @@ def applied(
         return tuple([dense(of, x) if isinstance(x, Quantized) else x for x in out])
 
     def quantised(level: Backend, *values: Array) -> tuple[Array, ...]:
-        operands = [
-            requantized_view(level, x, v) if is_trained(x := leaves[i]) else v
-            for i, v in zip(array_indices, values, strict=True)
-        ]
+        pairs = zip(indices, values, strict=True)
+        operands = [requantized_view(level, x, v) if is_trained(x := leaves[i]) else v for i, v in pairs]
         with policy.allowed():
             return call(wrap(level), level, operands)
 
@@ -136,7 +134,7 @@ def applied(
         """Return the cotangents of the operation on dense numbers, at those that the codes stand for."""
         at = [
             dense(level, _rounded(level, x, a)) if is_trained(x := leaves[i]) else a
-            for i, a in zip(array_indices, arguments, strict=True)
+            for i, a in zip(indices, arguments, strict=True)
         ]
         smooth = [k for k, a in enumerate(at) if dtypes.is_inexact(level.dtype_of(a))]
 
@@ -144,8 +142,7 @@ def applied(
             known = dict(zip(smooth, smooth_arrays, strict=True))
             values = [known[k] if k in known else inner.lifted(a) for k, a in enumerate(at)]
             operands = [
-                _viewed(inner, v, x) if is_trained(x := leaves[i]) else v
-                for i, v in zip(array_indices, values, strict=True)
+                _viewed(inner, v, x) if is_trained(x := leaves[i]) else v for i, v in zip(indices, values, strict=True)
             ]
             return call(inner, inner, operands)
 

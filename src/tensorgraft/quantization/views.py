@@ -34,27 +34,27 @@ def reshape(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
         q = with_own_codes(xp, q)
         geometry = views.reshaped(q.geometry, tuple(shape))
         assert geometry is not None
-    return q.seen(geometry)
+    return q.with_geometry(geometry)
 
 
 @rule("permute_dims")
 def permute_dims(xp: Backend, q: Quantized, axes: Sequence[int]) -> Quantized:
-    return q.seen(views.permuted(q.geometry, axes))
+    return q.with_geometry(views.permuted(q.geometry, axes))
 
 
 @rule("broadcast_to")
 def broadcast_to(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
-    return q.seen(views.broadcast(q.geometry, tuple(shape)))
+    return q.with_geometry(views.broadcast(q.geometry, tuple(shape)))
 
 
 @rule("slice")
 def slice_(xp: Backend, q: Quantized, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> Quantized:
-    return q.seen(views.indexed(q.geometry, [slice(*s) for s in zip(start, stop, step, strict=True)]))
+    return q.with_geometry(views.indexed(q.geometry, [slice(*s) for s in zip(start, stop, step, strict=True)]))
 
 
 @rule("flip")
 def flip(xp: Backend, q: Quantized, axes: Sequence[int]) -> Quantized:
-    return q.seen(views.flipped(q.geometry, axes))
+    return q.with_geometry(views.flipped(q.geometry, axes))
 
 
 @rule("copy")
@@ -128,10 +128,8 @@ def _kept_blocks(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
 def _in_blocks(xp: Backend, scale: Array, shape: tuple[int, ...], block_sizes: tuple[int, ...]) -> Array:
     """One scale an element -> one for each block of the last axes."""
     scale_shape = xp.shape(scale)
-    lead_ndim = len(scale_shape) - len(block_sizes)
-    step = (1,) * lead_ndim + tuple(
-        b if n > 1 else 1 for n, b in zip(scale_shape[lead_ndim:], block_sizes, strict=True)
-    )
+    n_lead = len(scale_shape) - len(block_sizes)
+    step = (1,) * n_lead + tuple(b if n > 1 else 1 for n, b in zip(scale_shape[n_lead:], block_sizes, strict=True))
     if any(s > 1 for s in step):
         scale = xp.slice(scale, (0,) * len(scale_shape), scale_shape, step)
     return scale
@@ -171,11 +169,9 @@ def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
 def _finer(xp: Backend, scale: Array, base: tuple[int, ...], block: Sequence[int]) -> Array:
     """The scales of blocks that are divided further."""
     for axis, (n, b) in enumerate(zip(base, block, strict=True)):
-        scale_shape = xp.shape(scale)
-        times = n // b // max(scale_shape[axis], 1)
+        shape = xp.shape(scale)
+        times = n // b // max(shape[axis], 1)
         if times > 1:
-            wide = xp.broadcast_to(
-                xp.expand_dims(scale, axis + 1), (*scale_shape[: axis + 1], times, *scale_shape[axis + 1 :])
-            )
-            scale = xp.reshape(wide, (*scale_shape[:axis], scale_shape[axis] * times, *scale_shape[axis + 1 :]))
+            wide = xp.broadcast_to(xp.expand_dims(scale, axis + 1), (*shape[: axis + 1], times, *shape[axis + 1 :]))
+            scale = xp.reshape(wide, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
     return scale

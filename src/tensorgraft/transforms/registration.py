@@ -18,20 +18,15 @@ _registered = {"jax": 0, "torch": 0}  # how many of them a framework knows
 
 def register(cls: type, flatten: Callable[..., Any], unflatten: Callable[..., Any]) -> None:
     """`flatten`: x -> (children, structure, names); `unflatten`: (structure, children) -> x."""
-    global_namespace = getattr(optree.registry, "__GLOBAL_NAMESPACE")
-    optree.register_pytree_node(
-        cls, flatten, unflatten, path_entry_type=optree.GetAttrEntry, namespace=global_namespace
-    )
+    namespace = getattr(optree.registry, "__GLOBAL_NAMESPACE")
+    optree.register_pytree_node(cls, flatten, unflatten, path_entry_type=optree.GetAttrEntry, namespace=namespace)
     _known.append((cls, flatten, unflatten))
     catch_up()
 
 
 def catch_up() -> None:
     """Tell frameworks that were imported meanwhile."""
-    for name, path, register_with in (
-        ("jax", "jax.tree_util", _with_jax),
-        ("torch", "torch.utils._pytree", _with_torch),
-    ):
+    for name, path, register in (("jax", "jax.tree_util", _with_jax), ("torch", "torch.utils._pytree", _with_torch)):
         if _registered[name] == len(_known) or path not in sys.modules:
             continue
         module = sys.modules[path]
@@ -39,7 +34,7 @@ def catch_up() -> None:
             continue  # it is being imported
         begin, _registered[name] = _registered[name], len(_known)
         for entry in _known[begin:]:
-            register_with(module, *entry)
+            register(module, *entry)
 
 
 def _with_jax(tree_util: Any, cls: type, flatten: Callable[..., Any], unflatten: Callable[..., Any]) -> None:

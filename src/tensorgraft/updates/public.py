@@ -38,7 +38,7 @@ def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
         ValueError: the value does not broadcast to the shape of `x`.
         TypeError: a value that is no array; a lossy one where `keep_dtype` is False; an `x` that cannot change
             (`jax.Array`, `tf.Tensor`): the message names what can hold it.
-        `x` is as it was then.
+        After an exception `x` is unchanged.
 
     >>> import numpy as np, tensorgraft as tg
     >>> x = np.zeros((2, 2))
@@ -74,7 +74,7 @@ def scatter_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
 
 def _updater(x: Any, name: str) -> Any:
     framework = framework_of(x)
-    if framework == "torch":  # where Dynamo may look
+    if framework == "torch":  # a statement, which Dynamo traces: it does not trace `import_module`
         from tensorgraft.updates import torch_tensors
 
         return torch_tensors

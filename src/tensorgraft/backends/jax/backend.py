@@ -176,10 +176,8 @@ class JaxBackend(
         return x.block_until_ready()
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
-        on_one_device = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {
-            SingleDeviceSharding
-        }
-        if not (on_one_device and self.for_cpu):
+        single = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
+        if not (single and self.for_cpu):
             return None
         try:  # `__dlpack__` asks the same of each, in six times the time
             jax.block_until_ready([*arrays])

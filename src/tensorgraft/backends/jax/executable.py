@@ -88,7 +88,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
     avals: list[Any] | None = None
     execute: Any = None
     handlers: Any = None
-    used_args: list[int] | None = None
+    used: list[int] | None = None
     single = False
     describe_args = _avals
     precision: Any = None
@@ -101,14 +101,14 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
     cached.forget = forget
 
     def settle(args: tuple[Any, ...]) -> None:
-        nonlocal avals, calls, execute, handlers, describe_args, precision, used_args, single
+        nonlocal avals, calls, execute, handlers, describe_args, precision, used, single
         try:
             compiled = _executable(cached, args, scope)
         except NotSmall:
             calls = 0
             return
         if compiled is not None:
-            execute, handlers, used_args, single, describe_args, avals, precision = compiled
+            execute, handlers, used, single, describe_args, avals, precision = compiled
 
     def call(*args: Any) -> Any:
         nonlocal avals, calls
@@ -120,16 +120,12 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
             return run(*args)
         try:
             # inside of a trace a call is a part of it, whatever its arguments are
-            current_avals = list(map(describe_args, args))
-            is_match = current_avals == avals and precision == jax.default_matmul_precision.value
+            found = list(map(describe_args, args))
+            is_match = found == avals and precision == jax.default_matmul_precision.value
             if is_match and not is_tracing() and not (jax.debug_nans.value or jax.debug_infs.value):
                 cached.used = True
-                avals = (
-                    current_avals  # what one call gives and the next one takes has these very objects, compared at once
-                )
-                outputs = execute(args if used_args is None else [args[k] for k in used_args]).consume_with_handlers(
-                    handlers
-                )
+                avals = found  # what one call gives and the next one takes has these very objects, compared at once
+                outputs = execute(args if used is None else [args[k] for k in used]).consume_with_handlers(handlers)
                 return outputs[0] if single else tuple(outputs)
         except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these
             pass

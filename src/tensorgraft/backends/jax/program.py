@@ -127,8 +127,5 @@ def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array
     """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
     if not on_mesh and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
-    on_one_device = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]
-    return [
-        jax.ShapeDtypeStruct(x.shape, x.dtype) if is_single else x
-        for x, is_single in zip(arrays, on_one_device, strict=True)
-    ]
+    single = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) if one else x for x, one in zip(arrays, single, strict=True)]

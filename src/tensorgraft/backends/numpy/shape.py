@@ -43,13 +43,11 @@ class NumpyShape:
 
     def pad(self, x: Array, value: Any, config: Sequence[tuple[int, int, int]], /) -> Array:
         x = np.asarray(x)
-        shape = tuple(
-            n + low + high + max(n - 1, 0) * interior for n, (low, high, interior) in zip(x.shape, config, strict=True)
-        )
+        shape = tuple(n + low + high + max(n - 1, 0) * gap for n, (low, high, gap) in zip(x.shape, config, strict=True))
         out = self.full(shape, value, x.dtype)
         source, target = [], []
-        for n, size, (low, _, interior) in zip(x.shape, shape, config, strict=True):
-            step = interior + 1
+        for n, size, (low, _, gap) in zip(x.shape, shape, config, strict=True):
+            step = gap + 1
             first = -(min(low, 0) // step)  # the first element that low leaves: ceil(-low / step)
             last = min(n, (size - 1 - low) // step + 1)  # one past the last that the extent leaves
             kept_count = max(last - first, 0)

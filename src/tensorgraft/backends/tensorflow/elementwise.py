@@ -236,9 +236,7 @@ def _complex_quotient(x: Array, y: Array) -> Array:
     im = raw.RealDiv(x=select(swapped, raw.Sub(x=share, y=q), raw.Sub(x=q, y=share)), y=size)
     length = raw.Abs(x=most)
     none = raw.Equal(x=raw.AddV2(x=length, y=raw.Abs(x=least)), y=_like(length, 0))
-    return make_complex(
-        *(select(none, raw.RealDiv(x=numerator, y=length), part) for numerator, part in ((a, re), (b, im)))
-    )
+    return make_complex(*(select(none, raw.RealDiv(x=top, y=length), part) for top, part in ((a, re), (b, im))))
 
 
 def _number(x: Array) -> Any:

@@ -11,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from tensorgraft.importing import load_triton
+
 _SEVERITIES = b"IWE"
 _MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))")
 
@@ -43,6 +45,8 @@ def quiet() -> Iterator[None]:
 
 # TensorFlow takes all of a GPU's memory, unless told otherwise: PyTorch and JAX may be in the same process.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+if "torch" in sys.modules:
+    load_triton()
 with quiet():
     import tensorflow as tf
 

@@ -75,12 +75,7 @@ def _lu_steps(xp: Any, x: Array) -> tuple[Array, Array, Array]:
         right = select((columns > i)[None], row, zero)
         return i + 1, a - factor[..., None] * right[:, None, :], pivots, order
 
-    init = (
-        constant(0, dtypes.int32),
-        x,
-        tf.zeros((batch, k), tf.int32),
-        tf.broadcast_to(rows, (batch, m)),
-    )
+    init = (constant(0, dtypes.int32), x, tf.zeros((batch, k), tf.int32), tf.broadcast_to(rows, (batch, m)))
     _, a, pivots, order = xp.while_loop(lambda state: state[0] < k, step, init)
     return a, pivots, order
 

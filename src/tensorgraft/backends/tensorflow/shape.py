@@ -53,18 +53,16 @@ def _flip(x: Array, axes: Shape) -> Array:
 
 def _interior_padded(x: Array, value: Array, gaps: Sequence[int]) -> Array:
     """Return `x` with `gaps[axis]` values between its elements."""
-    for axis, interior in enumerate(gaps):
+    for axis, inner in enumerate(gaps):
         shape = shape_of(x)
         n = shape[axis]
-        if not interior or n < 2:
+        if not inner or n < 2:
             continue
         before, inner_count = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
         padded = raw.Reshape(tensor=x, shape=ints((before, n, 1, inner_count)))
-        padded = raw.PadV2(
-            input=padded, paddings=_pairs([(0, 0), (0, 0), (0, interior), (0, 0)]), constant_values=value
-        )
-        padded = raw.Reshape(tensor=padded, shape=ints((before, n * (interior + 1), inner_count)))
-        kept_count = (n - 1) * (interior + 1) + 1
+        padded = raw.PadV2(input=padded, paddings=_pairs([(0, 0), (0, 0), (0, inner), (0, 0)]), constant_values=value)
+        padded = raw.Reshape(tensor=padded, shape=ints((before, n * (inner + 1), inner_count)))
+        kept_count = (n - 1) * (inner + 1) + 1
         padded = raw.Slice(input=padded, begin=ints((0, 0, 0)), size=ints((before, kept_count, inner_count)))
         x = raw.Reshape(tensor=padded, shape=ints((*shape[:axis], kept_count, *shape[axis + 1 :])))
     return x

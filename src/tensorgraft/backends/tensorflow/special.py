@@ -131,10 +131,8 @@ def nextafter(x: Array, y: Array) -> Array:
         return raw.NextAfter(x1=x, x2=y)
     x, y = _pair(x, y)
     bits = raw.Bitcast(input=x, type=tf.int16)
-    away_from_zero = raw.Equal(x=x < y, y=x > _number(0, x))  # from zero
-    moved = raw.Bitcast(
-        input=bits + _select(away_from_zero, tf.constant(1, tf.int16), tf.constant(-1, tf.int16)), type=x.dtype
-    )
+    away = raw.Equal(x=x < y, y=x > _number(0, x))  # from zero
+    moved = raw.Bitcast(input=bits + _select(away, tf.constant(1, tf.int16), tf.constant(-1, tf.int16)), type=x.dtype)
     sign = _select(y > 0, tf.constant(0, tf.int16), tf.constant(-(2**15), tf.int16))
     least = raw.Bitcast(input=raw.BitwiseOr(x=sign, y=tf.constant(1, tf.int16)), type=x.dtype)
     out = _select(raw.Equal(x=x, y=_number(0, x)), least, moved)

@@ -58,7 +58,7 @@ class TorchControlFlow:
             def step(*leaves: Array) -> tuple[Array, ...]:
                 return tuple(optree.tree_leaves(body(optree.tree_unflatten(tree, leaves))))
 
-            outputs = torch._higher_order_ops.while_loop(
+            outputs = torch.while_loop(
                 lambda *leaves: condition(optree.tree_unflatten(tree, leaves)),
                 _without_shared_memory(step),
                 tuple(leaves),

@@ -51,18 +51,14 @@ def _multiplied(x: Tensor, updates: Tensor, rows: Tensor) -> Tensor:
     factors = updates[order]
     step = 1
     while step < n:
-        same_row = (rows[step:] == rows[: n - step]).unsqueeze(1)
-        factors = torch.cat(
-            [factors[:step], torch.where(same_row, factors[step:] * factors[: n - step], factors[step:])]
-        )
+        same = (rows[step:] == rows[: n - step]).unsqueeze(1)
+        factors = torch.cat([factors[:step], torch.where(same, factors[step:] * factors[: n - step], factors[step:])])
         step *= 2
     last = torch.cat([rows[1:] != rows[:-1], torch.ones_like(rows[:1], dtype=torch.bool)]).unsqueeze(1)
     # one factor a row: put in as a sum with zeros
     factor = torch.zeros_like(x).index_add(0, rows, torch.where(last, factors, 0))
-    is_updated = (
-        torch.zeros_like(x, dtype=torch.float32).index_add(0, rows, last.expand(factors.shape).to(torch.float32)) > 0
-    )
-    return torch.where(is_updated, x * factor, x)
+    hit = torch.zeros_like(x, dtype=torch.float32).index_add(0, rows, last.expand(factors.shape).to(torch.float32)) > 0
+    return torch.where(hit, x * factor, x)
 
 
 def _selected(x: Tensor, axis: int, at: Tensor) -> Tensor:

@@ -158,7 +158,7 @@ class _Call:
     wanted: tuple[int, ...]
     lean: bool  # keeps arguments only: a transformation of PyTorch's sees no other residuals
     count: int = 0  # of results
-    places: list[int | None] = field(default_factory=list)  # of each residual: the argument that it is
+    argument_of_residual: list[int | None] = field(default_factory=list)  # of each residual: the argument that it is
 
 
 class _Function(torch.autograd.Function):
@@ -177,7 +177,7 @@ class _Function(torch.autograd.Function):
             results = _without_shared_memory(results, tensors)
         argument = {id(t): i for i, t in enumerate(tensors)}
         call.count = len(results)
-        call.places = [argument.get(id(r)) for r in residuals]
+        call.argument_of_residual = [argument.get(id(r)) for r in residuals]
         return (*results, *(r.detach() for r in residuals if id(r) not in argument))
 
     @staticmethod
@@ -205,7 +205,7 @@ class _Function(torch.autograd.Function):
         if call.lean or torch.is_grad_enabled():  # to be differentiated again
             gradients_: Sequence[Array] = _run(xp, call.function.pullback(argnums), [*tensors, *cotangents])
         else:
-            residuals = [next(saved) if i is None else tensors[i] for i in call.places]
+            residuals = [next(saved) if i is None else tensors[i] for i in call.argument_of_residual]
             with xp.native_scope():
                 all_ = call.function.backward(xp, residuals, cotangents, call.wanted)
             gradients_ = [g for i, g in zip(call.wanted, all_, strict=True) if i in argnums]

@@ -29,12 +29,8 @@ def _dense(x: Tensor) -> Tensor:
     return x.contiguous().as_strided((rows, columns), (columns, 1))
 
 
-def _int8_matmul(a: Tensor, b: Tensor) -> Tensor:
-    return torch._int_mm(_dense(a), _dense(b))
-
-
 LIBRARY.define("int8_matmul(Tensor a, Tensor b) -> Tensor")
-LIBRARY.impl("int8_matmul", _int8_matmul, "CPU")
+LIBRARY.impl("int8_matmul", lambda a, b: torch._int_mm(_dense(a), _dense(b)), "CPU")
 LIBRARY.impl("int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32), "Meta")
 
 

@@ -142,6 +142,9 @@ class TorchReduction:
 
     # ---- composites ------------------------------------------------------------------------------------------------
 
+    def cumlogsumexp(self, x: Array, axis: int) -> Array:
+        return widened(torch.logcumsumexp)(x, axis)
+
     def softmax(self, x: Array, axis: int) -> Array:
         return widened(torch.softmax)(x, axis)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import tensorflow as tf
 
 from tensorgraft.cli.drift import Kinds, hashed
@@ -12,7 +10,7 @@ from tensorgraft.cli.drift import Kinds, hashed
 def kinds() -> Kinds:
     definitions, graph = {}, tf.Graph()
     for name in dir(tf.raw_ops):
-        with contextlib.suppress(tf.errors.NotFoundError):
+        if not name.startswith("_"):
             definitions[name] = hashed(_definition_text(graph.op_def_for_type(name)))
     return {"raw operations": definitions}
 

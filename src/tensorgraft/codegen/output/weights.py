@@ -77,17 +77,15 @@ def load_weights(path: str) -> tuple[dict, dict]:
     return nested(params), nested(buffers)
 ''')
     else:
-        parameters_only = (
-            f"{{name: x for name, x in weights.items() if not {condition}}}" if trace.buffers else "weights"
-        )
-        parameters_only = parameters_only.replace("not name in", "name not in").replace(
+        only = f"{{name: x for name, x in weights.items() if not {condition}}}" if trace.buffers else "weights"
+        only = only.replace("not name in", "name not in").replace(
             "not name.rsplit('.', 1)[-1] in", "name.rsplit('.', 1)[-1] not in"
         )
         parts.append(f'''
 def load_weights(path: str) -> dict:
     """The parameters of a safetensors file with the names of the original."""
     weights = {{name: {array} for name, x in load_file(path).items(){without_ties}}}
-    return nested({parameters_only})
+    return nested({only})
 ''')
     tied = "    weights |= {name: weights[source] for name, source in TIES.items()}\n" if ties else ""
     arguments = [name for name, is_taken in (("params", trained or not stateful), ("buffers", stateful)) if is_taken]

@@ -42,20 +42,15 @@ class Watched:
         filled: returns a pytree of arguments with each key replaced by what it became.
     """
 
-    called: list[Called]
-    seen: Iterable[tuple[Key, Any]]
+    program_calls: list[Called]
+    values: Iterable[tuple[Key, Any]]
     names: Mapping[Key, Mapping[int, str]]
     libraries: Container[str]
     filled: Callable[[Any, Mapping[Key, Any]], Any]
 
 
 def framed(
-    xp: ScopedRecorder,
-    watched: Watched,
-    calls: list[Call],
-    results: Tree,
-    arguments: list[tuple[str, Tree]],
-    name: str,
+    xp: ScopedRecorder, watched: Watched, calls: list[Call], results: Tree, arguments: list[tuple[str, Tree]], name: str
 ) -> tuple[Frame, Tree, set[Var]]:
     """Return (the program's frame, the rewritten results, the arrays that the remaining calls and the results use)."""
     tables = (simplifying.RULES, idioms.RULES, tensorflow_idioms.RULES)
@@ -68,7 +63,7 @@ def framed(
     calls = without_unused(calls, results)
     used = {*variables(results), *(v for c in calls for v in variables([c.args, c.kwargs]))}
     root = _Numbered(name, "", arguments=arguments, result=results[0])
-    _nest(root, calls, 0, watched.called)
+    _nest(root, calls, 0, watched.program_calls)
     _dissolve(root, watched.libraries)
     _unwrap(root)
     _outcomes(root, set(variables(results)))
@@ -159,7 +154,7 @@ def _outcomes(frame: Frame, used: set[Var]) -> None:
             made_inside = [
                 v
                 for c in call.calls
-                for v in (variables(c.outcome) if isinstance(c, SourceStep) else _outputs_within(c))
+                for v in (variables(c.results) if isinstance(c, SourceStep) else _outputs_within(c))
             ]
             out = [v for v in dict.fromkeys(made_inside) if v in used_later]
             call.result = out[0] if len(out) == 1 else tuple(out)
@@ -170,7 +165,7 @@ def _outcomes(frame: Frame, used: set[Var]) -> None:
 def _outputs_within(frame: Frame) -> list[Var]:
     outputs: list[Var] = []
     for call in frame.calls:
-        outputs.extend(variables(call.outcome) if isinstance(call, SourceStep) else _outputs_within(call))
+        outputs.extend(variables(call.results) if isinstance(call, SourceStep) else _outputs_within(call))
     return outputs
 
 
@@ -184,7 +179,7 @@ class _Naming:
         self.watched = watched
         self.names: dict[Var, dict[int, str]] = {}
         self.became: dict[Key, Any] = {}
-        for key, value in watched.seen:
+        for key, value in watched.values:
             for rewritten in replaced:
                 value = rewritten(value)
             self.became[key] = value
@@ -198,7 +193,7 @@ class _Naming:
             used = set(inputs_of(frame))
             frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self.filled(x), used)]
         for call in frame.calls:
-            result_tree = call.outcome if isinstance(call, SourceStep) else call.result
+            result_tree = call.results if isinstance(call, SourceStep) else call.result
             names = tuple([self._of(v, number) for v in variables(result_tree)])
             call.names = names if any(names) else ()
             if isinstance(call, _Numbered):

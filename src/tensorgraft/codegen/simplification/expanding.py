@@ -57,7 +57,7 @@ class _Expander:
 
     def name(self, calls: list[SourceStep]) -> None:
         for step in calls:
-            step.names = step.names or tuple(self.names.get(v, "") for v in variables(step.outcome))
+            step.names = step.names or tuple(self.names.get(v, "") for v in variables(step.results))
 
     def frame(self, frame: Frame) -> None:
         calls: list[SourceStep | Frame] = []
@@ -71,7 +71,7 @@ class _Expander:
             if len(expanded) > MOST or any(isinstance(x, Block) for step in expanded for x in step.args):
                 self.name(expanded)
                 arguments = [(n, self.substituted(v)) for n, v in bound(call.method, call.args, call.kwargs).items()]
-                result = self.substituted(call.outcome)
+                result = self.substituted(call.results)
                 doc = first_sentence(definition(call.method).__doc__)
                 names = call.names
                 if not any(names) and isinstance(result, tuple):
@@ -89,7 +89,7 @@ class _Expander:
             args, kwargs = self.substituted(call.args), self.substituted(call.kwargs)
             if call.method in self.words:
                 names = getattr(call, "names", ())
-                yield SourceStep(call.method, args, kwargs, call.outcome, names, getattr(call, "place", location))
+                yield SourceStep(call.method, args, kwargs, call.results, names, getattr(call, "place", location))
                 continue
             fn = definition(call.method)
             xp = program_backend()
@@ -100,7 +100,7 @@ class _Expander:
                 raise NotExpressibleError(
                     f"{call.method} cannot be written in {self.target.name}{f' ({location})' if location else ''}"
                 ) from None
-            for old, new in zip(variables(call.outcome), variables(_listed(out)), strict=True):
+            for old, new in zip(variables(call.results), variables(_listed(out)), strict=True):
                 self.stands[old] = new
                 if old in self.names:
                     self.names[new] = self.names[old]

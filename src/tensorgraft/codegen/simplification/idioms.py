@@ -216,7 +216,7 @@ def biased(state: Rewriting, call: Call) -> New | None:
         inner = state.made_by(x, "linear")
         if inner is None or inner["bias"] is not None or state.uses[x] != 1 or type(b) is not Var:
             continue
-        if b.shape == (inner["weight"].shape[0],) and b.dtype == x.dtype and call.outcome.shape == x.shape:
+        if b.shape == (inner["weight"].shape[0],) and b.dtype == x.dtype and call.results.shape == x.shape:
             return New("linear", {**inner, "bias": b})
     return None
 
@@ -366,12 +366,12 @@ def pooled_unit(state: Rewriting, call: Call) -> New | None:
     inner = state.made_by(x, "reshape", "expand_dims")
     if inner is None or state.uses[x] != 1 or x.ndim != inner["x"].ndim + 1:
         return None
-    lead_ = x.ndim - len(named["window"])
+    axis = x.ndim - len(named["window"])
     y = inner["x"]
-    if x.shape[:lead_].count(1) != y.shape[: lead_ - 1].count(1) + 1 or x.shape[lead_:] != y.shape[lead_ - 1 :]:
+    if x.shape[:axis].count(1) != y.shape[: axis - 1].count(1) + 1 or x.shape[axis:] != y.shape[axis - 1 :]:
         return None
     arguments = {p.name: named[p.name] for p in parameters(call.method) if p.name != "x"}
-    return New("reshape", {"x": say(state.xp, call.method, y, **arguments), "shape": call.outcome.shape})
+    return New("reshape", {"x": say(state.xp, call.method, y, **arguments), "shape": call.results.shape})
 
 
 def unit_moved(state: Rewriting, call: Call) -> New | None:
@@ -386,7 +386,7 @@ def unit_moved(state: Rewriting, call: Call) -> New | None:
         return None
     rest = tuple(a - (a > unit) for a in axes if a != unit)
     moved = inner["x"] if rest == tuple(range(len(rest))) else state.xp.permute_dims(inner["x"], rest)
-    return New("reshape", {"x": moved, "shape": call.outcome.shape})
+    return New("reshape", {"x": moved, "shape": call.results.shape})
 
 
 for _method in ("max_pool", "avg_pool"):

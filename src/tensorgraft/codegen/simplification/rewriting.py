@@ -207,20 +207,20 @@ def rewrite(
                 new = next((n for rule in rules.get(call.method, ()) if (n := rule(state, call)) is not None), None)
                 for extra in new_calls[before:]:
                     _take_place(extra, call)
-                    for v in variables(extra.outcome):
+                    for v in variables(extra.results):
                         state.maker[v] = extra
                 if isinstance(new, New):
                     call.method = new.method
                     call.args, call.kwargs = unbound(new.method, new.arguments)
                 elif new is not None:
-                    replaced.instead[call.outcome] = new
+                    replaced.instead[call.results] = new
                     changed = True
                     continue
                 changed = changed or new is not None
                 new_calls.append(call)
                 if call.method == "frame":  # a stand-in for what is in a frame: nobody looks into it
                     continue
-                for v in variables(call.outcome):
+                for v in variables(call.results):
                     state.maker[v] = call
         alive = without_unused(new_calls, replaced(results))
         changed = changed or len(alive) < len(calls)
@@ -253,7 +253,7 @@ def without_unused(calls: list[Call], results: Any) -> list[Call]:
     used = set(variables(results))
     used_calls = []
     for call in reversed(calls):
-        if used.isdisjoint(variables(call.outcome)):
+        if used.isdisjoint(variables(call.results)):
             continue
         used.update(variables([call.args, call.kwargs]))
         used_calls.append(call)
@@ -276,16 +276,14 @@ class Match:
         if isinstance(pattern, ast.Name):
             return self.bind(pattern.id, value)
         if isinstance(pattern, ast.Constant | ast.UnaryOp | ast.Tuple):
-            literal_value = ast.literal_eval(pattern)
+            number = ast.literal_eval(pattern)
             if isinstance(value, Var):
                 value = self.state.number(value)
-                if value is None or isinstance(literal_value, tuple):
+                if value is None or isinstance(number, tuple):
                     return False
-            if isinstance(literal_value, bool | int | float) and isinstance(value, bool | int | float):
-                return isinstance(literal_value, bool) == isinstance(value, bool) and math.isclose(
-                    literal_value, value, rel_tol=2e-6
-                )
-            return literal_value == value
+            if isinstance(number, bool | int | float) and isinstance(value, bool | int | float):
+                return isinstance(number, bool) == isinstance(value, bool) and math.isclose(number, value, rel_tol=2e-6)
+            return number == value
         assert isinstance(pattern, ast.Call) and isinstance(pattern.func, ast.Name)
         call = self.state.maker.get(value) if type(value) is Var else None
         return call is not None and call.method == pattern.func.id and self.match_call(pattern, call)
@@ -322,7 +320,7 @@ class Match:
         distinct = list(dict.fromkeys(self.calls))
         for call in distinct:
             uses_inside.update(variables([call.args, call.kwargs]))
-        return all(self.state.uses[v] == uses_inside[v] for call in distinct[:-1] for v in variables(call.outcome))
+        return all(self.state.uses[v] == uses_inside[v] for call in distinct[:-1] for v in variables(call.results))
 
 
 def idiom(

@@ -68,7 +68,7 @@ def _is_wide(number: Number) -> bool:
 def elementwise(state: Rewriting, call: Call) -> New | None:
     named = bound(call)
     names = [n for n, x in named.items() if n in ("x", "y", "condition")]
-    shape = call.outcome.shape
+    shape = call.results.shape
     changed = False
     for name in names:
         operands = [named[n] for n in names if n != name]
@@ -92,10 +92,10 @@ def where_known(state: Rewriting, call: Call) -> Any:
     if condition is None:
         return None
     selected = named["x"] if condition else named["y"]
-    if type(selected) is Var and selected.shape == call.outcome.shape:
+    if type(selected) is Var and selected.shape == call.results.shape:
         return selected
     if type(selected) is Var:
-        return New("broadcast_to", {"x": selected, "shape": call.outcome.shape})
+        return New("broadcast_to", {"x": selected, "shape": call.results.shape})
     return None
 
 
@@ -108,7 +108,7 @@ def neutral(state: Rewriting, call: Call) -> Any:
     x, y = named["x"], named["y"]
     operands: tuple[Any, Any] = (x, y)
     for x, y in (operands, operands[::-1]) if call.method in COMMUTATIVE else (operands,):
-        if type(x) is not Var or x.shape != call.outcome.shape or (number := state.number(y)) is None:
+        if type(x) is not Var or x.shape != call.results.shape or (number := state.number(y)) is None:
             continue
         if type(number) is bool:
             if x.dtype.kind == "b" and number is _NEUTRAL.get(call.method):
@@ -116,15 +116,8 @@ def neutral(state: Rewriting, call: Call) -> Any:
             continue
         if isinstance(number, complex) or call.method in _NEUTRAL:
             continue
-        neutral_values = {
-            "add": 0,
-            "subtract": 0,
-            "multiply": 1,
-            "divide": 1,
-            "maximum": -math.inf,
-            "minimum": math.inf,
-        }
-        if number == neutral_values[call.method]:
+        neutral_of = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "maximum": -math.inf, "minimum": math.inf}
+        if number == neutral_of[call.method]:
             return x
         if x.dtype.kind == "i" and call.method in ("maximum", "minimum"):
             limits = np.iinfo(x.dtype)
@@ -150,41 +143,41 @@ def same_shape(state: Rewriting, call: Call) -> Any:
     """Moves that change nothing; of moves by what was moved there."""
     named = bound(call)
     x = named["x"]
-    if type(x) is Var and x.shape == call.outcome.shape and call.method in _MOVES:
+    if type(x) is Var and x.shape == call.results.shape and call.method in _MOVES:
         return x
     if call.method in ("reshape", "squeeze", "expand_dims"):
         inner = state.made_by(x, "reshape", "expand_dims", "squeeze")
-        if inner is not None and inner["x"].shape == call.outcome.shape:
+        if inner is not None and inner["x"].shape == call.results.shape:
             return inner["x"]
         if inner is not None and call.method == "reshape":
-            return New("reshape", {"x": inner["x"], "shape": call.outcome.shape})
+            return New("reshape", {"x": inner["x"], "shape": call.results.shape})
         inner = state.made_by(x, *_REDUCTIONS) if call.method == "reshape" else None
         if inner is not None and not inner["keepdims"] and state.uses[x] == 1:
             axes = axes_of(inner["axis"], inner["x"].ndim)
             shape_with_axes = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
-            if shape_with_axes == call.outcome.shape:
+            if shape_with_axes == call.results.shape:
                 return New(
                     state.maker[x].method, {**inner, "axis": written_axis(axes, inner["x"].ndim), "keepdims": True}
                 )
-    if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.outcome.size:
-        shape_with_axes = _with_kept_axes(state, x, call.outcome.shape)
+    if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.results.size:
+        shape_with_axes = _with_kept_axes(state, x, call.results.shape)
         if shape_with_axes is not None:
             return shape_with_axes
     if call.method == "broadcast_to":
         inner = state.made_by(x, "broadcast_to")
         if inner is not None:
-            return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
+            return New("broadcast_to", {"x": inner["x"], "shape": call.results.shape})
         inner = state.made_by(x, "reshape", "expand_dims")
         if inner is not None:
             front = x.ndim - inner["x"].ndim
             if front > 0 and x.shape == (1,) * front + inner["x"].shape:
-                return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
+                return New("broadcast_to", {"x": inner["x"], "shape": call.results.shape})
         if (number := state.number(x)) is not None:
-            return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
-        if type(x) is Var and x.size == call.outcome.size:
-            return New("reshape", {"x": x, "shape": call.outcome.shape})
+            return New("full", {"shape": call.results.shape, "value": number, "dtype": call.results.dtype})
+        if type(x) is Var and x.size == call.results.size:
+            return New("reshape", {"x": x, "shape": call.results.shape})
     if call.method == "reshape" and (number := state.number(x)) is not None and x.value is None:
-        return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
+        return New("full", {"shape": call.results.shape, "value": number, "dtype": call.results.dtype})
     return None
 
 
@@ -211,7 +204,7 @@ def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
 def outward(state: Rewriting, call: Call) -> Any:
     """Move new leading axes (1, 1, n) of the operands behind an operation, to a reshape of its result."""
     named = bound(call)
-    shape = call.outcome.shape
+    shape = call.results.shape
     new: dict[str, Any] = {}
     stripped = False
     for name, v in named.items():
@@ -262,7 +255,7 @@ def moved(state: Rewriting, call: Call) -> Any:
 def full_slice(state: Rewriting, call: Call) -> Any:
     """Drop a slice of all there is."""
     named = bound(call)
-    return named["x"] if named["x"].shape == call.outcome.shape else None
+    return named["x"] if named["x"].shape == call.results.shape else None
 
 
 def reduction(state: Rewriting, call: Call) -> New | None:
@@ -328,7 +321,7 @@ def pieces(state: Rewriting, call: Call) -> Any:
     """A slice that is one of the arrays that were put together."""
     named = bound(call)
     x = named["x"]
-    if type(x) is Var and x.shape == call.outcome.shape and all(s == 1 for s in named["step"]):
+    if type(x) is Var and x.shape == call.results.shape and all(s == 1 for s in named["step"]):
         return x
     inner = state.made_by(x, "concat")
     if inner is None or any(s != 1 for s in named["step"]):
@@ -354,7 +347,7 @@ def restacked(state: Rewriting, call: Call) -> Any:
         return None
     inner = bound(first)
     x = inner["x"]
-    is_whole_stack = tuple(named["arrays"]) == tuple(first.outcome) and inner["axis"] % x.ndim == named["axis"] % x.ndim
+    is_whole_stack = tuple(named["arrays"]) == tuple(first.results) and inner["axis"] % x.ndim == named["axis"] % x.ndim
     return x if is_whole_stack else None
 
 

@@ -36,16 +36,16 @@ class _Simplifier:
                 continue
             call.args, call.kwargs = self.replaced(call.args), self.replaced(call.kwargs)
             self.step(call)
-            if isinstance(call.outcome, Var) and call.outcome in self.replaced.instead:
+            if isinstance(call.results, Var) and call.results in self.replaced.instead:
                 continue
             key = _key(call)
             before = known.get(key) if key is not None else None
             if before is not None:
-                self.replace(call.outcome, before)
+                self.replace(call.results, before)
                 continue
             if key is not None:
-                known[key] = call.outcome
-            for v in variables(call.outcome):
+                known[key] = call.results
+            for v in variables(call.results):
                 self.makers[v] = call
                 self.homes[v] = frame
             calls.append(call)
@@ -57,12 +57,12 @@ class _Simplifier:
             self.replaced.instead[a] = b
 
     def step(self, call: SourceStep) -> None:
-        if not isinstance(call.outcome, Var):
+        if not isinstance(call.results, Var):
             return
         if call.method == "reshape":
-            self.repeated(call, call.outcome)
+            self.repeated(call, call.results)
         elif call.method == "permute_dims":
-            self.undone(call.args[0], tuple(call.args[1]), call.outcome)
+            self.undone(call.args[0], tuple(call.args[1]), call.results)
 
     def undone(self, x: Any, axes: tuple[int, ...], out: Var) -> None:
         """A transpose of what another function has transposed: it gives what it had before. Not that of a module, which
@@ -83,18 +83,18 @@ class _Simplifier:
             return
         x, wide = unit.args[0], list(call.args[0].shape)
         for axis in range(x.ndim):
-            unit_shape = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
+            unit_ = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
             if (
-                len(wide) != len(unit_shape)
+                len(wide) != len(unit_)
                 or type(wide[axis + 1]) is not int
-                or not equal_sizes(unit.outcome.shape, tuple(unit_shape))
+                or not equal_sizes(unit.results.shape, tuple(unit_))
             ):
                 continue
             n = wide[axis + 1]
             rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
             if (
                 n > 1
-                and equal_sizes(tuple(wide), (*unit_shape[: axis + 1], n, *unit_shape[axis + 2 :]))
+                and equal_sizes(tuple(wide), (*unit_[: axis + 1], n, *unit_[axis + 2 :]))
                 and out.ndim == x.ndim
                 and equal_sizes((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
             ):

@@ -107,7 +107,7 @@ class _Builder:
                 self.splice(call, below, counts)
                 self.absorb(call)
                 if not self.worthy(call, call_path, path, counts):
-                    if call.calls and call.names and not _has_names(call.calls[-1]):
+                    if call.calls and call.names and not any(call.calls[-1].names):
                         call.calls[-1].names = call.names
                     calls += call.calls
                     continue
@@ -144,7 +144,7 @@ class _Builder:
     def hint(self, frame: Frame) -> None:
         """State that is written has the name of the buffer."""
         for step in steps(frame):
-            arrays = list(variables(step.outcome))
+            arrays = list(variables(step.results))
             if any(v in self.hints for v in arrays):
                 names = [*step.names, *[""] * (len(arrays) - len(step.names))]
                 step.names = tuple(n or self.hints.get(v, "") for n, v in zip(names, arrays, strict=True))
@@ -320,7 +320,7 @@ class _Builder:
 
     def common_outputs(self, bodies: list[SourceBody]) -> list[list[Var]]:
         """Return for each body the arrays that any of the bodies outputs, in one order."""
-        orders = [{v: i for i, v in enumerate(b.made())} for b in bodies]
+        orders = [{v: i for i, v in enumerate(b.made_values())} for b in bodies]
         positions = list(dict.fromkeys(order[v] for b, order in zip(bodies, orders, strict=True) for v in b.outputs))
         backs = [list(order) for order in orders]
         return [[order_of_vars[i] for i in positions] for order_of_vars in backs]
@@ -342,15 +342,11 @@ def _merged(m: Merger, calls: Sequence[SourceStep]) -> SourceStep:
         return changed(
             first,
             args=m.tree([c.args for c in calls]),
-            outcome=m.tree([c.outcome for c in calls]),
+            results=m.tree([c.results for c in calls]),
             statics={k: m.tree([c.statics[k] for c in calls]) for k in first.statics},  # type: ignore[attr-defined]
             config={k: m.tree([c.config[k] for c in calls]) for k in first.config},  # type: ignore[attr-defined]
         )
     return m.call(calls)
-
-
-def _has_names(call: SourceStep | Frame) -> bool:
-    return any(call.names)
 
 
 def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:

@@ -34,7 +34,7 @@ class SourceBody:
     outputs: list[Var]
     layer: Layer | None = None
 
-    def made(self) -> Iterator[Var]:
+    def made_values(self) -> Iterator[Var]:
         yield from self.inputs
         yield from self.parameters
         for call in self.calls:
@@ -84,12 +84,12 @@ class SourceBody:
 
         def call(c: Any) -> Any:
             if isinstance(c, Invoke):
-                return id(c.function), c.path, of(c.args), of(c.statics), of(c.outcome)
+                return id(c.function), c.path, of(c.args), of(c.statics), of(c.results)
             nonlocal exact
             exact = c.method in exact_methods
             arguments = of(c.args), of(c.kwargs)
             exact = False
-            return c.method, *arguments, of(c.outcome)
+            return c.method, *arguments, of(c.results)
 
         layer = self.layer and self.layer.callee
         return self.frame.kind, layer, tuple(self.names), tuple(map(of, self.inputs)), tuple(map(call, self.calls))

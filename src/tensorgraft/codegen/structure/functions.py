@@ -66,7 +66,7 @@ class SourceFunction:
 
 @dataclass(eq=False)
 class Invoke(SourceStep):
-    """A call of a function: `args` are arrays, `outcome` is a tuple of them."""
+    """A call of a function: `args` are arrays, `results` is a tuple of them."""
 
     function: SourceFunction = None  # type: ignore[assignment]
     path: Path | None = None  # of the module, from the module around; None for what is no module

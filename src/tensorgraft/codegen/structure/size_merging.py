@@ -158,7 +158,7 @@ class Merger:
             raise self.differ(f"{' and '.join(dict.fromkeys(c.method for c in calls))} are called")
         args = self.tree([c.args for c in calls])
         kwargs = self.tree([c.kwargs for c in calls])
-        result_vars = self.tree([c.outcome for c in calls])
+        result_vars = self.tree([c.results for c in calls])
         if isinstance(first, SourceStep):
             return SourceStep(first.method, args, kwargs, result_vars, first.names, first.place)
         return Call(first.method, args, kwargs, result_vars)

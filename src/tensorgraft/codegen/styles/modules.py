@@ -182,11 +182,9 @@ class ModuleForms:
             names = itertools.chain(
                 attribute_of(values, attributes), [hint], (f"{hint}_{i}" for i in itertools.count(2))
             )
-            static_name = next(
-                n for n in names if n not in config and n not in taken_names and not keyword.iskeyword(n)
-            )
-            config[static_name] = values
-            return Static(static_name)
+            static = next(n for n in names if n not in config and n not in taken_names and not keyword.iskeyword(n))
+            config[static] = values
+            return Static(static)
 
         for v, path in function.parameters.items():
             if len(path) == 1:
@@ -270,4 +268,4 @@ def _outputs_within(frame: Frame) -> Iterator[Var]:
         if isinstance(call, Frame):
             yield from _outputs_within(call)
         else:
-            yield from variables(call.outcome)
+            yield from variables(call.results)

@@ -40,7 +40,7 @@ def without_keys(trace: SourceTrace, only_method: str = "") -> None:
             if isinstance(call, Frame):
                 walk(call)
             elif call.method in ("split_key", "fold_in") and not keys.isdisjoint(variables(call.args)):
-                keys.update(variables(call.outcome))
+                keys.update(variables(call.results))
                 continue
             else:
                 call.args, call.kwargs = clean(call.args), clean(call.kwargs)

@@ -50,10 +50,8 @@ class TorchModules(Classes):
         size: list[ast.expr] = shape if v.ndim else [ast.Tuple([])]
         dtype = None if v.dtype.name == "float32" else name(self.target.dtype(v.dtype))
         maker = {"normal": "randn"}.get(kind := self.initial_kind(node), kind)
-        initial_value: ast.expr = ast.Call(
-            name(f"torch.{maker}"), size, [] if dtype is None else [ast.keyword("dtype", dtype)]
-        )
-        return fill("0.02 * x", x=initial_value) if maker == "randn" else initial_value
+        value: ast.expr = ast.Call(name(f"torch.{maker}"), size, [] if dtype is None else [ast.keyword("dtype", dtype)])
+        return fill("0.02 * x", x=value) if maker == "randn" else value
 
     def base_of(self, d: Definition) -> str:
         return "nn.Sequential" if any(k.isdigit() for k in self.trees[self.current].children) else self.base
@@ -109,7 +107,7 @@ class TorchModules(Classes):
             return [text(fill("x.register_buffer(k, v)", x=owner, k=literal(key), v=self.initial(node, None)))]
         return super().declared(at, node)
 
-    def spelled(self, path: str) -> str:
+    def parameter_name(self, path: str) -> str:
         """The name in a state_dict: keywords of Python and names that `nn.Module` has are no attributes."""
         return ".".join(part if part.isdigit() else self.attribute(part) for part in path.split("."))
 
@@ -118,7 +116,7 @@ class TorchModules(Classes):
             return []
         model = self.functions[-1].name
         ties, renamed, unused = self.names()
-        names_in_file = {path: self.spelled(path) for path in trace.weights if path not in (*renamed, *unused)}
+        names_in_file = {path: self.parameter_name(path) for path in trace.weights if path not in (*renamed, *unused)}
         renamed |= {path: name for path, name in names_in_file.items() if name != path}
         if not (ties or renamed or unused):
             load, save = ["    model.load_state_dict(load_file(path))"], ["    save_file(model.state_dict(), path)"]
@@ -158,7 +156,7 @@ def _is_row(f: SourceFunction) -> bool:
     for call in f.calls:
         if not isinstance(call, Invoke) or not call.path or len(call.path) > 1 or not call.path[0].isdigit():
             return False
-        if list(call.args) != [x] or len(call.outcome) != 1:
+        if list(call.args) != [x] or len(call.results) != 1:
             return False
-        x = call.outcome[0]
+        x = call.results[0]
     return bool(f.calls) and f.results == [x]

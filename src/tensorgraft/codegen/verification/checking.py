@@ -100,7 +100,7 @@ def check(
             open(os.path.join(folder, "wide"), "w").close()
         _run(source, weights, function, target, folder)
         for k, ((sizes, _, _), expected) in enumerate(examples_with_results):
-            inputs, loaded = (dict(np.load(os.path.join(folder, f"{name}_{k}.npz"))) for name in ("inputs", "outputs"))
+            inputs, files = (dict(np.load(os.path.join(folder, f"{name}_{k}.npz"))) for name in ("inputs", "outputs"))
             data |= {f"{k}/{n}": v for n, v in inputs.items()}
             expected_outputs = expected.outputs
             if stateful:
@@ -109,11 +109,11 @@ def check(
             if expected_outputs:  # not what has random numbers of its framework
                 data |= {f"{k}/o:{n}": v for n, v in expected_outputs.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected.gradients.items()}
-                outputs = {n[2:]: v for n, v in loaded.items() if n.startswith("o:")}
+                outputs = {n[2:]: v for n, v in files.items() if n.startswith("o:")}
                 rows.append(_row("results", sizes, expected_outputs, outputs, forward, 0.0))
                 if expected.gradients:
                     gradients = {
-                        (names_in_file or {}).get(n[2:], n[2:]): v for n, v in loaded.items() if n.startswith("g:")
+                        (names_in_file or {}).get(n[2:], n[2:]): v for n, v in files.items() if n.startswith("g:")
                     }
                     rows.append(_gradient_row(sizes, expected.gradients, gradients, gradient))
     return Checked(rows, data, target.runner, function, wide, (forward, gradient), notes)
@@ -166,7 +166,7 @@ def _evaluated(
 
 def epsilon_of(trace: SourceTrace) -> float:
     """Return the machine epsilon of the narrowest 16-bit float that is computed with, or 0 if there is none."""
-    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.results))
     narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 

@@ -43,9 +43,9 @@ def number_dtype(x: Any) -> np.dtype | None:
 
 
 class JaxCall:
-    """Arguments taken apart: `slots` are their leaves, and then what the objects among them hold.
+    """The flattened arguments of a call: `slots` are their leaves, then the values in objects of nnx among them.
 
-    `held`: objects that come first, those of a module, and as operands what they hold.
+    `objects`: objects that precede the arguments, those of a module; `values`: their values, as operands.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class JaxCall:
         plain, self.structure = flatten((args, kwargs))
         self.is_node = [is_object(x) for x in plain]
         self.objects: Objects | None = objects
-        self.held, self.leading = len(values), 0 if objects is None else 1
+        self.state_count, self.leading = len(values), 0 if objects is None else 1
         if True in self.is_node:
             nodes = [x for x, node in zip(plain, self.is_node, strict=True) if node]
             plain = [x for x, node in zip(plain, self.is_node, strict=True) if not node]
-            self.objects = Objects(nodes if objects is None else [*objects.again(), *nodes])
+            self.objects = Objects(nodes if objects is None else [*objects.rebuild(), *nodes])
         self.count = len(plain)
         self.slots, self.operands = plain, [operand(x) for x in plain]
         if self.objects is not None:
-            own_values = self.objects.values[self.held :]
+            own_values = self.objects.values[self.state_count :]
             self.slots = [*plain, *(array for array, _ in values), *own_values]
             self.operands += [*values, *map(operand, own_values)]
         self.numbers = {i: d for i, x in enumerate(self.slots) if self.operands[i] is None and (d := number_dtype(x))}
@@ -91,7 +91,7 @@ class JaxCall:
         nodes: list[Any] = []
         outcome_of = None
         if self.objects is not None:
-            nodes, outcome_of = self.objects.inside(values[self.count :])
+            nodes, outcome_of = self.objects.with_values(values[self.count :])
         plain, inner = iter(values[: self.count]), iter(nodes[self.leading :])
         leaves = [next(inner) if node else next(plain) for node in self.is_node]
         args, kwargs = jax.tree.unflatten(self.structure, leaves)
@@ -125,7 +125,7 @@ class JaxTrace:
         ]
         self.structure: Any = None
         self.results: list[JaxResult] = []
-        self.outcome: ObjectsAfter | None = None
+        self.objects_after: ObjectsAfter | None = None
         self.state: list[JaxResult] = []  # what objects hold then: kinds "array", "same" (as a slot), "value"
         specs = [o[1] if (o := call.operands[i]) is not None else ((), call.numbers[i]) for i in self.inputs]
         self.has_numbers = any(i in call.numbers for i in self.inputs)
@@ -179,18 +179,16 @@ class JaxTrace:
         args, kwargs, outcome_of = call.arguments(values)
         with side_effects.refused((args, kwargs), fn):
             out = fn(*args, **kwargs)
-        with_objects = (
+        objects = (
             outcome_of is not None and not call.leading
         )  # an object that is a result may be one that is an argument
-        leaves, self.structure = flatten(out) if with_objects else jax.tree.flatten(out)
-        nodes = [x for x in leaves if with_objects and is_object(x)]
+        leaves, self.structure = flatten(out) if objects else jax.tree.flatten(out)
+        nodes = [x for x in leaves if objects and is_object(x)]
         order = iter(range(len(nodes)))
-        self.results = [
-            JaxResult("object", next(order)) if with_objects and is_object(x) else result(x) for x in leaves
-        ]
+        self.results = [JaxResult("object", next(order)) if objects and is_object(x) else result(x) for x in leaves]
         if outcome_of is None:
             return arrays
-        self.outcome = became = outcome_of(nodes)
+        self.objects_after = became = outcome_of(nodes)
         before = {id(x): i for i, x in enumerate(values) if i >= call.count}
         self.state = [
             JaxResult("same", before[id(x)]) if is_arraylike(x) and id(x) in before else result(x)
@@ -198,10 +196,12 @@ class JaxTrace:
         ]
         became.values = []
         changed = [k for k, r in enumerate(self.state) if r != ("same", call.count + k)]
-        if call.leading and not (became.same and all(self.state[k].kind == "array" for k in changed if k < call.held)):
+        if call.leading and not (
+            became.is_unchanged and all(self.state[k].kind == "array" for k in changed if k < call.state_count)
+        ):
             side_effects.refuse_new_state(fn)
-        if became.same and not changed and not nodes:
-            self.outcome = None
+        if became.is_unchanged and not changed and not nodes:
+            self.objects_after = None
         return arrays
 
     def finish(
@@ -212,16 +212,16 @@ class JaxTrace:
         arrays of JAX (and is told the dtype)."""
         objects: list[Any] = []
         new_values: dict[int, Array] = {}
-        if self.outcome is not None and call.objects is not None:
+        if self.objects_after is not None and call.objects is not None:
             new_values = {
-                k: keep(arrays[r.value]) for k, r in enumerate(self.state) if k < call.held and r.kind == "array"
+                k: keep(arrays[r.value]) for k, r in enumerate(self.state) if k < call.state_count and r.kind == "array"
             }
             state = []
             for k, (kind, x) in enumerate(self.state):
-                old_position = self.outcome.old[k]
+                old_position = self.objects_after.old[k]
                 if kind == "same":
                     state.append(call.slots[x])
-                elif kind == "value" or k < call.held:
+                elif kind == "value" or k < call.state_count:
                     state.append(x)
                 elif old_position is None:  # held by something that is new
                     state.append(arrays[x])
@@ -230,7 +230,7 @@ class JaxTrace:
                 else:
                     state.append(keep(arrays[x]))
             if len(call.objects.nodes) > call.leading:
-                objects = call.objects.update(self.outcome, state)
+                objects = call.objects.update(self.objects_after, state)
         of_kind = {"array": arrays, "object": objects}
         leaves = [x if kind == "value" else of_kind[kind][x] for kind, x in self.results]
         return jax.tree.unflatten(self.structure, leaves), new_values
@@ -273,7 +273,7 @@ class Family:
         self.fn, self.name, self.is_open = fn, name, is_open
         self.fixed: frozenset[int] = frozenset()  # the numbers that are looked at
         # by the values of these: what Python's objects were, and what was made of the trace, the newest first
-        self.made: dict[Any, tuple[tuple[PythonState, Any], ...]] = {}
+        self.by_values: dict[Any, tuple[tuple[PythonState, Any], ...]] = {}
 
     def get(self, call: JaxCall, make: Callable[[JaxTrace], Any]) -> Any:
         """Return what `make` makes of the trace that is right for a call."""
@@ -283,7 +283,7 @@ class Family:
         fixed = self.fixed
         trace = self._trace(call)
         if self.fixed != fixed:
-            self.made.clear()
+            self.by_values.clear()
         return self._made(call, self.fixed, trace, make)
 
     def get_open(self, call: JaxCall, stage: Stage, make: Callable[[JaxTrace], Any]) -> Any:
@@ -302,7 +302,7 @@ class Family:
 
     def _known(self, call: JaxCall, fixed: frozenset[int]) -> Any:
         """Return what was made of a trace that was right for an earlier call, and is for this one; None without it."""
-        for surroundings, made in self.made.get(_values(call, fixed), ()):
+        for surroundings, made in self.by_values.get(_values(call, fixed), ()):
             if surroundings.hold():
                 surroundings.repeat()
                 return made
@@ -316,13 +316,13 @@ class Family:
             warn_traced_again(getattr(self.fn, "__qualname__", type(self.fn).__name__), why)
             return made
         key = _values(call, fixed)
-        known = self.made.get(key, ())
+        known = self.by_values.get(key, ())
         if len(known) == MOST_STATES // 2 and (changed := known[0][0].failure()) is not None:
             warn_traced_again(
                 getattr(self.fn, "__qualname__", type(self.fn).__name__),
                 f"reads what changes again and again: {changed}",
             )
-        self.made[key] = ((trace.surroundings, made), *known[: MOST_STATES - 1])
+        self.by_values[key] = ((trace.surroundings, made), *known[: MOST_STATES - 1])
         return made
 
     def _trace(self, call: JaxCall) -> JaxTrace:
@@ -357,7 +357,7 @@ class Family:
         if frozenset(call.numbers) <= self.fixed:
             return False
         self.fixed = frozenset(call.numbers)
-        self.made.clear()
+        self.by_values.clear()
         return True
 
 

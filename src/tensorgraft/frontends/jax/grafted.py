@@ -102,12 +102,12 @@ class Grafted:
     def _for_numbers(self, call: JaxCall, family: Family, signature: GraftedSignature) -> GraftedSignature:
         """A signature with a derivative, which the loop that runs to a number has when that is known."""
         signature.trace.surroundings.undo()  # the function runs once more
-        before = family.fixed, dict(family.made)
+        before = family.fixed, dict(family.by_values)
         family.fix_all(call)
         trace: GraftedSignature = family.get(call, self._signature)
         if trace.program is not None and trace.program.has_derivative():
             return trace
-        family.fixed, family.made = before
+        family.fixed, family.by_values = before
         if signature.program is not None:
             signature.program.has_numbers = False
         return signature

@@ -64,12 +64,12 @@ class Objects:
         self.values, self.structure = jax.tree.flatten(state)
         self.key = Key((self.graphdef, self.structure))
 
-    def inside(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
+    def with_values(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
         """Return (the same objects with other values, what tells what became of them once more objects are results)."""
         graphlib = sys.modules["flax.nnx"].graphlib
         index_map = graphlib.IndexMap()
-        held = jax.tree.unflatten(self.structure, list(values))
-        nodes = graphlib.unflatten(self.graphdef, held, index_ref=index_map)
+        leaves_tree = jax.tree.unflatten(self.structure, list(values))
+        nodes = graphlib.unflatten(self.graphdef, leaves_tree, index_ref=index_map)
         variable = sys.modules["flax.nnx"].Variable
         before: dict[int, list[int]] = {}  # the values of each variable
         count = 0
@@ -79,23 +79,20 @@ class Objects:
             count += n
 
         def outcome_of(results: Sequence[Any]) -> ObjectsAfter:
-            new_graphdef, new_leaves = graphlib.flatten(nodes, with_paths=False, graph=True)
-            is_unchanged = not results and (new_graphdef, jax.tree.structure(new_leaves)) == (
-                self.graphdef,
-                self.structure,
-            )
+            after, leaves_ = graphlib.flatten(nodes, with_paths=False, graph=True)
+            unchanged = not results and (after, jax.tree.structure(leaves_)) == (self.graphdef, self.structure)
             known = graphlib.RefMap.from_indexmap(index_map)
             graphdef, state = graphlib.flatten(
                 [*nodes, *results], ref_index=graphlib.RefMap(), ref_outer_index=known, graph=True
             )
             leaves = list(state.leaves)
-            new_leaves, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
+            leaves_, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
             old: list[int | None] = []
             for x in leaves:
                 n, old_positions = len(jax.tree.leaves(_raw(x, variable))), before.get(id(x), [])
                 old += old_positions if len(old_positions) == n else [None] * n
             return ObjectsAfter(
-                graphdef, structure, new_leaves, list(range(len(new_leaves))) if is_unchanged else old, is_unchanged
+                graphdef, structure, leaves_, list(range(len(leaves_))) if unchanged else old, unchanged
             )
 
         return list(nodes), outcome_of
@@ -115,7 +112,7 @@ class Objects:
         template.graphdef, template.structure, template.key = self.graphdef, self.structure, self.key
         return template
 
-    def again(self) -> list[Any]:
+    def rebuild(self) -> list[Any]:
         """Objects of the same kind."""
         graphlib = sys.modules["flax.nnx"].graphlib
         return list(graphlib.unflatten(self.graphdef, jax.tree.unflatten(self.structure, self.values)))
@@ -129,7 +126,7 @@ class ObjectsAfter:
     structure: Any
     values: list[Any]
     old: list[int | None]  # of each value: which it was before, None where that was held by nothing
-    same: bool  # objects hold what they held, other values perhaps, and no result is one
+    is_unchanged: bool  # objects hold what they held, other values perhaps, and no result is one
 
 
 def _raw(x: Any, variable: Any) -> Any:

@@ -112,20 +112,20 @@ class JaxprProgram:
             return self._cached(("parts", argnums), lambda: self._make_parts(argnums))
 
     def _make_parts(self, argnums: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
-        seen: dict[str, Any] = {}
+        shown_objects: dict[str, Any] = {}
 
         def forward(*arrays: Any) -> list[Any]:
             results, pullback = self._linearised(argnums, arrays)
-            residuals, seen["pullback"] = jax.tree.flatten(pullback)
-            seen["count"] = len(results)
+            residuals, shown_objects["pullback"] = jax.tree.flatten(pullback)
+            shown_objects["count"] = len(results)
             return [*results, *residuals]
 
         def backward(*operands: Any) -> list[Any]:
             n = len(operands) - len(smooth)
-            return list(jax.tree.unflatten(seen["pullback"], operands[:n])(list(operands[n:])))
+            return list(jax.tree.unflatten(shown_objects["pullback"], operands[:n])(list(operands[n:])))
 
         first = traced(forward, self.specs)
-        count = seen["count"]
+        count = shown_objects["count"]
         smooth = [a for a in first.out_avals[:count] if _is_inexact(a.dtype)]
         second = traced(backward, [Spec(a.shape, a.dtype) for a in (*first.out_avals[count:], *smooth)])
         return self._part(first), count, self._part(second)

@@ -80,10 +80,8 @@ class _WeightLeaf:
     layers: tuple[str, ...]  # their names
 
     @classmethod
-    def of(cls, name: str, batch_shape: tuple[int, ...]) -> _WeightLeaf:
-        return cls(
-            batch_shape, tuple([f"{name}[{i}]" for i in range(math.prod(batch_shape))]) if batch_shape else (name,)
-        )
+    def of(cls, name: str, batch: tuple[int, ...]) -> _WeightLeaf:
+        return cls(batch, tuple([f"{name}[{i}]" for i in range(math.prod(batch))]) if batch else (name,))
 
     def joined(self, arrays: Mapping[str, Quantized]) -> QuantizedJaxArray:
         with backend().scope():

@@ -81,11 +81,9 @@ def compacted(xp: Backend, mask: Array) -> CountedRows:
 
 def of_both(sides: Sequence[Sequence[Any]]) -> dict[int, int]:
     """Return {position: most rows} of the results of two branches, given as shapes, that are counted in one of them."""
-    counted_positions = [
-        k for k, pair in enumerate(zip(*sides, strict=True)) if any(isinstance(x, CountedRows) for x in pair)
-    ]
+    counted = [k for k, pair in enumerate(zip(*sides, strict=True)) if any(isinstance(x, CountedRows) for x in pair)]
     arrays = [[x.array if isinstance(x, CountedRows) else x for x in side] for side in sides]
-    return {k: max(side[k].shape[0] for side in arrays) for k in counted_positions}
+    return {k: max(side[k].shape[0] for side in arrays) for k in counted}
 
 
 def with_counts(xp: Backend, outputs: Sequence[Any], most: dict[int, int]) -> list[Any]:

@@ -49,14 +49,14 @@ def read_function(graph: Any, inputs: int | None = None, outputs: int | None = N
 
 
 def _needed_operations(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
-    seen, stack = set(ends), list(ends)
+    visited, stack = set(ends), list(ends)
     while stack:
         op = stack.pop()
         for before in (*(t.op for t in op.inputs), *op.control_inputs):
-            if before not in seen:
-                seen.add(before)
+            if before not in visited:
+                visited.add(before)
                 stack.append(before)
-    return seen
+    return visited
 
 
 def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:

@@ -221,7 +221,7 @@ class GraphSignature:
                 " support: return numbers, and convert them to strings in TensorFlow, outside"
             )
         self._is_compiled, self._structure = compiled, concrete.structured_outputs
-        variables = self.traced.held.values()
+        variables = self.traced.variables.values()
         self._open = [i for i, v in enumerate(variables) if not v.shape.is_fully_defined()]  # variables of other shapes
         self._programs: dict[Any, tuple[GraphProgram, Callable[..., tuple[Array, ...]]]] = {}
         self._program([])  # or an error, now
@@ -234,7 +234,7 @@ class GraphSignature:
         known = self._programs.get((region, shapes))
         if known is None:
             traced = self.traced
-            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive, region)
+            program = GraphProgram(traced.captured, list(traced.variables), self._is_compiled, traced.derive, region)
             known = self._programs[region, shapes] = program, self.xp.differentiable(program)
         return known
 
@@ -251,7 +251,7 @@ class GraphSignature:
         return structured(self.xp, self._structure, iter(outputs[:n])), outputs[n:]
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
-        xp, variables = self.xp, self.traced.held
+        xp, variables = self.xp, self.traced.variables
         self.traced.begin_anew()
         group = self._group if tf.executing_eagerly() else None
         arguments: list[Any] = [leaves[i] for i in self.order]
@@ -268,7 +268,7 @@ class GraphSignature:
     @functools.cached_property
     def _group(self) -> VariableGroup | None:
         """The variables, where their values can be kept as arrays that nobody writes; None where they are copied."""
-        variables = [*self.traced.held.values()]
+        variables = [*self.traced.variables.values()]
         if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
             return None
         return held_on(self.xp).group([v.handle for v in variables])

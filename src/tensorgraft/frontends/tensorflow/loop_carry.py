@@ -59,8 +59,8 @@ class LoopCarry:
         self.arrays: list[Array] = []
         for k, x in enumerate(values):
             if isinstance(x, TensorList):
-                stacked_list = x if x.same is not None else x.stacked(xp)
-                if stacked_list.same is None:
+                stacked_list = x if x.common is not None else x.stacked(xp)
+                if stacked_list.common is None:
                     self.arrays.append(stacked_list.stack)
                 if not is_known(stacked_list.length) or self.growth.get(k):
                     self.arrays.append(lifted(xp, stacked_list.length))
@@ -78,23 +78,23 @@ class LoopCarry:
         values: list[Any] = []
         for k, like in enumerate(self.like):
             if isinstance(like, TensorList):
-                stack, grows = None if like.same is not None else next(remaining), self.growth.get(k, 0)
+                stack, grows = None if like.common is not None else next(remaining), self.growth.get(k, 0)
                 length = like.length if is_known(like.length) and not grows else next(remaining)
                 if after is not None and is_known(like.length):
                     length = np.asarray(int(like.length) + grows * after, np.int32)
                 value = replace(like, stack=stack, length=length)
-                values.append(value if after is None else value.apart())
+                values.append(value if after is None else value.unstacked())
             else:
                 values.append(like if isinstance(like, VariableCell) else next(remaining))
         return values
 
-    def again(self, values: Sequence[Any]) -> list[Array]:
+    def flatten_like(self, values: Sequence[Any]) -> list[Array]:
         """Flatten other values of this kind."""
         arrays: list[Array] = []
         for k, (value, like) in enumerate(zip(values, self.like, strict=True)):
             if isinstance(like, TensorList):
                 stacked_list = value
-                if like.same is None:
+                if like.common is None:
                     stacked_list = replace(value, shape=like.extents()).stacked(self.xp, like.stack.shape[0])
                     arrays.append(stacked_list.stack)
                 if not is_known(like.length) or self.growth.get(k):
@@ -131,7 +131,7 @@ def _with_room(xp: Backend, before: TensorList, final: TensorList, steps: int | 
         common = all_the_same(before.items + final.items)
         if common is not None:
             grows = len(final.items) - len(before.items)
-            return replace(before, items=None, same=common, length=before.count()), grows
+            return replace(before, items=None, common=common, length=before.count()), grows
     if any(isinstance(x, OptionalValue | EitherOptional) for x in final.items or ()):
         raise _of_branches()
     counts = before.count(), final.count()
@@ -146,7 +146,7 @@ def _with_room(xp: Backend, before: TensorList, final: TensorList, steps: int | 
             "a tensor list grows in a loop with an unknown number of iterations, in a program that is being"
             " traced: pass maximum_iterations= to tf.while_loop, or call the program without compiling it"
         )
-    if before.same is not None:
+    if before.common is not None:
         return before, grows
     shaped = replace(before, shape=final.extents() if final.items or final.items is None else before.shape)
     return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows

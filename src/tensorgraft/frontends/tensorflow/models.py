@@ -54,7 +54,7 @@ def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written_
 
     Arguments:
         copied: the values of variables, by the identity of these, for the parts of one model to share.
-        written: variables that a call is known to write, which for a pure function are no parameters.
+        written_names: variables that a call is known to write, which are no parameters of a pure function.
     """
     xp = call.xp
     if xp.grafted_as == "program":
@@ -162,7 +162,7 @@ class _ModelGraph(GraftedGraph):
     def with_values(self, given: Arrays, args: Any, kwargs: Any) -> tuple[Any, dict[str, Array]]:
         with self.xp.native_scope():
             signature, arrays = self.signature(args, kwargs)
-            traced = signature.traced.held
+            traced = signature.traced.variables
             signature.traced.begin_anew()
             values = [as_array(self.xp, given[n]) if n in given else value_of(self.xp, v) for n, v in traced.items()]
             results, became = signature.run(values, arrays)

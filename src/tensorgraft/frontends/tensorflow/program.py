@@ -202,10 +202,10 @@ class ForwardAndBackward:
         n = len(arrays) - self.cotangents
         residual_values = self._residuals.values(xp, arrays[:n])
         fixed = self._gradient_count - len(self._ends)
-        late_results = iter(plan(self._late_graph)(xp, *residual_values[fixed:], *arrays[n:]))
-        early_results = iter(residual_values[:fixed])
+        late = iter(plan(self._late_graph)(xp, *residual_values[fixed:], *arrays[n:]))
+        early = iter(residual_values[:fixed])
         return [
-            lifted(xp, next(late_results) if self._plain + k in self._ends else next(early_results))
+            lifted(xp, next(late) if self._plain + k in self._ends else next(early))
             for k in range(self._gradient_count)
         ]
 

@@ -151,7 +151,7 @@ def _key(like: Any) -> Any:
         return type(like.like), getattr(like.like, "values", None) is None, tuple(map(_key, like.parts))
     if isinstance(like, _List):
         items = None if like.items is None else tuple(None if i is None else _key(i) for i in like.items)
-        common_bytes = None if like.like.same is None else like.like.same.tobytes()
+        common_bytes = None if like.like.common is None else like.like.common.tobytes()
         length = None if like.length is None else int(like.length)
         return like.like.shape, items, like.has_stack, length, common_bytes
     return like.known is None, like.is_cell

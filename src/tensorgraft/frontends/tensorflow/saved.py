@@ -157,8 +157,8 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def _grafted(self, signature: SavedSignature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
-        written_variables = traced.captured.written()
-        its_own = any(self.xp.operand(v) is not None for v in traced.held.values())
+        changed = traced.captured.written()
+        its_own = any(self.xp.operand(v) is not None for v in traced.variables.values())
         text = [k for k, s in signature.inputs.items() if s.dtype == tf.string]
         if text and self.xp.grafted_as != "program":
             raise TypeError(
@@ -166,12 +166,12 @@ class GraftedSignatures(Mapping[str, Any]):
                 " that part with TensorFlow and fetch its results, or graft onto 'numpy', where the host"
                 " processes strings"
             )
-        if its_own or (self.xp.grafted_as == "program" and (written_variables or text)):
+        if its_own or (self.xp.grafted_as == "program" and (changed or text)):
             return _Function(signature, self.xp)
-        names = dotted_names(traced.held)
+        names = dotted_names(traced.variables)
         call = _Call(signature, names, self.xp)
         return graft_call(
-            call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written_variables)]
+            call, self._values, [n for n, v in names.items() if any(v is traced.variables[w] for w in changed)]
         )
 
 
@@ -265,8 +265,6 @@ def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
 def _names_of_objects(root: Any, functions: Iterable[Any]) -> dict[int, str]:
     """Return variables' names by the identity of their handles: their own names, or their paths in the objects."""
     captured_handles = {id(handle) for f in functions for handle in f.captured_inputs}
-    from tensorflow.python.checkpoint.trackable_view import TrackableView
-
     paths: dict[int, tuple[str, Any]] = {}
     queue: list[tuple[str, Any]] = [("", root)]
     seen_ids = set()
@@ -276,7 +274,7 @@ def _names_of_objects(root: Any, functions: Iterable[Any]) -> dict[int, str]:
         seen_ids.add(id(x))
         if isinstance(x, tf.Variable) and id(x.handle) in captured_handles:
             paths.setdefault(id(x.handle), (path, x))
-        children = TrackableView.children(x).items()
+        children = tf.train.TrackableView.children(x).items()
         queue += [(f"{path}/{name}" if path else name, child) for name, child in children]
     names = [v.name.removesuffix(":0") for _, v in paths.values()]
     return {

@@ -57,7 +57,7 @@ class TracedFunctionGraph:
 
     def __init__(self, concrete: Any, names: Mapping[int, str] | None = None) -> None:
         self.concrete = concrete
-        self.held: dict[str, Any] = {}  # variables by unique names
+        self.variables: dict[str, Any] = {}  # variables by unique names
         self._names = dict(names or {})
         self._copies = names is not None  # of a model, whose state is copied
         self._tables: dict[int, LookupTable] = {}
@@ -67,8 +67,8 @@ class TracedFunctionGraph:
         self.captured = self._read(concrete, primal=True)
 
     def _read(self, concrete: Any, primal: bool = False) -> CapturedGraph:
-        handles = {id(v.handle): v for v in (*self.held.values(), *concrete.graph.variables, *concrete.variables)}
-        known = {id(v.handle): name for name, v in self.held.items()}
+        handles = {id(v.handle): v for v in (*self.variables.values(), *concrete.graph.variables, *concrete.variables)}
+        known = {id(v.handle): name for name, v in self.variables.items()}
         captures: list[str | np.ndarray | LookupTable] = []
         for placeholder, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
             variable = handles.get(id(outside))
@@ -77,8 +77,8 @@ class TracedFunctionGraph:
             if variable is not None:
                 if id(outside) not in known:
                     known_name = self._names.get(id(outside), str(variable.name))
-                    known[id(outside)] = name = _unique(known_name, self.held)
-                    self.held[name] = variable
+                    known[id(outside)] = name = _unique(known_name, self.variables)
+                    self.variables[name] = variable
                 captures.append(known[id(outside)])
             elif (table := self._table(outside)) is not None:
                 captures.append(table)
@@ -100,9 +100,9 @@ class TracedFunctionGraph:
         for state in states:
             key = state.name, state.seeds
             if primal:
-                name = _unique(f"{state.name}/state", self.held)
+                name = _unique(f"{state.name}/state", self.variables)
                 with tf.init_scope():
-                    self.held[name] = tf.Variable(state.first(), trainable=False, name=name)
+                    self.variables[name] = tf.Variable(state.first(), trainable=False, name=name)
                 self._states.setdefault(key, []).append(name)
                 self._seeded[name] = state
             elif key not in self._states:
@@ -117,7 +117,7 @@ class TracedFunctionGraph:
         if self._seeded and self._since is not (current_seeding := _seeding()):
             self._since = current_seeding
             for name, state in self._seeded.items():
-                self.held[name].assign(state.first())
+                self.variables[name].assign(state.first())
 
     def _table(self, handle: Any) -> LookupTable | None:
         if handle.dtype != tf.resource or id(handle) in self._tables:
@@ -150,35 +150,32 @@ class TracedFunctionGraph:
         self, fn: Callable[[Tensors], list[tf.Tensor]], specs: list[tf.TensorSpec], outputs: list[tf.DType]
     ) -> Derive:
         smooth = [i for i, t in enumerate(outputs) if is_smooth(np.dtype(t.as_numpy_dtype))]
-        variables = list(self.held.values())
+        variables = list(self.variables.values())
 
         def derive(kind: str, argnums: tuple[int | None, ...]) -> tuple[CapturedGraph, Derive]:
             if kind == "batched":
                 return self._batched(fn, specs, outputs, *argnums)
             count, positions = len(variables), [i for i in argnums if i is not None]
-            methods = _Differentiation(fn, len(specs), variables, positions, smooth).ways(kind)
+            methods = _Differentiation(fn, len(specs), variables, positions, smooth).methods(kind)
 
-            def trace(derivative: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
+            def trace(slope: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
-                    extra_specs = [_spec_of(variables[i]) if i < count else specs[i - count] for i in positions]
+                    extra = [_spec_of(variables[i]) if i < count else specs[i - count] for i in positions]
                 else:
                     shapes = self._shapes(fn, specs)
-                    extra_specs = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
-                return tf.function(derivative, autograph=False).get_concrete_function([*specs, *extra_specs]), [
-                    *specs,
-                    *extra_specs,
-                ]
+                    extra = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
+                return tf.function(slope, autograph=False).get_concrete_function([*specs, *extra]), [*specs, *extra]
 
-            for derivative in methods:  # TensorFlow's forward mode does not know all of its own calls
+            for slope in methods:  # TensorFlow's forward mode does not know all of its own calls
                 try:
-                    concrete, all_specs = _in_own_thread(functools.partial(trace, derivative))
+                    concrete, all_specs = _in_own_thread(functools.partial(trace, slope))
                 except Exception as error:
-                    if derivative is methods[-1]:
+                    if slope is methods[-1]:
                         message = str(error).strip().partition("\n")[0]
                         raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {message}") from error
                 else:
                     results = [t.dtype for t in _results(concrete)]
-                    return self._read(concrete), self._derivatives(derivative, all_specs, results)
+                    return self._read(concrete), self._derivatives(slope, all_specs, results)
             raise AssertionError(kind)
 
         return derive
@@ -238,7 +235,7 @@ class _Differentiation:
         self._fn, self._count, self._smooth = fn, count, smooth
         self._variables, self._positions = variables, positions
 
-    def ways(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
+    def methods(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
         """The functions to try for a kind of derivative, one after another."""
         if kind == "pushforward":
             return [self.pushforward, self.pulled_back_twice]
@@ -314,10 +311,6 @@ def _conjugate(x: tf.Tensor) -> tf.Tensor:
     return tf.math.conj(x) if x.dtype.is_complex else x
 
 
-def _unique(name: str, used_names: Any) -> str:
+def _unique(name: str, used: Any) -> str:
     name = name.removesuffix(":0")
-    return (
-        name
-        if name not in used_names
-        else next(n for k in range(1, len(used_names) + 2) if (n := f"{name}_{k}") not in used_names)
-    )
+    return name if name not in used else next(n for k in range(1, len(used) + 2) if (n := f"{name}_{k}") not in used)

@@ -49,7 +49,7 @@ def _needs(graph: FunctionGraph, value: Value) -> frozenset[int] | None:
     """The arguments that a value is computed from; None where what computes it does not fold."""
     memory = graph.memory.setdefault("needs", {})
     if value not in memory:
-        seen, stack, needs = {value[0]}, [value[0]], set()
+        visited, stack, needs = {value[0]}, [value[0]], set()
         pure = True
         while stack and pure:
             index = stack.pop()
@@ -59,7 +59,7 @@ def _needs(graph: FunctionGraph, value: Value) -> frozenset[int] | None:
                 continue
             node = graph.nodes[index]
             pure = not functions(node) and (node.op not in RULES or rule_of(node).folds)
-            stack += [p for p, _ in node.inputs if p not in seen]
-            seen |= {p for p, _ in node.inputs}
+            stack += [p for p, _ in node.inputs if p not in visited]
+            visited |= {p for p, _ in node.inputs}
         memory[value] = frozenset(needs) if pure else None
     return memory[value]

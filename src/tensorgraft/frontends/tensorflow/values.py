@@ -94,16 +94,16 @@ class EitherOptional:
 
 @dataclass(frozen=True, eq=False)
 class TensorList:
-    """A list of tensors. Its elements are apart (`items`, None for one that was not written), or, where a loop is
-    traced, in one array (`stack`, with room for more than there are) and counted (`length`); or they are counted, and
-    are all the `same` known value."""
+    """A list of tensors in one of three forms: separate elements (`items`, None for one that was not written); one
+    array with spare capacity (`stack`) and a count (`length`), in a traced loop; or a count of elements that all have
+    one known value (`common`)."""
 
     dtype: np.dtype
     shape: Shape  # of an element
     items: tuple[Any, ...] | None = ()
     stack: Any = None
     length: Any = None
-    same: np.ndarray | None = None
+    common: np.ndarray | None = None
 
     def count(self) -> Any:
         return np.asarray(len(self.items), np.int32) if self.items is not None else self.length
@@ -111,8 +111,8 @@ class TensorList:
     def extents(self) -> tuple[int, ...]:
         """The shape of an element. Raises ShapeError where it is not known."""
         shapes = [tuple(x.shape) for x in self.items or () if x is not None]
-        if self.stack is not None or self.same is not None:
-            return tuple(self.stack.shape)[1:] if self.same is None else self.same.shape
+        if self.stack is not None or self.common is not None:
+            return tuple(self.stack.shape)[1:] if self.common is None else self.common.shape
         if shapes:
             return shapes[0]
         if self.shape is None or None in self.shape:
@@ -125,8 +125,8 @@ class TensorList:
         return np.zeros(self.extents(), self.dtype) if x is None else x
 
     def get(self, xp: Backend, index: Any) -> Any:
-        if self.same is not None:
-            return self.same
+        if self.common is not None:
+            return self.common
         if self.items is not None and is_known(index):
             return self.item(xp, int(index))
         stacked_list = self.stacked(xp)
@@ -150,8 +150,8 @@ class TensorList:
     def push(self, xp: Backend, x: Any) -> TensorList:
         if self.items is not None:
             return replace(self, items=(*self.items, x))
-        if self.same is not None:
-            if not _is_equal(self.same, x):
+        if self.common is not None:
+            if not _is_equal(self.common, x):
                 raise ShapeError(
                     "a tensor list of equal numbers gets a different number in a loop that is being traced"
                 )
@@ -163,7 +163,7 @@ class TensorList:
         if self.items is not None:
             return replace(self, items=self.items[:-1]), self.item(xp, len(self.items) - 1)
         last = _plus(xp, self.length, -1)
-        return replace(self, length=last), _row(xp, self.stack, last) if self.same is None else self.same
+        return replace(self, length=last), _row(xp, self.stack, last) if self.common is None else self.common
 
     def resized(self, xp: Backend, n: int) -> TensorList:
         if self.items is not None:
@@ -173,10 +173,10 @@ class TensorList:
     def stacked(self, xp: Backend, capacity: int | None = None, length: Any = None) -> TensorList:
         """Return the list in one array, with room for so many elements (of lists that are apart: those there are, if
         None)."""
-        if self.same is not None:
+        if self.common is not None:
             if not is_known(self.length):
                 raise ShapeError("a tensor list to be written has a length that depends on values being traced")
-            return self.apart().stacked(xp, capacity, length)
+            return self.unstacked().stacked(xp, capacity, length)
         if self.items is None:
             stack, capacity_now = self.stack, self.stack.shape[0]
             if capacity is not None and capacity > capacity_now:
@@ -197,15 +197,15 @@ class TensorList:
             stack = xp.concat([xp.stack(rows, axis=0), *fillers], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)
 
-    def apart(self) -> TensorList:
+    def unstacked(self) -> TensorList:
         """A list of equal elements, each of them by itself, where it is known how many there are."""
-        if self.same is None or not is_known(self.length):
+        if self.common is None or not is_known(self.length):
             return self
-        return replace(self, items=(self.same,) * int(self.length), length=None, same=None)
+        return replace(self, items=(self.common,) * int(self.length), length=None, common=None)
 
     def array(self, xp: Backend) -> Array:
         """All elements in one array. Raises ShapeError where it is not known how many there are."""
-        if self.items is not None or self.same is not None:
+        if self.items is not None or self.common is not None:
             return self.stacked(xp).stack
         if is_known(self.length):
             return xp.take_slice(self.stack, 0, 0, int(self.length))

@@ -67,15 +67,15 @@ class CompressedMatrix(Variant):
     """A sparse matrix, or a batch of them: the places of its entries (int64, row by row) and their values."""
 
     shape: tuple[int, ...]
-    places: Array  # (entries, rank)
+    positions: Array  # (entries, rank)
     values: Array  # (entries,)
 
     def arrays(self) -> Sequence[Any]:
-        return self.places, self.values
+        return self.positions, self.values
 
     def batched(self, xp: Backend) -> tuple[int, Array, Array, Array]:
         """Return (batch, which of it each entry is in, rows, columns)."""
-        columns: Any = xp.unstack(lifted(xp, self.places), 1)
+        columns: Any = xp.unstack(lifted(xp, self.positions), 1)
         if len(columns) == 2:
             return 1, xp.zeros_like(columns[0]), *columns
         return self.shape[0], *columns
@@ -83,12 +83,12 @@ class CompressedMatrix(Variant):
     def dense(self, xp: Backend) -> Array:
         values = lifted(xp, self.values)
         dense_zeros = xp.zeros(self.shape, xp.dtype_of(values))
-        return xp.scatter(dense_zeros, tuple(xp.unstack(lifted(xp, self.places), 1)), values)
+        return xp.scatter(dense_zeros, tuple(xp.unstack(lifted(xp, self.positions), 1)), values)
 
     def conjugate(self, xp: Backend) -> CompressedMatrix:
         values = lifted(xp, self.values)
         conjugated = xp.conj(values) if dtypes.is_complex(xp.dtype_of(values)) else values
-        return CompressedMatrix(self.shape, self.places, conjugated)
+        return CompressedMatrix(self.shape, self.positions, conjugated)
 
     def transposed(self, xp: Backend, conjugate: bool = False) -> CompressedMatrix:
         values = lifted(xp, (self.conjugate(xp) if conjugate else self).values)

@@ -154,19 +154,17 @@ def install() -> None:
 
 def _define_own() -> None:
     """Two operators that PyTorch has only as parts of others, conversion and assignment on one device."""
-    graft_library = _libraries["graft"] = Library("graft", "DEF")
-    graft_library.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
-    graft_library.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
+    graft = _libraries["graft"] = Library("graft", "DEF")
+    graft.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
+    graft.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
     convert, assign = torch.ops.graft.convert.default, torch.ops.graft.assign.default
     for key in ("Meta", "CPU"):
-        graft_library.impl(
-            "convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), key
-        )
-        graft_library.impl("assign", lambda x, source: x.copy_(source), key)
+        graft.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), key)
+        graft.impl("assign", lambda x, source: x.copy_(source), key)
     transfer.kernels["convert"] = entry(Operator(convert, Spec(program.convert)))
-    graft_library.impl("convert", transfer.kernels["convert"], KEY)
+    graft.impl("convert", transfer.kernels["convert"], KEY)
     transfer.kernels["assign"] = entry(Operator(assign, Spec(lambda xp, source: source), "out"))
-    graft_library.impl("assign", transfer.kernels["assign"], KEY)
+    graft.impl("assign", transfer.kernels["assign"], KEY)
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:
@@ -252,7 +250,8 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     if operator is not None:
         return _register(operator, set())
     functional = schema.functional_of(op)
-    if functional is None:
+    # of a structured operator that one is a composite, which makes a result and calls this
+    if functional is None or schema.has_kernel(functional, "CompositeExplicitAutogradNonFunctional"):
         return None
     call = below_modes(copied_out(op, functional))
     _libraries["aten"].impl(schema.short_name(op), call, KEY)

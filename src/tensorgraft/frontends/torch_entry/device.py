@@ -42,7 +42,7 @@ class Guard(torch._C._acc.DeviceGuard):
             _raise_error_of_c()
         except BaseException as error:
             raised.error = error
-        return torch._C._autograd.DeviceType.PrivateUse1
+        return torch.autograd.DeviceType.PrivateUse1
 
 
 class DeviceModule(types.ModuleType):

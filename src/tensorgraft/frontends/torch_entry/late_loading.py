@@ -26,18 +26,16 @@ Touches = Callable[..., bool]
 scripts: weakref.WeakSet[Any] = weakref.WeakSet()  # every `ScriptModule` that Python has
 
 
-def loading_first(
-    original: Callable[..., Any], touches: Touches, get_replacement: Callable[[], Callable[..., Any]]
-) -> Any:
+def loading_first(original: Callable[..., Any], touches: Touches, replacement: Callable[[], Callable[..., Any]]) -> Any:
     """Wrap `original` so that a call which involves the device loads the front end; from then on it calls
-    `get_replacement()`. A program that has imported the function by name (`from torch.jit import load`) gets the front
+    `replacement()`. A program that has imported the function by name (`from torch.jit import load`) gets the front
     end's in this way."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if get_replacement() is original and touches(*args, **kwargs):
+        if replacement() is original and touches(*args, **kwargs):
             loading.load()
-        return get_replacement()(*args, **kwargs)
+        return replacement()(*args, **kwargs)
 
     return call
 

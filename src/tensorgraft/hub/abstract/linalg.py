@@ -33,10 +33,7 @@ def dot_general(
         )
     for kind, (axes_a, axes_b) in (("contracted", contract), ("batch", batch)):
         check(
-            [a.shape[i] for i in axes_a] == [b.shape[i] for i in axes_b],
-            op,
-            arguments,
-            f"{kind} axes of equal extents",
+            [a.shape[i] for i in axes_a] == [b.shape[i] for i in axes_b], op, arguments, f"{kind} axes of equal extents"
         )
     if dtype is not None and dtype.itemsize < a.dtype.itemsize:
         fail(op, (*arguments, dtype), "to accumulate in a dtype no narrower than the operands'", TypeError)

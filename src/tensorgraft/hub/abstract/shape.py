@@ -76,12 +76,8 @@ def pad(op: str, x: ShapeDtype, value: Any, config: Sequence[tuple[int, int, int
         check_kinds(op, "bifc", x, value)
         check(not value.shape, op, (x, value, config), "a 0-dimensional value")
     check(len(config) == x.ndim, op, (x, value, config), "one (low, high, interior) an axis")
-    check(
-        all(interior >= 0 for _, _, interior in config), op, (x, value, config), "interior padding that is not negative"
-    )
-    out = tuple(
-        n + low + high + max(n - 1, 0) * interior for n, (low, high, interior) in zip(x.shape, config, strict=True)
-    )
+    check(all(inner >= 0 for _, _, inner in config), op, (x, value, config), "interior padding that is not negative")
+    out = tuple(n + low + high + max(n - 1, 0) * inner for n, (low, high, inner) in zip(x.shape, config, strict=True))
     check(all(n >= 0 for n in out), op, (x, value, config), f"no more to be cut off than there is, got extents {out}")
     return x.like(*out)
 

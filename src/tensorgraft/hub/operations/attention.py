@@ -35,7 +35,7 @@ class Attention:
             scores, _ = _scores(self, q, k, mask, causal, scale, first, last, keys)
             high = self.max(scores, axis=3, keepdims=True)
             if mask is not None or not keys:  # there may be rows without a key: exp(-inf - 0) is zero
-                high = self.where(self.equal(high, _lowest(wide)), self.zeros_like(high), high)
+                high = self.where(self.equal(high, np.array(-np.inf, wide).item()), self.zeros_like(high), high)
             exps = self.exp(self.subtract(scores, high))
             total = self.sum(exps, axis=3, keepdims=True)
             if mask is not None or not keys:
@@ -81,10 +81,6 @@ def _parts(queries: int, keys: int, causal: bool) -> Iterator[tuple[int, int, in
     for first in range(0, queries, size) if size else (0,):
         last = min(first + size, queries)
         yield first, last, min(last, keys) if causal else keys
-
-
-def _lowest(dtype: np.dtype) -> Any:
-    return np.array(-np.inf, dtype).item()
 
 
 def _scores(

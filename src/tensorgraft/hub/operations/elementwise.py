@@ -161,10 +161,8 @@ class Elementwise:
         """The remainder of floor division: the sign of the divisor."""
         r = self.fmod(x, y)
         other = self.not_equal(r, 0)
-        wrong_sign = self.logical_and(
-            other, self.not_equal(self.less(r, 0), self.less(y, 0) if self.is_array(y) else y < 0)
-        )
-        return self.where(wrong_sign, self.add(r, y), r)
+        wrong = self.logical_and(other, self.not_equal(self.less(r, 0), self.less(y, 0) if self.is_array(y) else y < 0))
+        return self.where(wrong, self.add(r, y), r)
 
     def floor_divide(self, x: Array | Scalar, y: Any) -> Array:
         """The floor of the exact quotient, as CPython and PyTorch divide floats; integers by zero: unspecified."""

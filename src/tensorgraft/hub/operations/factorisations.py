@@ -178,10 +178,8 @@ class Factorisations:
             other = [self.where(swap, y, x) for x, y in ((low, p), (main, q), (high, self.zeros_like(q)))]
             pivot_right, other_right = self.where(swap, right, r), self.where(swap, r, right)
             factor = self.divide(other[0], pivot[0])
-            second_next = [
-                self.subtract(x, self.multiply(factor, y)) for x, y in zip(other[1:], pivot[1:], strict=True)
-            ]
-            return [*second_next, self.subtract(other_right, self.multiply(factor, pivot_right))], [*pivot, pivot_right]
+            second = [self.subtract(x, self.multiply(factor, y)) for x, y in zip(other[1:], pivot[1:], strict=True)]
+            return [*second, self.subtract(other_right, self.multiply(factor, pivot_right))], [*pivot, pivot_right]
 
         end, rows = self.scan(
             eliminate,
@@ -192,9 +190,9 @@ class Factorisations:
         solution = self.divide(end[2], end[0])
 
         def substitute(known: list[Array], row: list[Array]) -> tuple[list[Array], Array]:
-            next_, second_next = known
+            next_, second = known
             p, q, s, r = row
-            x = self.subtract(self.subtract(r, self.multiply(q, next_)), self.multiply(s, second_next))
+            x = self.subtract(self.subtract(r, self.multiply(q, next_)), self.multiply(s, second))
             x = self.divide(x, p)
             return [x, next_], x
 

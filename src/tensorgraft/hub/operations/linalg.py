@@ -149,14 +149,13 @@ class LinearAlgebra(Factorisations):
             return self.astype(self.scatter(self.zeros((groups, k, n), wide), (group,), parts, mode="add"), dtype)
         parts = self.dot_general(blocked(rows), self.take(b, group, 0), ((2,), (1,)), ((0,), (0,)), dtype=wide)
         row = self.iota(m, dtypes.int64)
-        group_of_row = self.searchsorted(ends, row, right=True)
-        grouped = self.expand_dims(self.less(group_of_row, groups), 1)
-        group_of_row = self.minimum(group_of_row, groups - 1)
-        position = self.add(
-            self.multiply(self.take(first, group_of_row, 0), size),
-            self.subtract(row, self.take(starts, group_of_row, 0)),
+        group_of = self.searchsorted(ends, row, right=True)
+        grouped = self.expand_dims(self.less(group_of, groups), 1)
+        group_of = self.minimum(group_of, groups - 1)
+        at_ = self.add(
+            self.multiply(self.take(first, group_of, 0), size), self.subtract(row, self.take(starts, group_of, 0))
         )
-        out = self.take(self.reshape(parts, (count * size, n)), self.minimum(position, count * size - 1), 0)
+        out = self.take(self.reshape(parts, (count * size, n)), self.minimum(at_, count * size - 1), 0)
         return self.astype(self.where(grouped, out, self.zeros_like(out)), dtype)
 
     def inverse_permutation(self, p: Array) -> Array:

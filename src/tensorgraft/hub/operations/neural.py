@@ -242,10 +242,8 @@ class Neural:
             weighted = scores
             if weight is not None:
                 weighted = self.multiply(scores, _of_channels(self, weight, self.ndim(scores) - axis - 1))
-            uniform_loss = self.multiply(
-                self.negative(self.sum(weighted, (axis,))), self.astype(real, self.dtype_of(scores))
-            )
-            share = self.multiply(uniform_loss, smoothing / self.shape(logits)[axis])
+            even = self.multiply(self.negative(self.sum(weighted, (axis,))), self.astype(real, self.dtype_of(scores)))
+            share = self.multiply(even, smoothing / self.shape(logits)[axis])
             loss = self.add(self.multiply(loss, 1 - smoothing), share)
         if reduction == "none":
             return loss

@@ -62,15 +62,7 @@ class Windowed:
         return self.stack(pieces, axis=len(lead))
 
     def transposed_convolution(
-        self,
-        x: Array,
-        w: Array,
-        /,
-        strides: Ints,
-        padding: Ints,
-        dilation: Ints,
-        output_padding: Ints,
-        groups: int = 1,
+        self, x: Array, w: Array, /, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints, groups: int = 1
     ) -> Array:
         """The transpose of a convolution with respect to its input: x (N, C, ...), w (C, O / groups, ...) -> (N, O,
         ...). Strides, padding (on both sides) and dilation are those of that convolution; `output_padding` is added at
@@ -90,15 +82,7 @@ class Windowed:
         return self.convolution(x, swapped, (1,) * n, pads, strides, dilation, groups)
 
     def convolution_weights(
-        self,
-        x: Array,
-        grad: Array,
-        /,
-        window: Ints,
-        strides: Ints,
-        padding: Ints,
-        dilation: Ints,
-        groups: int = 1,
+        self, x: Array, grad: Array, /, window: Ints, strides: Ints, padding: Ints, dilation: Ints, groups: int = 1
     ) -> Array:
         """The gradient with respect to the weights (O, C / groups, window) of a convolution of x (N, C, ...) to grad
         (N, O, ...): the convolution of the one with the other, channels in the place of the batch. Padding is that on

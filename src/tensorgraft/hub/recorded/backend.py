@@ -103,7 +103,7 @@ class RecordedBackend(_Operations):
         if known is None:
             known = self._operations[key] = _Operation(self.inner, name, structure, dynamic, [x for _, x in fixed])
         nodes = self._record(known.run, [leaves[i] for i in dynamic])
-        return optree.tree_unflatten(known.outcome, nodes)
+        return optree.tree_unflatten(known.structure, nodes)
 
     def at_once(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a method of the inner backend now."""
@@ -308,7 +308,7 @@ class _Operation:
     """A method of the inner backend with all arguments but its arrays, as a function of flat arrays."""
 
     def __init__(self, inner: Backend, name: str, structure: Any, dynamic: tuple[int, ...], fixed: list[Any]) -> None:
-        self.outcome: Any = None  # the structure of its results
+        self.structure: Any = None  # the structure of its results
 
         def run(*arrays: Any) -> tuple[Array, ...]:
             remaining, rest = iter(arrays), iter(fixed)
@@ -316,7 +316,7 @@ class _Operation:
                 _array(inner, next(remaining)) if i in dynamic else next(rest) for i in range(structure.num_leaves)
             ]
             args, kwargs = optree.tree_unflatten(structure, leaves)
-            outputs, self.outcome = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
+            outputs, self.structure = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
             return tuple(outputs)
 
         self.run = inner.compile(run)

@@ -56,12 +56,12 @@ class Var:
 
 @dataclass(eq=False)
 class Call:
-    """`outcome = xp.method(*args, **kwargs)`; arguments are Vars, Blocks, static values, or containers of them."""
+    """`results = xp.method(*args, **kwargs)`; arguments are Vars, Blocks, static values, or containers of them."""
 
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    outcome: Tree
+    results: Tree
 
 
 @dataclass(eq=False)
@@ -110,7 +110,7 @@ def free_variables(block: Block) -> Iterator[Var]:
     bound_vars = set(variables(block.parameters))
     for call in block.calls:
         yield from (v for v in variables([call.args, call.kwargs]) if v not in bound_vars)
-        bound_vars.update(variables(call.outcome))
+        bound_vars.update(variables(call.results))
     yield from (v for v in variables(block.result) if v not in bound_vars)
 
 
@@ -119,7 +119,7 @@ def pruned(block: Block) -> Block:
     used = set(variables(block.result))
     used_calls = []
     for call in reversed(block.calls):
-        if used.isdisjoint(variables(call.outcome)):
+        if used.isdisjoint(variables(call.results)):
             continue
         for x in leaves(call.args):
             if type(x) is Block:

@@ -77,12 +77,10 @@ class _Writer:
 
     def body(self, block: Block) -> None:
         used = set(variables(block.result))
-        local_vars = set(variables(block.parameters)).union(*(variables(c.outcome) for c in block.calls))
+        local = set(variables(block.parameters)).union(*(variables(c.results) for c in block.calls))
         dead: list[list[Var]] = []
         for call in reversed(block.calls):
-            last = [
-                v for v in dict.fromkeys(variables([call.args, call.kwargs, call.outcome])) if v in local_vars - used
-            ]
+            last = [v for v in dict.fromkeys(variables([call.args, call.kwargs, call.results])) if v in local - used]
             used.update(last)
             dead.append(last)
         for call in block.calls:
@@ -94,8 +92,8 @@ class _Writer:
     def call(self, call: Call) -> None:
         args = [self.value(a) for a in call.args]
         args += [f"{name}={self.value(a)}" for name, a in call.kwargs.items()]
-        target = self.target(call.outcome)
-        shapes = ", ".join(map(str, leaves(call.outcome)))
+        target = self.target(call.results)
+        shapes = ", ".join(map(str, leaves(call.results)))
         self.line(f"{target} = xp.{call.method}({', '.join(args)})  # {shapes}")
 
     def value(self, x: Any) -> str:

@@ -180,9 +180,9 @@ class ProgramBackend(_Recording):
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
     ) -> tuple[Any, Any]:
         length, reverse = int(length), bool(reverse)
-        (carry, structure), (x_leaves, x_structure) = self._flat(init), self._flat(xs)
-        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(spec_of, x_leaves)), length)  # of the extents
-        rows = tuple(Var(x.shape[1:], x.dtype) for x in x_leaves)
+        (carry, structure), (xs_, x_structure) = self._flat(init), self._flat(xs)
+        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(spec_of, xs_)), length)  # of the extents
+        rows = tuple(Var(x.shape[1:], x.dtype) for x in xs_)
         step, (new_carry, y) = self._body(body, (carry, structure), (rows, x_structure))
         (carry_out, out), (y_out, y_structure) = self._flat(new_carry), self._flat(y)
         step.result = (carry_out, y_out)
@@ -191,10 +191,7 @@ class ProgramBackend(_Recording):
         )  # of the carry
         stacked = tuple(ShapeDtype((length, *v.shape), v.dtype) for v in y_out)
         outputs = self._append(
-            "scan",
-            (step, carry, x_leaves),
-            {"length": length, "reverse": reverse},
-            (tuple(map(spec_of, carry)), stacked),
+            "scan", (step, carry, xs_), {"length": length, "reverse": reverse}, (tuple(map(spec_of, carry)), stacked)
         )
         return optree.tree_unflatten(structure, outputs[0]), optree.tree_unflatten(y_structure, outputs[1])
 

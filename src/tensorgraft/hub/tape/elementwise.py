@@ -109,14 +109,8 @@ BINARY: dict[str, Pair] = {
     "add": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: g),
     "subtract": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: -g),
     "multiply": (lambda xp, y, g, a, b: g * b, lambda xp, y, g, a, b: g * a),
-    "divide": (
-        lambda xp, y, g, a, b: g / b,
-        lambda xp, y, g, a, b: -(g * (y / b)),
-    ),
-    "fmod": (
-        lambda xp, y, g, a, b: g,
-        lambda xp, y, g, a, b: -(g * xp.trunc(a / b)),
-    ),
+    "divide": (lambda xp, y, g, a, b: g / b, lambda xp, y, g, a, b: -(g * (y / b))),
+    "fmod": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: -(g * xp.trunc(a / b))),
     "pow": (_pow_base, _pow_exponent),
     "atan2": (
         lambda xp, y, g, a, b: _atan2_scale(xp, g, a, b) * b,
@@ -133,10 +127,7 @@ BINARY: dict[str, Pair] = {
     ),
     "igamma": (_unknown("igamma", "its order"), lambda xp, y, g, a, b: _igamma_slope(xp, g, a, b)),
     "igammac": (_unknown("igammac", "its order"), lambda xp, y, g, a, b: -_igamma_slope(xp, g, a, b)),
-    "zeta": (
-        _unknown("zeta", "its exponent"),
-        lambda xp, y, g, a, b: g * -(a * xp.zeta(a + 1, b)),
-    ),
+    "zeta": (_unknown("zeta", "its exponent"), lambda xp, y, g, a, b: g * -(a * xp.zeta(a + 1, b))),
 }
 
 

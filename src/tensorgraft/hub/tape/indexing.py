@@ -16,7 +16,7 @@ def _gather(xp: Any, y: Array, g: Array, x: Array, indices: Sequence[Array]) -> 
 def _scatter(
     xp: Any, y: Array, g: Array, x: Array, indices: Sequence[Array], updates: Array, mode: str = "set"
 ) -> list[Any]:
-    updates_shape = xp.shape(xp.gather(x, indices))  # to which the updates broadcast
+    shape_ = xp.shape(xp.gather(x, indices))  # to which the updates broadcast
 
     def to_updates(gathered: Array) -> Array:
         from tensorgraft.hub.tape.elementwise import unbroadcast
@@ -24,7 +24,7 @@ def _scatter(
         return unbroadcast(xp, gathered, xp.shape(updates))
 
     def wide() -> Array:
-        return xp.broadcast_to(updates, updates_shape)
+        return xp.broadcast_to(updates, shape_)
 
     def gradient_at_chosen(holds: Array, v: Array) -> Array:
         return xp.where(holds, v, xp.full((), 0, xp.dtype_of(v)))
@@ -32,11 +32,7 @@ def _scatter(
     if mode == "set":
 
         def winners() -> Array:  # of equal indices the update that is there
-            number = (
-                xp.reshape(xp.iota(max(_size(updates_shape), 1), dtypes.int64), updates_shape)
-                if _size(updates_shape)
-                else None
-            )
+            number = xp.reshape(xp.iota(max(_size(shape_), 1), dtypes.int64), shape_) if _size(shape_) else None
             if number is None:
                 return g
             placed = xp.scatter(xp.full(xp.shape(x), -1, dtypes.int64), indices, number)
@@ -78,10 +74,8 @@ def _sort(xp: Any, y: Any, g: Any, operands: Sequence[Array], axis: int = -1, nu
     """The sort is stable: sorted along, positions say where each element came from."""
     shape = xp.shape(operands[0])
     at = axis % len(shape)
-    axis_positions = xp.reshape(
-        xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape))
-    )
-    came_from = xp.sort([*operands, xp.broadcast_to(axis_positions, shape)], axis=axis, num_keys=num_keys)[-1]
+    positions = xp.reshape(xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape)))
+    came_from = xp.sort([*operands, xp.broadcast_to(positions, shape)], axis=axis, num_keys=num_keys)[-1]
     return [
         None if c is None else (lambda x=x, c=c: xp.put_along_axis(xp.zeros_like(x), came_from, c, at, mode="add"))
         for x, c in zip(operands, g, strict=True)

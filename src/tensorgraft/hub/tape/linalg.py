@@ -47,10 +47,7 @@ def _dot_general(
             order[cx[z_axis]] = nb + nx + k
         return xp.astype(xp.permute_dims(product, tuple(order)), xp.dtype_of(x))
 
-    return [
-        lambda: transposed(a, ca, ba, b, cb, bb, True),
-        lambda: transposed(b, cb, bb, a, ca, ba, False),
-    ]
+    return [lambda: transposed(a, ca, ba, b, cb, bb, True), lambda: transposed(b, cb, bb, a, ca, ba, False)]
 
 
 def _h(xp: Any, x: AnyArray) -> AnyArray:

@@ -89,10 +89,10 @@ def _cumulative_extremum(xp: Any, y: Array, g: Array, x: Array, axis: int) -> li
     def pull() -> Array:
         at = axis % len(xp.shape(x))
         shape = xp.shape(x)
-        axis_positions = xp.reshape(
+        positions = xp.reshape(
             xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape))
         )
-        source = xp.cummax(xp.where(xp.equal(x, y), axis_positions, xp.full((), 0, dtypes.int64)), axis=at)
+        source = xp.cummax(xp.where(xp.equal(x, y), positions, xp.full((), 0, dtypes.int64)), axis=at)
         return xp.put_along_axis(xp.zeros_like(x), source, g, at, mode="add")
 
     return [pull]

@@ -53,10 +53,7 @@ def _slice(xp: Any, y: Array, g: Array, x: Array, start: Shape, stop: Shape, ste
 
 def _slice_update(xp: Any, y: Array, g: Array, x: Array, update: Array, start: Shape, step: Shape) -> list[Any]:
     stop = tuple(a + (n - 1) * s + 1 if n else a for a, n, s in zip(start, xp.shape(update), step, strict=True))
-    return [
-        lambda: xp.slice_update(g, xp.zeros_like(update), start, step),
-        lambda: xp.slice(g, start, stop, step),
-    ]
+    return [lambda: xp.slice_update(g, xp.zeros_like(update), start, step), lambda: xp.slice(g, start, stop, step)]
 
 
 def _dynamic_slice(xp: Any, y: Array, g: Array, x: Array, start: Sequence[Array], sizes: Shape) -> list[Any]:

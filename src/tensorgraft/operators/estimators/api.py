@@ -165,7 +165,7 @@ def logdet(
     run = _Run("logdet", operator, {"slq": TRACE["slq"]}, "slq", k, rtol, seed, sampler, None, progress)
     if run.is_exact:
         return run.exact(lambda o: xp.linalg.slogdet(o.as_matrix()).logabsdet)
-    return run.estimate(Quadrature.of(_logarithm))
+    return run.estimate(Quadrature.of(lambda x: xp.log(xp.maximum(x, xp.zeros_like(x)))))
 
 
 def frobenius_norm(
@@ -214,10 +214,6 @@ class SquaredNorms(Hutchinson):
 @program
 def _mean_square(y: Array) -> Pair:
     return _sample_mean(squares(y))
-
-
-def _logarithm(x: Array) -> Array:
-    return xp.log(xp.maximum(x, xp.zeros_like(x)))
 
 
 _NORM = {name: row for name, row in TRACE.items() if name != "slq"}

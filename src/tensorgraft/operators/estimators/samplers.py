@@ -59,8 +59,7 @@ def _signs(backend: Backend, key: Any, count: int) -> Any:
     (m,) = backend.shape(words)
     bit_positions = backend.astype(backend.iota(32, dtypes.int64), dtypes.uint32)
     bits = backend.bitwise_right_shift(
-        backend.broadcast_to(backend.expand_dims(words, 1), (m, 32)),
-        backend.broadcast_to(bit_positions, (m, 32)),
+        backend.broadcast_to(backend.expand_dims(words, 1), (m, 32)), backend.broadcast_to(bit_positions, (m, 32))
     )
     bits = backend.bitwise_and(bits, backend.full((), 1, dtypes.uint32))
     flat = backend.slice(backend.reshape(bits, (32 * m,)), (0,), (count,), (1,))

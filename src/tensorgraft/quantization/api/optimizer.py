@@ -123,20 +123,15 @@ class _Adam8bit:
         for g, m in zip(leaves, mu, strict=True):
             _check(g, m)
         rate = self._learning_rate(state.count) if callable(self._learning_rate) else self._learning_rate
-        moments_of = [
+        states = [
             [y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)
         ]
-        operands = [
-            *leaves,
-            *(w for w in weights if w is not None),
-            *(x for own_moments in moments_of for x in own_moments),
-            state.count,
-        ]
+        operands = [*leaves, *(w for w in weights if w is not None), *(x for own in states for x in own), state.count]
         traced_rate = not isinstance(rate, float | int)
         if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
             rate, traced_rate = float(rate), False
         placement = _Framework([*operands, rate] if traced_rate else operands)
-        run = _program(placement.backend, self._settings, tuple(map(len, moments_of)), decays, self._seed)
+        run = _program(placement.backend, self._settings, tuple(map(len, states)), decays, self._seed)
         with placement.backend.scope():
             values = [*map(placement.value, operands), placement.value(rate) if traced_rate else float(rate)]
             outputs = [placement.array(a) for a in run(*values)]

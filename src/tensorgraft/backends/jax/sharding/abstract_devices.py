@@ -120,14 +120,10 @@ class LoweredElsewhere:
             program.write_bytes(code.getvalue())
             command = [sys.executable, "-P", simulated_compile.__file__, str(program), str(result), str(self._devices)]
             command += [f"{name}={value}" for name, value in self._options.items()]
-            completed = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_MOST_SECONDS)
-            if completed.returncode:
-                output_text = "\n".join((completed.stderr or completed.stdout).strip().splitlines()[-5:])
-                reason = (
-                    f"it was ended by signal {-completed.returncode}"
-                    if completed.returncode < 0
-                    else f"it said: {output_text}"
-                )
+            run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_MOST_SECONDS)
+            if run.returncode:
+                output = "\n".join((run.stderr or run.stdout).strip().splitlines()[-5:])
+                reason = f"it was ended by signal {-run.returncode}" if run.returncode < 0 else f"it said: {output}"
                 raise RuntimeError(f"the process that compiles for {self._devices} devices has failed: {reason}")
             return CompiledElsewhere(simulated_compile.load(result))
 

@@ -1,6 +1,6 @@
-"""Agreement of the processes of a program, compared over JAX's coordination service before it counts.
+"""Check, over JAX's coordination service, that all processes of a program are about to do the same.
 
-Process 0 compares, and tells the others: an error is one on every process.
+Process 0 compares, and sends the answer to the others, so that an error is raised on every process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _times = 0
 
 
 def agree(action: str, values: Mapping[str, str], advice: str = "") -> None:
-    """Check that all processes do the same, with the same values: every process has to call this.
+    """Check that all processes do the same action with the same values. Every process has to call this.
 
     Arguments:
-        what: is being done; where in the program is added.
-        said: by name, what is to be equal.
-        advice: what to do where it is not.
+        action: what is being done; the location in the program is added.
+        values: what has to be equal, by name.
+        advice: what to do if it is not.
 
-    Raises RuntimeError on every process where one does something else, says something else, or does not come in
+    Raises RuntimeError on every process if the actions or values differ, or if a process does not call this within
     `hub.processes.wait_seconds()`.
     """
     global _times
@@ -97,7 +97,7 @@ def _get(client: Any, key: str, seconds: float) -> str | None:
 
 
 def _location() -> str:
-    """Return the program's place in its source: the innermost frame that is nobody's library."""
+    """Return the program's source location: that of the innermost frame outside of libraries."""
     frame = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename

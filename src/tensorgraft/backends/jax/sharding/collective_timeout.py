@@ -1,8 +1,8 @@
-"""Collectives for which other processes do not come.
+"""Timeouts of collectives that other processes do not join.
 
-XLA waits for ever, in C++, where no exception reaches it. So a thread looks at what is under way. After some seconds it
-says to the other processes what is waited for; where one calls something else, or the time of the group is over, it
-ends the process, as the watchdog of NCCL's groups in PyTorch does.
+XLA waits for ever, in C++, where no exception can reach it. Therefore a thread observes the running collectives. After
+some seconds it compares this process's collective with those of the other processes. If they differ, or the timeout of
+the group has passed, it ends the process, like the watchdog of PyTorch's NCCL groups.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-_EVERY = 1.0  # seconds from one look to the next
+_EVERY = 1.0  # seconds between two checks
 _LONG = 3.0  # seconds, after which the processes compare
 _lock = threading.Lock()
 _under_way: list[_Call] = []
 _some = threading.Event()
 _thread: threading.Thread | None = None
-Verdict = Callable[[Callable[[], bool]], str]  # its argument says when nobody needs it any more
+Verify = Callable[[Callable[[], bool]], str]  # its argument says when the answer is no longer needed
 
 
 class _Call:
-    def __init__(self, verify: Verdict, words: Callable[[], str], seconds: float) -> None:
-        self.verdict, self.words, self.seconds = verify, words, seconds
+    def __init__(self, verify: Verify, words: Callable[[], str], seconds: float) -> None:
+        self.verify, self.words, self.seconds = verify, words, seconds
         self.begin, self.compared = time.monotonic(), False
         self.results: list[weakref.ref[Any]] | None = None  # None: it has not returned
 
@@ -40,12 +40,14 @@ class _Call:
 
 
 @contextlib.contextmanager
-def watched(verify: Verdict, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """Watch a program of several processes, which runs inside. The function that is yielded takes the program's
-    results, which may not be there yet.
+def watched(verify: Verify, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
+    """Context that watches a program of several processes. It yields a function that has to be called with the
+    program's results, which may not be computed yet.
 
     Arguments:
-        verdict: compares with the others, and says what is wrong, or "".
+        verify: compares this call with those of the other processes; returns the problem, or "".
+        words: describes the call in messages.
+        seconds: the timeout.
     """
     global _thread
     call = _Call(verify, words, seconds)
@@ -89,7 +91,7 @@ def _watch() -> None:
 
 
 def _compare(call: _Call) -> None:
-    if problem := call.verdict(call.over):
+    if problem := call.verify(call.over):
         _end(call, problem)
 
 

@@ -32,12 +32,10 @@ def without_connections() -> Iterator[None]:
             os.close(saved_stream)
             captured_output.seek(0)
             lines = captured_output.readlines()
-            connection_lines = [line for line in lines if any(words in line for words in _SAID)]
-            torn = b"".join(connection_lines).count(_SAID[0]) - len(
-                connection_lines
-            )  # of two in one line the second ends an empty one
+            dropped = [line for line in lines if any(words in line for words in _SAID)]
+            torn = b"".join(dropped).count(_SAID[0]) - len(dropped)  # of two in one line the second ends an empty one
             for line in lines:
-                if line in connection_lines:
+                if line in dropped:
                     continue
                 if line == b"\n" and torn > 0:
                     torn -= 1

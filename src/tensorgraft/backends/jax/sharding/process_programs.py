@@ -104,10 +104,10 @@ class ProcessPrograms:
 
     def out(self, arrays: Sequence[Array]) -> list[Array]:
         """This process's arrays, as such a program takes them."""
-        local_arrays = [
+        local = [
             x if getattr(x, "sharding", None) == self._own_sharding else jax.device_put(x, self.here) for x in arrays
         ]
-        return [ArrayImpl(x.aval, self._sharding, [x], committed=True, _skip_checks=True) for x in local_arrays]
+        return [ArrayImpl(x.aval, self._sharding, [x], committed=True, _skip_checks=True) for x in local]
 
     def compiled(
         self,

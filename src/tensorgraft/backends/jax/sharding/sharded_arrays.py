@@ -56,12 +56,12 @@ class JaxSharding:
         return global_programs.assembled(part, sharding_of(placement, self.device.platform), shape)
 
     def same_everywhere(self, label: str, arrays: Mapping[str, Array], /) -> None:
-        whole_arrays = {name: x for name, x in arrays.items() if isinstance(x, jax.Array) and x.is_fully_addressable}
-        checksums = {
+        addressable = {name: x for name, x in arrays.items() if isinstance(x, jax.Array) and x.is_fully_addressable}
+        sums = {
             name: f"{x.dtype}{x.shape}{zlib.crc32(np.ascontiguousarray(x).data.cast('B'))}"
-            for name, x in whole_arrays.items()
+            for name, x in addressable.items()
         }
-        agree(label, checksums, "What each of them has whole is to be the same (by one seed, or from one file)")
+        agree(label, sums, "What each of them has whole is to be the same (by one seed, or from one file)")
 
     def processes(self) -> tuple[int, int]:
         return processes.index(), processes.count()

@@ -56,10 +56,6 @@ def _compared(sign: str) -> Callable[..., ast.expr]:
     return rule
 
 
-def _infix(w: Writing, sign: str, x: Any, y: Any) -> ast.expr:
-    return w.fill(f"x {sign} y", x=x, y=y)
-
-
 def _of_parts(name: str, combine: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var) -> ast.expr:
         if dtypes.is_complex(x.dtype):

@@ -103,15 +103,15 @@ class ArrayFunctionProgram:
             return Evaluation({}, {}, {}, "results are not compared: each framework has random numbers of its own")
         copied = mapped(lambda x: _like(host(x).copy(), x) if is_array(x) else x, (args, kwargs))  # it may write them
         outputs = {k: host(x) for k, x in by_path(self.fn(*copied[0], **copied[1])).items() if is_array(x)}
-        held_arrays = {
+        parameters = {
             p: x for n, tree in self.bound(args, kwargs) if is_held(n, tree) for p, x in by_path(tree).items()
         }
-        trained = {p: x for p, x in held_arrays.items() if is_array(x) and dtypes.is_inexact(host(x).dtype)}
+        trained = {p: x for p, x in parameters.items() if is_array(x) and dtypes.is_inexact(host(x).dtype)}
         cotangents: dict[str, Any] = {}
         if gradients and trained:
             cotangents = self._gradients(args, kwargs, trained)
         return Evaluation(
-            outputs, cotangents, {p: host(x) for p, x in held_arrays.items() if is_array(x) and p not in trained}
+            outputs, cotangents, {p: host(x) for p, x in parameters.items() if is_array(x) and p not in trained}
         )
 
     def _gradients(self, args: Any, kwargs: Any, trained: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -171,8 +171,8 @@ class ArrayFunctionProgram:
                     name = next(n for n, tree in bound if any(id(x) == k for x in leaves(tree)))
                     xp.note(f"the function writes its argument {name}; the file's leaves it as it is")
         arguments = [(n, mapped(lambda x: stands.get(id(x), x), tree)) for n, tree in bound if not is_held(n, tree)]
-        seen_arrays = list(watch.seen.items())
-        watched = Watched(watch.called, seen_arrays, watch.names, frozenset(), _filled)
+        seen_arrays = list(watch.arrays.items())
+        watched = Watched(watch.program_calls, seen_arrays, watch.names, frozenset(), _filled)
         root, (result, _), used = framed(xp, watched, calls, (result, {}), arguments, self.name)
         root.doc = _doc(self.fn)
         used_paths = {p: v for p, v in {**parameters, **buffers}.items() if v in used}

@@ -57,8 +57,8 @@ def device_named(name: str) -> Device:
 
 
 def known() -> tuple[Device, ...]:
-    """The devices of all installed backends; those beyond the first of frameworks that are imported already, for no
-    framework is imported to be counted."""
+    """The first device of every installed backend, and the others of frameworks that are imported already: none is
+    imported only to count its devices."""
     devices = []
     for name in registry.backends():
         devices.append(device_named(name))
@@ -120,7 +120,7 @@ def alias(backend: Backend, device: Device) -> Backend:
 
 def _alias(backend: Backend, device: Device) -> Backend:
     other: Any = copy.copy(backend)
-    for twin in ("immutable", "ruled"):  # PyTorch's, made when they are asked for
+    for twin in ("immutable", "ruled"):  # PyTorch's variants of itself, cached: the copy makes its own
         vars(other).pop(twin, None)
     if inner := getattr(backend, "inner", None):
         other.inner = alias(inner, device)
@@ -131,7 +131,7 @@ def _alias(backend: Backend, device: Device) -> Backend:
     return other
 
 
-_alias_of_device = functools.cache(_alias)
+_alias_of_device = functools.cache(_alias)  # these backends live as long as the process
 
 
 def unaliased(backend: Any) -> Any:

@@ -29,7 +29,7 @@ class Selection:
     view: Geometry
     axes: list[int]  # of the view
     indices: list[Any]  # int64 arrays of the backend, not negative, in bounds
-    together: bool  # the axes are neighbours in the key: the result has theirs in their place, else in front
+    adjacent: bool  # the axes are neighbours in the key: the result has theirs in their place, else in front
 
     def leading(self) -> tuple[int, ...]:
         """Return the order of the view's axes with the indexed ones in front."""
@@ -38,7 +38,7 @@ class Selection:
     def placed(self, index_dims: int) -> tuple[int, ...]:
         """Return the permutation of (index axes, other axes) to the axes of the result."""
         rest = len(self.view.shape) - len(self.axes)
-        at = self.axes[0] if self.together else 0
+        at = self.axes[0] if self.adjacent else 0
         other_axes = range(index_dims, index_dims + rest)
         return (*other_axes[:at], *range(index_dims), *other_axes[at:])
 
@@ -124,20 +124,18 @@ def value_of(x: Array, value: Any) -> Any:
 
 def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
     """Return `value` in a shape to which it broadcasts."""
-    value_shape = xp.shape(value)
-    if value_shape == shape:
+    have = xp.shape(value)
+    if have == shape:
         return value
-    extra = len(value_shape) - len(shape)
-    if extra > 0 and value_shape[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
-        value, value_shape = xp.reshape(value, value_shape[extra:]), value_shape[extra:]
+    extra = len(have) - len(shape)
+    if extra > 0 and have[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
+        value, have = xp.reshape(value, have[extra:]), have[extra:]
     try:
-        is_broadcastable = np.broadcast_shapes(value_shape, shape) == shape
+        is_broadcastable = np.broadcast_shapes(have, shape) == shape
     except ValueError:
         is_broadcastable = False
     if not is_broadcastable:
-        raise ValueError(
-            f"a value of shape {value_shape} does not broadcast to {shape}, the shape of the elements to write"
-        )
+        raise ValueError(f"a value of shape {have} does not broadcast to {shape}, the shape of the elements to write")
     return xp.broadcast_to(value, shape)
 
 
@@ -216,11 +214,9 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             indices.append(xp.zeros((int(k),), dtypes.int64))
             continue
         if isinstance(k, Array) and k.dtype == bool:
-            masked_shape = x.shape[axis : axis + k.ndim]
-            if any(
-                m not in (n, 0) for m, n in zip(k.shape, masked_shape, strict=True)
-            ):  # one without elements selects none
-                raise IndexError(f"a mask of shape {k.shape} does not match axes of shape {masked_shape}")
+            extents = x.shape[axis : axis + k.ndim]
+            if any(m not in (n, 0) for m, n in zip(k.shape, extents, strict=True)):  # one without elements selects none
+                raise IndexError(f"a mask of shape {k.shape} does not match axes of shape {extents}")
             if not k.ndim:
                 axes.append(len(basic))
                 basic.append(None)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.compiled.values import plain as count_as_plain
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -97,7 +98,7 @@ class Number:
             return xp.full((), self._use.value, dtype)
         return xp.astype(self._use.on(xp, capture), dtype)
 
-    def inside(self, xp: Backend) -> Any:
+    def traced(self, xp: Backend) -> Any:
         """A new 0-d array of the backend (int64, float64, complex128); None where it can be none but of the value."""
         if not self.is_live or xp is not self._use.backend:
             return None
@@ -152,6 +153,7 @@ def _class_of(kind: type) -> type[Number]:
 
 
 _CLASSES = {kind: _class_of(kind) for kind in DTYPES}
+count_as_plain(*_CLASSES.values())
 
 
 def stand_for(use: Use) -> Any:

@@ -114,7 +114,7 @@ def unique(
         counts = xp.concat([counts[:last], xp.sum(counts[last:], keepdims=True)])
     requested = (True, return_index, return_inverse, return_counts)
     out = tuple(
-        part for part, is_requested in zip((values, first, inverse, counts), requested, strict=True) if is_requested
+        part for part, wanted_part in zip((values, first, inverse, counts), requested, strict=True) if wanted_part
     )
     return out if len(out) > 1 else out[0]
 
@@ -238,10 +238,8 @@ def nanmin(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return _nan_extreme(a, axis, keepdims, math.inf, xp.min)
 
 
-def _nan_position(
-    a: Array, axis: int | None, keepdims: bool, fill_value: float, position: Callable[..., Array]
-) -> Array:
-    values, valid = _filled(a, fill_value)
+def _nan_position(a: Array, axis: int | None, keepdims: bool, filler: float, position: Callable[..., Array]) -> Array:
+    values, valid = _filled(a, filler)
     if not xp.all(xp.any(valid, axis=axis)):
         raise ValueError("All-NaN slice encountered")
     return position(values, axis=axis, keepdims=keepdims)

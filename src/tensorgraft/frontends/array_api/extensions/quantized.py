@@ -75,13 +75,11 @@ class QuantizedArray(Array):
         if isinstance(self.scheme, Training):  # the weight itself, which is dense
             self.codes._write(dense(xp, value) if isinstance(value, Quantized) else value, g)
             return
-        base_view = self._quantized().whole()
-        values = dense(xp, base_view)
+        base = self._quantized().full()
+        values = dense(xp, base)
         if isinstance(value, Quantized):
             value = dense(xp, value)
-        new = same_ranges(
-            xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), base_view
-        )
+        new = same_ranges(xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), base)
         for x, part in zip(self._parts(), new.parts, strict=True):
             x._write(part)
 

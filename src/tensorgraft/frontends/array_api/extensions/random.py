@@ -268,10 +268,8 @@ def _categorical(xp: Backend, key: Any, logits: Any, before: Any, axis: int) -> 
 def _backend(name: str, key: Any, *operands: Any) -> Backend:
     """The backend of a call. Raises TypeError for what is no key."""
     if not isinstance(key, Array) or key.shape != (2,) or key.dtype != dtypes.uint32:
-        description = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
-        raise TypeError(
-            f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {description}"
-        )
+        text = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
+        raise TypeError(f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {text}")
     return backend_of(name, key, *operands)
 
 

@@ -47,12 +47,10 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, identity_kinds: 
         with xp.scope():
             value = x._value()
             if identity_kinds and kind(x.dtype) in identity_kinds:
-                out = xp.copy(value)
+                y = xp.copy(value)
             else:
-                out = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
-            return (
-                new_array(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
-            )
+                y = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
+            return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -98,13 +96,11 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
                 as_array = _as_operand if takes_scalars else converted
                 a, b = as_array(xp, x1, dtype), as_array(xp, x2, dtype)
             try:
-                out = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
+                y = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
             except Exception:
                 _check_broadcast(name, x1, x2)
                 raise
-            return (
-                new_array(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
-            )
+            return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn

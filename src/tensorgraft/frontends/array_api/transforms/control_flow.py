@@ -266,11 +266,11 @@ def _to_inner_level(values: Sequence[Any], like: Sequence[Array], capture: traci
     return [_array(v, capture.on(x.device), capture) for v, x in zip(values, like, strict=True)]
 
 
-def _to_arrays(values: Sequence[Any], xp: Backend, devices: Sequence[Device]) -> list[Array]:
+def _to_arrays(values: Sequence[Any], xp: Backend, places: Sequence[Device]) -> list[Array]:
     """Return arrays of the level that is going on, on their devices."""
     capture = tracing.now.capture
     return [
-        new_array(v, xp if capture is None else capture.on(device)) for v, device in zip(values, devices, strict=True)
+        new_array(v, xp if capture is None else capture.on(device)) for v, device in zip(values, places, strict=True)
     ]
 
 

@@ -34,14 +34,14 @@ class Closed:
         arguments: Any = tuple(args)
         self.leaves: list[Any]
         self.leaves, self.tree = optree.tree_flatten(arguments)
-        self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, Array)]
+        self.positions = [i for i, x in enumerate(self.leaves) if isinstance(x, Array)]
         self.cells = list(cells)
         self.devices = [x.device for x in self.arrays]
 
     @property
     def arrays(self) -> list[Array]:
         """The arrays of the arguments, then those of the cells."""
-        return [self.leaves[i] for i in self.places] + [Array(cell) for cell in self.cells]
+        return [self.leaves[i] for i in self.positions] + [Array(cell) for cell in self.cells]
 
     @contextlib.contextmanager
     def placed(self, inner: Backend, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
@@ -49,11 +49,11 @@ class Closed:
         with _capturing(inner) as capture, inner.scope():
             leaves: Any = list(self.leaves)
             levels = [capture.on(device) for device in self.devices]
-            for i, v, xp in zip(self.places, values, levels, strict=False):
+            for i, v, xp in zip(self.positions, values, levels, strict=False):
                 leaves[i] = _array(v, xp, capture)
-            captured = list(values[len(self.places) :])
+            captured = list(values[len(self.positions) :])
             before = [(cell.array, cell.backend, cell.capture) for cell in self.cells]
-            for cell, v, xp in zip(self.cells, captured, levels[len(self.places) :], strict=True):
+            for cell, v, xp in zip(self.cells, captured, levels[len(self.positions) :], strict=True):
                 cell.array, cell.backend, cell.capture = v, xp, capture
             try:
                 args: Any = optree.tree_unflatten(self.tree, leaves)
@@ -98,12 +98,12 @@ class _LevelCapture(tracing.ArrayCapture):
             inner_array = lifted_constant(root.asarray(cell.backend.to_numpy(cell.array)), root, self.inner)
         if inner_array is None:
             return
-        self.lent.append(tracing.LentCell(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
+        self.lent_cells.append(tracing.LentCell(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
         cell.array, cell.backend, cell.capture = inner_array, self.on(device), self
 
     def written(self) -> list[tuple[Storage, Any]]:
-        lent_cells = [(cell, lent_cell) for lent_cell in self.lent if (cell := lent_cell.cell()) is not None]
-        return [(cell, cell.array) for cell, lent_cell in lent_cells if cell.array is not lent_cell.inside]
+        lent_cells = [(cell, lent_cell) for lent_cell in self.lent_cells if (cell := lent_cell.cell()) is not None]
+        return [(cell, cell.array) for cell, lent_cell in lent_cells if cell.array is not lent_cell.inner_array]
 
 
 @contextlib.contextmanager
@@ -178,10 +178,10 @@ class StorageWatch(tracing.ArrayCapture):
     def __init__(self, before: tracing.ArrayCapture) -> None:
         super().__init__(before.outer, before.inner, before.reads)
         self.before, self.aliases = before, before.aliases
-        self.seen: dict[int, weakref.ref[Storage]] = {}
+        self.cells: dict[int, weakref.ref[Storage]] = {}
 
     def _note(self, cell: Storage) -> tracing.ArrayCapture:
-        self.seen.setdefault(id(cell), weakref.ref(cell))
+        self.cells.setdefault(id(cell), weakref.ref(cell))
         assert self.before is not None
         return self.before
 
@@ -220,7 +220,7 @@ def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> 
         tracing.now.capture = before
     before.checks += watch.checks
     from_outside = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
-    alive = [cell for ref in watch.seen.values() if (cell := ref()) is not None]  # those made inside are gone
+    alive = [cell for ref in watch.cells.values() if (cell := ref()) is not None]  # those made inside are gone
     return [cell for cell in alive if id(cell) not in from_outside]
 
 
@@ -267,7 +267,7 @@ def custom_vjp(
         with closed.placed(inner, values) as inner_args:
             levels = [_level().on(device) for device in closed.devices]
             moved = [Array(Storage(t, level)) for t, level in zip(tangents, levels, strict=True)]
-            n = len(closed.places)
+            n = len(closed.positions)
             out = forward(inner_args, closed.returned(results), moved[:n], moved[n:])
             return [_value(x) for x in optree.tree_leaves(out)]
 

@@ -34,9 +34,9 @@ class ArrayFunction:
         self.leaves: list[Any]
         self.leaves, self.tree = optree.tree_flatten(operands)
         spans = _spans(args)
-        self.places = [i for k in argnums for i in spans[k]]
+        self.positions = [i for k in argnums for i in spans[k]]
         self.inputs: list[Array] = []
-        for i in self.places:
+        for i in self.positions:
             x = self.leaves[i]
             if not isinstance(x, Array):
                 raise TypeError(
@@ -68,7 +68,7 @@ class ArrayFunction:
             for cell in cells:
                 cell.capture = capture
             leaves: Any = list(self.leaves)
-            for i, cell in zip(self.places, cells, strict=True):
+            for i, cell in zip(self.positions, cells, strict=True):
                 leaves[i] = Array(cell)
             out: Any = self.fn(*optree.tree_unflatten(self.tree, leaves))
             outputs: Any
@@ -109,9 +109,7 @@ class ArrayFunction:
         with xp.scope():
             self.raise_failed(returned)
             out = self.returned(returned[: self.count] if results is None else results)
-            writes = [
-                functools.partial(_put, xp, *cell_and_value) for cell_and_value in zip(self.written, rest, strict=False)
-            ]
+            writes = [functools.partial(_put, xp, *pair) for pair in zip(self.written, rest, strict=False)]
             for k, value in zip(self.rewritten, rest[len(self.written) :], strict=True):
                 writes.append(functools.partial(self.inputs[k]._write, value))
             all_or_none(lambda write: write(), writes)

@@ -36,10 +36,8 @@ def value_and_grad(
             raise TypeError(f"{name}: with has_aux=True the function must return a pair (value, anything)")
         loss = out[0] if has_aux else out
         if not isinstance(loss, Array) or loss.shape or not dtypes.is_floating(loss.dtype):
-            description = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
-            raise TypeError(
-                f"{name}: the function must return a real 0-dimensional floating-point array, got {description}"
-            )
+            text = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
+            raise TypeError(f"{name}: the function must return a real 0-dimensional floating-point array, got {text}")
         with xp.scope():
             seeds = [xp.zeros_like(r) for r in results]
             seeds[0] = xp.ones_like(results[0])
@@ -133,10 +131,8 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
                     "vmap: the function writes an array from outside, which would happen once for every slice"
                 )
             if not xp.mutable:
-                moved_back = [
-                    xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, run.rest(results), strict=True)
-                ]
-                for k, value in zip(run.rewritten, moved_back, strict=True):
+                moved = [xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, run.rest(results), strict=True)]
+                for k, value in zip(run.rewritten, moved, strict=True):
                     run.inputs[k]._write(value)
             return run.returned([xp.moveaxis(r, 0, out_axes) for r in results[: run.count]])
 

@@ -1,8 +1,9 @@
-"""A traced program of `Array`s, and how a call runs it: arrays in, results and what was written out."""
+"""A traced program of `Array`s, and how a call runs it: from the arguments' arrays to results and writes."""
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,13 +12,13 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.function import call_of
+from tensorgraft.compiled.function import Leaves, call_of
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Find
-from tensorgraft.compiled.values import exact
+from tensorgraft.compiled.values import exact, is_plain
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import raise_first
 from tensorgraft.frontends.array_api.core.devices import Device
@@ -28,8 +29,8 @@ from tensorgraft.storage import Geometry, Storage
 
 
 class ArrayResult(NamedTuple):
-    """A leaf of what the function returns: an array on storage number `new` of those that the program makes, or on one
-    that was there before (`source`); an argument itself; else the same `value` in every call."""
+    """A leaf of the function's result: an array on the new storage number `new`, or on an existing storage (`source`);
+    the argument number `argument` itself; otherwise `value`, the same in every call."""
 
     new: int | None = None
     source: Source | None = None
@@ -38,14 +39,32 @@ class ArrayResult(NamedTuple):
     value: Any = None
 
 
+def ordered_keys(leaves: Sequence[Any]) -> list[Any]:
+    """Return the keys of the dictionaries among the arguments of a call, in their order: 1, True and 1.0 are equal, and
+    so are structures with these, and dictionaries of any order."""
+    if not isinstance(leaves, Leaves):
+        return []
+    found: list[Any] = []
+    stack: list[Any] = [*leaves.call[0], *leaves.call[1].values()]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, dict):
+            found.append([exact(key) if is_plain(key) else key for key in x])
+            stack.extend(x.values())
+        elif isinstance(x, list | tuple | deque):
+            stack.extend(x)
+    return found
+
+
 @dataclass
 class ArrayGuards:
-    """Guards of a trace: what it takes for granted of the numbers among the arguments, and of what is around it."""
+    """Guards of a trace: conditions on the numbers among the arguments and on objects outside of the function."""
 
-    numbers: dict[int, Any]  # those of which the function looked at the value, by their leaf
-    bounds: dict[int, tuple[float, float]]  # of those that it did not, where a dtype holds some only
+    numbers: dict[int, Any]  # numbers whose values the function has read, by the index of their leaf
+    bounds: dict[int, tuple[float, float]]  # of the others, where they have to fit into a dtype
     outside: list[weakref.ref[Storage]]  # storages that are no arguments
     surroundings: Surroundings | None
+    keys: list[Any]  # of dictionaries among the arguments
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         for i, value in self.numbers.items():
@@ -54,6 +73,8 @@ class ArrayGuards:
         for i, (low, high) in self.bounds.items():
             if not low <= leaves[i] <= high:
                 return False
+        if self.keys and ordered_keys(leaves) != self.keys:
+            return False
         return (self.surroundings is None or self.surroundings.hold()) and self.are_there()
 
     def are_there(self) -> bool:
@@ -73,17 +94,17 @@ class ArrayTrace:
     structure: Any
     guards: ArrayGuards
     checks: list[str]  # the messages of `error_if`; their flags are the program's last result
-    held: list[Any]  # objects that keys know by identity
+    key_objects: list[Any]  # objects that keys know by identity
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
-    finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
-    said: OutsideCalls
-    record: Record | None = None  # where another trace is to be compared with it
+    outside_calls: OutsideCalls
+    record: Record | None = None  # if another trace is to be compared with this one
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")
         plain = not (len(self.written) or self.checks or self.backend.mutable or any(self.devices))
-        plain = plain and self.template is None and not self.said
+        plain = plain and self.template is None and not self.outside_calls
         self._ran = False
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # geometries of the results in new storages, if the program returns these in their order and nothing else
@@ -111,16 +132,16 @@ class ArrayTrace:
                 finally:  # the arrays before may have been given up
                     all_or_none(self._write, list(zip(self.written(leaves), arrays, strict=False)))
             built = None if self.template is None else self._built(self.template, results, leaves)
-            self.said.repeat(first=not self._ran)
+            self.outside_calls.repeat(first=not self._ran)
             self._ran = True
             if self.template is not None:
                 return built
         return optree.tree_unflatten(self.structure, results)
 
     def _built(self, template: Template, arrays: list[Any], leaves: Sequence[Any]) -> Any:
-        """The results made of the template, after what the function changes has been changed."""
+        """Return the results made from the template, after the function's changes to objects have been applied."""
         call = call_of(leaves)
-        old = [x if find is None else find(call) for x, find in zip(template.old, self.finds, strict=True)]
+        old = [x if find is None else find(call) for x, find in zip(template.old, self.finders, strict=True)]
         out, new = template.make(arrays, old)
         located = [change.table.located(call) for change in self.changes]
         for change, of, values in zip(self.changes, located, new, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import operator
+import types
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.function import call_of, unflatten_call
+from tensorgraft.compiled.function import Boxed, call_of, unflatten_call
 from tensorgraft.compiled.objects import Template, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
@@ -26,7 +27,7 @@ from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import stacked
 from tensorgraft.frontends.array_api.core.devices import Device, device_of
 from tensorgraft.frontends.array_api.core.traced_numbers import DTYPES, Number, Use, is_input, stand_for
-from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace
+from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace, ordered_keys
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
@@ -74,7 +75,7 @@ class ArrayTracing:
         self._surroundings = Surroundings("tensorgraft", xp)
         self._surroundings.around(fn)
         for leaf in leaves:
-            if not (isinstance(leaf, Array) or is_plain(leaf)):
+            if not (isinstance(leaf, Array | Boxed | ObjectPart) or is_plain(leaf)):
                 self._surroundings.add("an argument", leaf)
 
     def trace(self, recorded: bool) -> ArrayTrace:
@@ -112,11 +113,11 @@ class ArrayTracing:
             structure=self._structure_of_results,
             guards=self._guards(),
             checks=self._checks,
-            held=self._objects,
+            key_objects=self._objects,
             template=template,
-            finds=[] if template is None else [world.finds.get(id(x)) for x in template.old],
+            finders=[] if template is None else [world.finders.get(id(x)) for x in template.old],
             changes=self._changes,
-            said=self._outside_calls,
+            outside_calls=self._outside_calls,
         )
 
     def _guards(self) -> ArrayGuards:
@@ -127,6 +128,7 @@ class ArrayTracing:
             {i: use.bounds for i, use in (uses or {}).items() if use.bounds != (-math.inf, math.inf)},
             self._outside,
             self._surroundings if self._surroundings else None,
+            ordered_keys(self._leaves),
         )
 
     def _rest(self) -> list[str]:
@@ -152,9 +154,7 @@ class ArrayTracing:
                 if isinstance(x, Array) and id(x) not in self._identical:
                     capture.take(x._cell)
             x = None
-            lent_cells: Lent = {
-                id(cell): (cell, lent_cell) for lent_cell in capture.lent if (cell := lent_cell.cell()) is not None
-            }
+            lent_cells: Lent = {id(cell): (cell, one) for one in capture.lent_cells if (cell := one.cell()) is not None}
             new = self._locate_results(out, lent_cells, capture)
             out = []
             for cell in new:  # what the function itself made of host values: a new one for each call
@@ -195,11 +195,11 @@ class ArrayTracing:
         assert world is not None
 
         def is_old(x: Any) -> bool:
-            return isinstance(x, Number) or id(x) in world.seen or not world.is_new(x)
+            return isinstance(x, Number) or id(x) in world.visited or not world.is_new(x)
 
         out, self._structure_of_results = optree.tree_flatten(returned)
         if self._changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
-            self._template = Template((returned, [change.new for change in self._changes]), _is_array, is_old)
+            self._template = Template((returned, [change.new for change in self._changes]), is_array, is_old)
             return list(self._template.arrays)
         return out
 
@@ -222,7 +222,7 @@ class ArrayTracing:
                 )
             elif id(x) in self._identical:
                 result = ArrayResult(argument=self._identical[id(x)])
-            elif id(x._cell) in lent_cells and x._cell not in capture.born:
+            elif id(x._cell) in lent_cells and x._cell not in capture.new_storages:
                 result = ArrayResult(source=self._source(x._cell), geometry=x._geometry)
             else:
                 result = ArrayResult(new=_number(new, x._cell), geometry=x._geometry)
@@ -231,26 +231,40 @@ class ArrayTracing:
 
     def _locate_inputs(self, lent_cells: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
         """Say for each stand-in where a call takes it from. Return the storages that are written."""
-        self._sources = {id(lent_cell.inside): self._source(cell) for cell, lent_cell in lent_cells.values()}
-        self._constants = {id(lent_cell.inside): lent_cell.array for lent_cell in capture.lent}
-        for lent_cell in capture.lent:
-            if (number := self._numbers.get(id(lent_cell.cell()))) is not None:
-                self._sources[id(lent_cell.inside)] = number
-        written_cells = [
-            (cell, lent_cell) for cell, lent_cell in lent_cells.values() if cell.array is not lent_cell.inside
-        ]
-        self._writes = [(lent_cell.inside, self._source(cell)) for cell, lent_cell in written_cells]
+        self._sources = {id(one.inner_array): self._source(cell) for cell, one in lent_cells.values()}
+        self._constants = {id(one.inner_array): one.array for one in capture.lent_cells}
+        for one in capture.lent_cells:
+            if (number := self._numbers.get(id(one.cell()))) is not None:
+                self._sources[id(one.inner_array)] = number
+        written = [(cell, one) for cell, one in lent_cells.values() if cell.array is not one.inner_array]
+        self._writes = [(one.inner_array, self._source(cell)) for cell, one in written]
         self._outside = [weakref.ref(cell) for key, (cell, _) in lent_cells.items()
                          if key not in self._argument and key not in self._numbers]  # fmt: skip
-        return [cell for cell, _ in written_cells]
+        return [cell for cell, _ in written]
 
     def _source(self, cell: Storage) -> Source:
         i = self._argument.get(id(cell))
         return Source(cell if i is None else None, i)
 
 
-def _is_array(x: Any) -> bool:
+def is_array(x: Any) -> bool:
     return isinstance(x, Array)
+
+
+def is_whole(x: Any) -> bool:
+    """Say whether an argument is not looked into: functions, classes, modules, and objects of libraries."""
+    return isinstance(x, _WHOLE) or type(x).__module__.partition(".")[0] in _LIBRARIES
+
+
+_WHOLE = (Array, type, types.ModuleType, types.FunctionType)
+_LIBRARIES = frozenset({"tensorgraft", "numpy", "ml_dtypes", "torch", "jax", "jaxlib", "tensorflow"})
+
+
+class ObjectPart:
+    """A leaf for a part of an object that is no array: a trace is for its value alone."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
 
 
 def _settle_numbers(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:

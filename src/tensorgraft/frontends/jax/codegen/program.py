@@ -40,14 +40,10 @@ class FunctionProgram:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
         values = [*args, *kwargs.values()]
-        parameter_arguments = TakenApart(self.fn, args, kwargs).held
+        omit = TakenApart(self.fn, args, kwargs).held
         flattened = [jax.tree.flatten(x) for x in values]
         positions = [
-            (i, k)
-            for i, (flat, _) in enumerate(flattened)
-            if i not in parameter_arguments
-            for k, x in enumerate(flat)
-            if is_array(x)
+            (i, k) for i, (flat, _) in enumerate(flattened) if i not in omit for k, x in enumerate(flat) if is_array(x)
         ]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -55,7 +51,7 @@ class FunctionProgram:
             for (i, k), x in zip(positions, new, strict=True):
                 changed[i][k] = x
             trees = [
-                x if i in parameter_arguments else jax.tree.unflatten(structure, flat)
+                x if i in omit else jax.tree.unflatten(structure, flat)
                 for i, (x, flat, (_, structure)) in enumerate(zip(values, changed, flattened, strict=True))
             ]
             return tuple(trees[: len(args)]), dict(zip(kwargs, trees[len(args) :], strict=True))
@@ -80,16 +76,14 @@ class FunctionProgram:
     ) -> Evaluation:
         inputs = TakenApart(self.fn, args, kwargs)
         closed = jax.make_jaxpr(lambda *arrays: inputs.call(arrays))(*inputs.inputs.values)
-        closed_over = (
-            {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if inputs.model is None else {}
-        )
-        trained = {n: inputs.inputs.values[i] for n, i in inputs.inputs.parameters.items()} | closed_over
+        consts = {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if inputs.model is None else {}
+        trained = {n: inputs.inputs.values[i] for n, i in inputs.inputs.parameters.items()} | consts
 
         def run(parameters: dict[str, Any]) -> list[Any]:
             operands = list(inputs.inputs.values)
             for n, i in inputs.inputs.parameters.items():
                 operands[i] = parameters[n]
-            return _evaluated(closed, {id(x): parameters[n] for n, x in closed_over.items()}, operands)
+            return _evaluated(closed, {id(x): parameters[n] for n, x in consts.items()}, operands)
 
         results = run(trained)
         positions_: list[Any] = [_ResultIndex(k) for k in range(len(results))]
@@ -125,8 +119,7 @@ def _is_inexact(x: Any) -> bool:
 
 def _library(fn: Any) -> str:
     name = next(
-        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)),
-        "jax",
+        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)), "jax"
     )
     library = {"equinox": "Equinox", "flax": "Flax", "haiku": "Haiku", "jax": "JAX"}[name]
     return f"{library} {sys.modules[name].__version__}"

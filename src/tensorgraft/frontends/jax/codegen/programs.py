@@ -152,7 +152,7 @@ def _traced(
     inputs = program.inputs
     result, writes = program.results(results)
     arguments = [(name, _filled(tree, inputs.vars)) for name, tree in program.arguments]
-    watched = Watched(watch.called, _used_variables(recording), watch.names, _library_classes(), _filled_in)
+    watched = Watched(watch.program_calls, _used_variables(recording), watch.names, _library_classes(), _filled_in)
     root, (result, writes), used = framed(recording.xp, watched, calls, (result, writes), arguments, program.name)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
@@ -178,7 +178,7 @@ def _traced(
 
 
 def _used_variables(recording: Recording) -> Iterator[tuple[Any, Any]]:
-    for variable, value in recording.seen:
+    for variable, value in recording.values:
         if isinstance(value, KeyData):
             yield variable, value.array
         elif not isinstance(value, Keys):
@@ -278,19 +278,15 @@ class TakenApart:
                 self.method = "__call__"
         names = _argument_names(self.fn, args, kwargs)
         by_name = dict(zip(names, (*args, *kwargs.values()), strict=True))
-        parameter_names = [n for n, x in by_name.items() if self.model is None and _holds_parameters(n, x, parameters)]
-        self.held = {
-            i for i, n in enumerate(by_name) if n in parameter_names
-        }  # numbers of arguments that are the model's arrays
+        held = [n for n, x in by_name.items() if self.model is None and _holds_parameters(n, x, parameters)]
+        self.held = {i for i, n in enumerate(by_name) if n in held}  # numbers of arguments that are the model's arrays
         self.args_template = []
         for name, value in by_name.items():
             leaves, structure = jax.tree.flatten(value)
-            if name in parameter_names:
-                slots = [
-                    _Slot(i) if i is not None else x for x, i in self._take_held(name, value, len(parameter_names) == 1)
-                ]
+            if name in held:
+                slots = [_Slot(i) if i is not None else x for x, i in self._take_held(name, value, len(held) == 1)]
                 self.args_template.append(jax.tree.unflatten(structure, slots))
-                self.inputs.containers |= models.containers(value, "" if len(parameter_names) == 1 else name)
+                self.inputs.containers |= models.containers(value, "" if len(held) == 1 else name)
                 continue
             slots = [_Slot(self.inputs.add(x)) if is_array(x) else x for x in leaves]
             tree = jax.tree.unflatten(structure, slots)
@@ -339,11 +335,11 @@ class TakenApart:
         values = [_put(t, arrays) for t in self.args_template]
         args, kwargs = values[: self.count], dict(zip(self.keywords, values[self.count :], strict=True))
         if self.objects is not None:
-            (model,), outcome_of = self.objects.inside([arrays[i] for _, i in self.slots])
+            (model,), outcome_of = self.objects.with_values([arrays[i] for _, i in self.slots])
             result = getattr(model, self.method)(*args, **kwargs)
             after_call = outcome_of(())
-            self.after = after_call.values if after_call.same else None
-            if after_call.same:
+            self.after = after_call.values if after_call.is_unchanged else None
+            if after_call.is_unchanged:
                 self.written = [n for n, (_, i) in enumerate(self.slots) if after_call.values[n] is not arrays[i]]
             else:
                 raise TypeError(f"{self.name} creates variables when it is called: call it once before")

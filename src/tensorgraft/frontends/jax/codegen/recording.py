@@ -42,32 +42,32 @@ class JaxprRecorder(ScopedRecorder):
 
 
 class Recording:
-    """A jaxpr on a recorder.
+    """A jaxpr that is run on a recorder.
 
     Arguments:
-        watch: what was seen while it was traced; calls of compiled functions are added.
-        held: arrays that the program has from around it (by `id`) -> the Vars that stand for them.
+        watch: the calls noted while it was traced; calls of compiled functions are added.
+        variables: by `id` of each captured array, the Var that stands for it.
     """
 
     def __init__(self, watch: CallWatch, variables: dict[int, Var]) -> None:
         self.watch, self.held = watch, variables
         self.xp = JaxprRecorder()
         self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
-        self.seen: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
+        self.values: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
         """The results of a jaxpr, recorded."""
         closed = without_references(closed)
         jaxpr = used(closed.jaxpr)
         constants = [self.constant(x) for x in closed.consts]
-        self.seen += zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *operands), strict=True)
+        self.values += zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *operands), strict=True)
 
         def compute(equation: Any, values: list[Value]) -> list[Value]:
             numbers, derived = scopes(equation.source_info.name_stack)
             inner_scope = scope if derived else (*scope, *numbers)
             with self._at(equation, inner_scope):
                 results = self._equation(equation, values, inner_scope)
-            self.seen += zip(equation.outvars, results, strict=True)
+            self.values += zip(equation.outvars, results, strict=True)
             return results
 
         def literal(atom: Any) -> Value:
@@ -147,8 +147,8 @@ class Recording:
             for n, atom in zip(reversed(names), reversed(equation.invars), strict=False)
             if n and n.isidentifier() and not isinstance(atom, core.Literal)
         ][::-1]
-        self.watch.called.append(Called(name, place=location, arguments=arguments))
-        return (*scope, len(self.watch.called) - 1)
+        self.watch.program_calls.append(Called(name, place=location, arguments=arguments))
+        return (*scope, len(self.watch.program_calls) - 1)
 
 
 def _function_of(equation: Any) -> tuple[str, str] | None:
@@ -179,7 +179,7 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
         for i, a in enumerate(equation.invars)
     ]
 
-    def cotangents_of(fn: Callable[..., Any]) -> list[np.ndarray]:
+    def pull(fn: Callable[..., Any]) -> list[np.ndarray]:
         def of_smooth(*smooth_arrays: Any) -> list[Any]:
             operands = list(point)
             for i, x in zip(smooth, smooth_arrays, strict=True):
@@ -192,10 +192,8 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
     if any(is_key_dtype(a.aval.dtype) for a in equation.invars):
         return None
     try:
-        custom = cotangents_of(
-            lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params))
-        )
-        plain = cotangents_of(core.jaxpr_as_fun(inner))
+        custom = pull(lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params)))
+        plain = pull(core.jaxpr_as_fun(inner))
     except Exception:  # whatever a rule of the user's raises out of its program
         return None
     return not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in zip(custom, plain, strict=True))

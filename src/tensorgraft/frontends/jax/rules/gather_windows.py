@@ -30,7 +30,7 @@ class GatherWindows:
     sizes: Ints  # of a window, one extent an axis of the operand
     batch: Ints  # of the indices, without the axis of coordinates
     starts: dict[int, Array]  # axis -> int64 of shape `batch`, such that the window fits; without an entry: 0
-    inside: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
+    fits: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
     batching: tuple[int, ...]  # the axes of the operand that go along with axes of the indices
 
     @property
@@ -43,7 +43,7 @@ class GatherWindows:
         return tuple(a for a, n in enumerate(self.shape) if a in self.batching or self.sizes[a] != n)
 
     @property
-    def whole(self) -> Ints:
+    def full_axes(self) -> Ints:
         return tuple(a for a in range(len(self.shape)) if a not in self.axes)
 
     @property
@@ -109,11 +109,9 @@ def gather_windows(
         if masked and not fit:
             is_unmoved = xp.equal(at, starts[axis] if most else 0)
             in_range = is_unmoved if in_range is None else xp.logical_and(in_range, is_unmoved)
-    for axis, batch_axis in zip(batching, indices_batching, strict=True):
-        n = batch[batch_axis]
-        starts[axis] = xp.reshape(
-            xp.iota(n, dtypes.int64), tuple(n if a == batch_axis else 1 for a in range(len(batch)))
-        )
+    for axis, dim in zip(batching, indices_batching, strict=True):
+        n = batch[dim]
+        starts[axis] = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == dim else 1 for a in range(len(batch))))
     return GatherWindows(tuple(shape), tuple(sizes), batch, starts, in_range, tuple(batching))
 
 

@@ -54,17 +54,17 @@ def gather(
     batch = iter(range(len(where.batch)))
     names = tuple(next(kept_axes) if a in numbers.offset_dims else ~next(batch) for a in range(len(shape)))
     gathered = _gathered(xp, x, where, names, shape)
-    if where.inside is None:
+    if where.fits is None:
         return gathered
     mask_shape = tuple(n if name < 0 else 1 for n, name in zip(shape, names, strict=True))
     fill = xp.full((), np.asarray(fill_value).item(), dtype)
-    return xp.where(reshaped(xp, where.inside, mask_shape), gathered, fill)
+    return xp.where(reshaped(xp, where.fits, mask_shape), gathered, fill)
 
 
 def _gathered(xp: Backend, x: Array, where: GatherWindows, names: Ints, shape: Ints) -> Array:
     if where.count == 1:  # one window
         return reshaped(xp, xp.dynamic_slice(x, where.corner(xp), where.sizes) if where.axes else x, shape)
-    axes, spans, whole_axes = where.axes, where.spans, where.whole
+    axes, spans, whole_axes = where.axes, where.spans, where.full_axes
     batch_names = tuple(~i for i in range(len(where.batch)))
     if not axes:  # the operand, for every index
         return broadcast_in_dim(

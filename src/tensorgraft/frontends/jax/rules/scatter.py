@@ -60,41 +60,37 @@ def _put_one(xp: Backend, x: Array, where: GatherWindows, update: Array, apply: 
     update = xp.reshape(update, where.sizes)
     if not where.axes:
         old, new = x, apply(x, update)
-        return new if where.inside is None else xp.where(xp.reshape(where.inside, ()), new, old)
+        return new if where.fits is None else xp.where(xp.reshape(where.fits, ()), new, old)
     at = where.corner(xp)
     old = xp.dynamic_slice(x, at, where.sizes)
     new = apply(old, update)
-    if where.inside is not None:
-        new = xp.where(xp.reshape(where.inside, ()), new, old)
+    if where.fits is not None:
+        new = xp.where(xp.reshape(where.fits, ()), new, old)
     return xp.dynamic_update_slice(x, new, at)
 
 
 def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str) -> Array:
     """All windows at once."""
-    rank, batch_ndim = len(where.shape), len(where.batch)
-    axes, spans, whole_axes = where.axes, where.spans, where.whole
-    if where.inside is not None and kind != "set":
+    rank, n = len(where.shape), len(where.batch)
+    axes, spans, full = where.axes, where.spans, where.full_axes
+    if where.fits is not None and kind != "set":
         neutral = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
-        updates = xp.where(_window_mask(xp, where.inside, rank), updates, neutral)
+        updates = xp.where(_window_mask(xp, where.fits, rank), updates, neutral)
     # points have extent 1: they go
-    order = (
-        *range(batch_ndim),
-        *(batch_ndim + a for a in (*spans, *whole_axes)),
-        *(batch_ndim + a for a in axes if a not in spans),
-    )
-    extents = tuple(where.sizes[a] for a in (*spans, *whole_axes))
+    order = (*range(n), *(n + a for a in (*spans, *full)), *(n + a for a in axes if a not in spans))
+    extents = tuple(where.sizes[a] for a in (*spans, *full))
     updates = reshaped(xp, permuted(xp, updates, order), (*where.batch, *extents))
-    moved = permuted(xp, x, (*axes, *whole_axes))
+    moved = permuted(xp, x, (*axes, *full))
     index = where.index(xp)
     if not axes:  # everything, many times
         moved, index = xp.expand_dims(moved, 0), [xp.zeros(where.batch, dtypes.int64)]
-    if where.inside is not None and kind == "set":
-        out = _set_inside(xp, moved, index, updates, _window_mask(xp, where.inside, len(spans)))
+    if where.fits is not None and kind == "set":
+        out = _set_inside(xp, moved, index, updates, _window_mask(xp, where.fits, len(spans)))
     else:
         out = xp.scatter(moved, index, updates, mode=kind)
     if not axes:
         return reshaped(xp, out, where.shape)
-    return permuted(xp, out, np.argsort((*axes, *whole_axes)).tolist())
+    return permuted(xp, out, np.argsort((*axes, *full)).tolist())
 
 
 @with_operators
@@ -179,7 +175,7 @@ def _apply_each(xp: Backend, x: Array, where: GatherWindows, updates: Array, fun
         return _put_one(xp, carry, window, update, lambda old, new: function(xp, old, new)[0]), ()
 
     flat = [xp.reshape(xp.broadcast_to(at, where.batch), (n,)) for at in where.starts.values()]
-    in_range = None if where.inside is None else xp.reshape(where.inside, (n,))
+    in_range = None if where.fits is None else xp.reshape(where.fits, (n,))
     windows = xp.reshape(updates, (n, *where.sizes))
     return xp.scan(step, x, ((flat, in_range), windows), length=n)[0]
 

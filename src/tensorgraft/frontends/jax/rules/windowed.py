@@ -69,9 +69,9 @@ def folded_windows(
     """Arrays of one shape, reduced together over windows, in their order. A window is folded along its last axis first,
     so that the extents of a window add up, and do not multiply."""
     for axis in reversed(range(len(window))):
-        k, stride, gap_ = window[axis], strides[axis], dilation[axis]
+        k, stride, step = window[axis], strides[axis], dilation[axis]
         if k > 1 or stride > 1:
-            arrays = _reduced_along(xp, arrays, axis, combine, k, stride, gap_)
+            arrays = _reduced_along(xp, arrays, axis, combine, k, stride, step)
     return arrays
 
 
@@ -103,10 +103,8 @@ def _reduced_along(
         rest >>= 1
         if not rest:
             break
-        length_now = xp.shape(power[0])[axis]
-        power = combine(
-            xp, slice_all(power, 0, length_now - length * dilation), slice_all(power, length * dilation, length_now)
-        )
+        size = xp.shape(power[0])[axis]
+        power = combine(xp, slice_all(power, 0, size - length * dilation), slice_all(power, length * dilation, size))
         length *= 2
     assert total is not None
     return total if stride == 1 else slice_all(total, 0, (out - 1) * stride + 1, stride)
@@ -198,11 +196,8 @@ def of_present(combine: Combine) -> Combine:
 
     def combine_present(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
         combined = combine(xp, a[1:], b[1:])
-        present_one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
-        both_present = xp.logical_and(a[0], b[0])
-        return [
-            xp.logical_or(a[0], b[0]),
-            *(xp.where(both_present, u, v) for u, v in zip(combined, present_one, strict=True)),
-        ]
+        one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
+        both = xp.logical_and(a[0], b[0])
+        return [xp.logical_or(a[0], b[0]), *(xp.where(both, u, v) for u, v in zip(combined, one, strict=True))]
 
     return combine_present

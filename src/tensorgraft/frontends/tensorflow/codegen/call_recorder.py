@@ -52,8 +52,8 @@ class GraphWatch(ProgramWatch):
     @contextlib.contextmanager
     def call(self, called: Called) -> Iterator[None]:
         graph = tf.compat.v1.get_default_graph()
-        number, first = len(self.called), len(graph.get_operations())
-        self.called.append(called)
+        number, first = len(self.program_calls), len(graph.get_operations())
+        self.program_calls.append(called)
         self._call_stack.append(number)
         try:
             yield
@@ -119,13 +119,11 @@ class GraphWatch(ProgramWatch):
         return self._functions[id(fn)][0]
 
     def _replace(self, stack: contextlib.ExitStack, cls: type, paths: Mapping[int, str]) -> None:
-        original_call = cls.__dict__.get("__call__")
-        if original_call is None:
+        original = cls.__dict__.get("__call__")
+        if original is None:
             return
         plain = (
-            original_call.python_function
-            if isinstance(original_call, tf.types.experimental.PolymorphicFunction)
-            else original_call
+            original.python_function if isinstance(original, tf.types.experimental.PolymorphicFunction) else original
         )
         watch = self
 
@@ -133,7 +131,7 @@ class GraphWatch(ProgramWatch):
             convert = tf.__internal__.autograph.tf_convert
             inner = convert(plain, tf.__internal__.autograph.control_status_ctx())
             if tf.executing_eagerly() or not isinstance(tf.compat.v1.get_default_graph(), _FuncGraph):
-                return original_call.__get__(self)(*args, **kwargs)
+                return original.__get__(self)(*args, **kwargs)
             if isinstance(type(self).__dict__.get("__call__"), property):
                 return inner(self, *args, **kwargs)
             parent = watch.around()
@@ -157,7 +155,7 @@ class GraphWatch(ProgramWatch):
 
         noted.__module__ = "keras" if cls.__module__.startswith(("keras", "tf_keras")) else "tensorflow"
         type.__setattr__(cls, "__call__", noted)
-        stack.callback(type.__setattr__, cls, "__call__", original_call)
+        stack.callback(type.__setattr__, cls, "__call__", original)
 
 
 _FuncGraph = tf.__internal__.FuncGraph

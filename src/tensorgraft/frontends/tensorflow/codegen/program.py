@@ -174,7 +174,7 @@ class _Tracing:
         captured = traced.captured
         recorded_plan(captured.graph, self.watch)
         xp = GraphRecorder()
-        variables = {n: Var(tuple(v.shape), np.dtype(v.dtype.as_numpy_dtype)) for n, v in traced.held.items()}
+        variables = {n: Var(tuple(v.shape), np.dtype(v.dtype.as_numpy_dtype)) for n, v in traced.variables.items()}
         inputs = [Var(tuple(x.shape), np.asarray(x).dtype) for x in self.arrays]
         with xp.recording() as calls:
             results, final_values = captured.run(xp, list(variables), list(variables.values()), inputs)
@@ -185,12 +185,12 @@ class _Tracing:
         replacements = {id(x): v for x, v in zip(self.arrays, inputs, strict=True)}
         arguments = [(n, mapped(lambda x: replacements.get(id(x), x), tree)) for n, tree in self.bound]
         result = mapped(lambda x: results[x.number] if isinstance(x, _Slot) else x, self.structure)
-        watched = Watched(self.watch.called, xp.seen, self.watch.names, _library_layers(), _filled)
+        watched = Watched(self.watch.program_calls, xp.seen, self.watch.names, _library_layers(), _filled)
         root, (result, writes), used = framed(xp, watched, calls, (result, writes), arguments, self.program.name)
         key = _hand_keys(root, xp.drawn)
-        weights = {n: v.numpy() for n, v in traced.held.items()}
+        weights = {n: v.numpy() for n, v in traced.variables.items()}
         used_names = [n for n, v in variables.items() if n not in generators and (v in used or n in writes)]
-        parameters = {n: variables[n] for n in used_names if _is_trained(traced.held[n]) and n not in writes}
+        parameters = {n: variables[n] for n in used_names if _is_trained(traced.variables[n]) and n not in writes}
         buffers = {n: variables[n] for n in used_names if n not in parameters}
         self.program.buffers = set(buffers)
         return SourceTrace(

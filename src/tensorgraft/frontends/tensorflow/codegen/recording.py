@@ -40,7 +40,7 @@ class GraphRecorder(ScopedRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[TensorKey, Any]] = []
+        self.values: list[tuple[TensorKey, Any]] = []
         self.drawn: list[Var] = []  # keys, one for each draw
 
     def draw(self) -> Var:
@@ -79,7 +79,7 @@ def _is_sized(x: Any) -> bool:
 
 def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
     """The plan of a graph whose steps record themselves. Raises UnsupportedOperationError."""
-    return _Planner(watch).whole(graph)
+    return _Planner(watch).plan_graph(graph)
 
 
 @dataclass(eq=False)
@@ -92,16 +92,14 @@ class _Plan(GraphPlan):
             return super().converted(xp, value)
         if value.dtype.kind in "OSU":
             return value
-        is_uniform = value.size > 1 and value.ndim > dtypes.is_integer(
-            value.dtype
-        )  # rows of integers are shapes and axes
-        if is_uniform and (value == value.flat[0]).all():  # zeros, which may have the size of something
+        is_row = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
+        if is_row and (value == value.flat[0]).all():  # zeros, which may have the size of something
             return SizedValue.of(value)
         return value if value.size <= SMALL else xp.asarray(value)
 
     def __call__(self, xp: Any, *operands: Any) -> list[Any]:
         if isinstance(xp, GraphRecorder):
-            for slot, value in zip(self.given, operands, strict=True):
+            for slot, value in zip(self.parameters, operands, strict=True):
                 self.note(xp, slot, value)
             for position in sorted(self.custom):
                 xp.notes.append(f"{position}: the derivative of a tf.custom_gradient is that of what is written")
@@ -245,15 +243,15 @@ class _RecordedNode:
         return sized if is_list else sized[0]
 
     def _steps(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
-        lowered = [
+        values = [
             np.asarray(x) if i in self._known_operands and is_known(x) else said_as(xp, x)
             for i, x in enumerate(operands)
         ]
-        result = self._word(xp, self._node, *lowered) if self._word is not None else None
+        result = self._word(xp, self._node, *values) if self._word is not None else None
         if result is None:
             assert self._plain is not None
             result = self._plain(
-                xp, *[x if i in self._known_operands else self._numbered(xp, x) for i, x in enumerate(lowered)]
+                xp, *[x if i in self._known_operands else self._numbered(xp, x) for i, x in enumerate(values)]
             )
         return result
 

@@ -88,7 +88,7 @@ class MixedFunction:
         values: dict[Value, Crossing] = {(index, 0): x for index, x in zip(self.graph.inputs, operands, strict=True)}
         for part, program in self.stages:
             if program is None:
-                self._on_host(part.places, values)
+                self._on_host(part.nodes, values)
                 continue
             try:
                 results = program([self._value(v, values) for v in part.arguments])
@@ -99,7 +99,7 @@ class MixedFunction:
                 if self.is_whole:
                     raise LeftToTensorFlow(_first_line(error)) from error
                 self.run.left(self.name, _first_line(error))
-                self._on_host(part.places, values)
+                self._on_host(part.nodes, values)
             else:
                 values.update(zip(part.results, results, strict=True))
         return [self._value(self.graph.source(v), values) for v in self.graph.outputs]
@@ -221,7 +221,7 @@ class BackendStage:
         return [Crossing(array=x) for x in outputs[:count]]
 
     def _computed(
-        self, pattern: tuple[int, ...], stand_ins: Any, values: list[Any], operands: Sequence[Crossing]
+        self, pattern: tuple[int, ...], look: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], tuple[int, ...]]:
         """Return (results and what is written, which variables those are)."""
         xp = self.run.xp
@@ -229,12 +229,7 @@ class BackendStage:
         known = self._known(operands) if self._needs_values else {}
         free = [x for i, x in enumerate(arrays) if i not in known] if known else arrays
         arguments = [*values, *free]
-        key = (
-            pattern,
-            self._compiles,
-            stand_ins,
-            *((x.shape, x.dtype) for x in (arguments if stand_ins is None else free)),
-        )
+        key = (pattern, self._compiles, look, *((x.shape, x.dtype) for x in (arguments if look is None else free)))
         if known:
             key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
         program = self._programs.get(key)
@@ -254,7 +249,7 @@ class BackendStage:
                 self.run.uncompiled[self.name, _first_line(error)] += 1
             else:
                 self._needs_values = True
-            return self._computed(pattern, stand_ins, values, operands)
+            return self._computed(pattern, look, values, operands)
 
     def _known(self, operands: Sequence[Crossing]) -> dict[int, np.ndarray]:
         """Operands that may be shapes, axes and counts."""

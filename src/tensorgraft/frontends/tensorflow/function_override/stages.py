@@ -1,4 +1,5 @@
-"""A graph in stages: what TensorFlow computes (iterators, strings, checks, what has no rule), what the backend does."""
+"""Partition of a graph into stages that TensorFlow computes (iterators, strings, checks, operations without a rule) and
+stages that the backend computes."""
 
 from __future__ import annotations
 
@@ -11,20 +12,14 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Value
-from tensorgraft.frontends.tensorflow.planning import (
-    CALLS,
-    HANDED_ON,
-    UnsupportedOperationError,
-    functions,
-    has_effect,
-)
+from tensorgraft.frontends.tensorflow.planning import CALLS, HANDED_ON, UnsupportedOperationError, functions, has_effect
 from tensorgraft.frontends.tensorflow.rule import RULES
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import BY_TENSORFLOW
 from tensorgraft.frontends.tensorflow.states import OWN_STATE
 
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
-# Their rules hand values on: a compiled program has no exceptions. TensorFlow checks, but in what it compiles itself.
+# Their rules return the operand, as a compiled program raises no exceptions. TensorFlow checks, unless XLA compiles it.
 CHECKS = ("Assert", "CheckNumerics", "CheckNumericsV2")
 ASKED_OF_TENSORFLOW = ("VarIsInitializedOp",)
 _OBJECTS = ("Table", "Iterator", "Dataset")  # TensorFlow's, whatever rules there are for graphs
@@ -37,18 +32,18 @@ _LIGHT = 16  # elements, at most, of a result that either side computes for itse
 
 
 class Level(NamedTuple):
-    """The order of stages: those of TensorFlow and of the backend take turns, TensorFlow's first."""
+    """The position of a stage: stages of TensorFlow and of the backend alternate, TensorFlow's first."""
 
     turn: int
     on_backend: bool
 
 
-_END = Level(-1, True)  # what reads the results of the graph
+_END = Level(-1, True)  # the reader of the graph's results
 
 
 def note_iterators(graph: FunctionGraph) -> None:
-    """Find out whether a function reads an iterator: then its optionals hold what that gives, and are TensorFlow's.
-    (Others hold what branches keep for their derivatives.)"""
+    """Note whether a function reads an iterator. If so, its optionals hold elements of the iterator, and TensorFlow
+    computes them. (Other optionals hold residuals of branches.)"""
     graphs = [graph]
     for g in graphs:
         graphs += [inner for node in g.nodes for inner in functions(node) if inner not in graphs]
@@ -58,8 +53,7 @@ def note_iterators(graph: FunctionGraph) -> None:
 
 
 def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
-    """Return True if TensorFlow computes the node. With `compiled` (by XLA) checks do not count, since XLA drops
-    them."""
+    """Return True if TensorFlow computes the node. Checks do not count if `compiled` (by XLA), since XLA drops them."""
     if node.op in CHECKS:
         return not compiled
     if node.op in ASKED_OF_TENSORFLOW or any(kind in node.op for kind in _OBJECTS):
@@ -68,7 +62,7 @@ def is_left(graph: FunctionGraph, node: GraphNode, compiled: bool) -> bool:
         return True
     if node.op in _ELSEWHERE:
         return False
-    if node.op not in RULES or node.op in BY_TENSORFLOW or node.op in OWN_STATE:  # whose state other graphs share
+    if node.op not in RULES or node.op in BY_TENSORFLOW or node.op in OWN_STATE:  # states are shared with other graphs
         return True
     return any(_is_text(graph.nodes[p].dtypes[k]) for p, k in node.inputs) or any(map(_is_text, node.dtypes))
 
@@ -92,10 +86,10 @@ def calls_mixed(node: GraphNode, compiled: bool, of_call: Callable[[GraphNode], 
 
 @dataclass
 class ProgramStage:
-    """Nodes that are computed together. Those of the backend are a graph of their own, of `arguments`: arrays, then
-    resources; `results` are the values that others read."""
+    """Nodes that are computed together. A stage of the backend is a separate graph of `arguments`, first arrays, then
+    resources; `results` are the values that other stages read."""
 
-    places: list[int]
+    nodes: list[int]
     graph: FunctionGraph | None = None  # None: TensorFlow's
     arguments: Sequence[Value] = ()
     arrays: int = 0
@@ -103,8 +97,8 @@ class ProgramStage:
 
 
 def single_stage(graph: FunctionGraph) -> list[ProgramStage]:
-    """A graph that the backend computes at once, in one stage; in none where it hands on what it is given. Raises
-    UnsupportedOperationError for results that are no arrays."""
+    """Return the single stage of a graph that the backend computes; no stage if the graph only returns its arguments.
+    Raises UnsupportedOperationError for results that are no arrays."""
     inputs: list[Value] = [(index, 0) for index in graph.inputs]
     order = [v for v in inputs if _is_array(graph, v)] + [v for v in inputs if not _is_array(graph, v)]
     results = [
@@ -120,10 +114,10 @@ def single_stage(graph: FunctionGraph) -> list[ProgramStage]:
 
 
 def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
-    """Those of a graph, in order; `hosted` says of each node whether TensorFlow computes it.
+    """Return the stages of a graph in order; `hosted` tells for each node whether TensorFlow computes it.
 
-    What either side computes as well is in none of them, shapes and small integers: it is done where it is asked for,
-    so that shapes stay known to who plans. Raises UnsupportedOperationError where others than arrays would go over.
+    Shapes and small integers belong to no stage: each stage that reads them computes them again, so that shapes are
+    known when it is planned. Raises UnsupportedOperationError if values other than arrays would pass between the two.
     """
     inputs = set(graph.inputs)
     cheap = _cheap_nodes(graph, hosted)
@@ -140,7 +134,7 @@ def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
         for index, node in enumerate(graph.nodes)
         if index not in inputs and index not in cheap and node.op not in (*_SAME, *_NOTHING)
     ]
-    readers: dict[int, set[Level]] = {}  # light node -> the levels that read it
+    readers: dict[int, set[Level]] = {}  # cheap node -> the levels that read it
     users: dict[Value, set[Level]] = {}
 
     def add_user(value: Value, by: set[Level]) -> None:
@@ -165,7 +159,7 @@ def stages(graph: FunctionGraph, hosted: Sequence[bool]) -> list[ProgramStage]:
 
 
 def _cheap_nodes(graph: FunctionGraph, hosted: Sequence[bool]) -> set[int]:
-    """Constants, shapes, and what small integers are computed of these, of arguments and of what TensorFlow gives."""
+    """Return constants, shapes, and small integers computed from these, from arguments or TensorFlow's results."""
     inputs, cheap = set(graph.inputs), set()
     for index, node in enumerate(graph.nodes):
         if index in inputs or hosted[index]:
@@ -194,7 +188,7 @@ def _of_backend(
     graph: FunctionGraph, indices: list[int], cheap: set[int], users: dict[Value, set[Level]], level: Level
 ) -> ProgramStage:
     included, stack = set(indices), list(indices)
-    while stack:  # with what is light
+    while stack:  # add cheap nodes that these read
         for value in graph.nodes[stack.pop()].inputs:
             index = graph.source(value)[0]
             if index in cheap and index not in included:

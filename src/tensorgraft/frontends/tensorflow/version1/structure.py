@@ -90,16 +90,16 @@ class FrameStructure:
 
     def _reachable(self, results: Iterable[Tensor]) -> set[str]:
         stack = [t.node for t in results]
-        seen: set[str] = set()
+        visited: set[str] = set()
         while stack:
             name = stack.pop()
-            if name in seen:
+            if name in visited:
                 continue
             self.node(name)
-            seen.add(name)
+            visited.add(name)
             stack += [t.node for t in self.inputs[name] if t not in self._feeds]
             stack += [c for c in self.controls[name] if Tensor(c) not in self._feeds]
-        return seen
+        return visited
 
     # ---- loops -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class FrameStructure:
             )
         return p, [next(i for i, s in enumerate(sides) if (p, side) in s) for side in (0, 1)]
 
-    def together(self, merge: str) -> list[str]:
+    def siblings(self, merge: str) -> list[str]:
         """The `Merge`s that belong to one branching: of the same predicate, none of which needs another."""
         p, branches, level = self.merged_by(merge)[0], self.branches_of(merge), self._level(merge)
         same_branches = [m for m in self._merges if self.merged_by(m)[0] == p and self.branches_of(m) == branches]
@@ -244,11 +244,11 @@ class FrameStructure:
 
     def _alike_before(self, merge: str) -> list[str]:
         p = self.merged_by(merge)[0]
-        seen, merges_before, stack = {merge}, [], [merge]
+        visited, merges_before, stack = {merge}, [], [merge]
         while stack:
             for name in self._before(stack.pop()):
-                if name not in seen:
-                    seen.add(name)
+                if name not in visited:
+                    visited.add(name)
                     if name in self._merge_set and self.merged_by(name)[0] == p:
                         merges_before.append(name)
                     else:
@@ -263,13 +263,13 @@ class FrameStructure:
         """Return (values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
         branch = (p, side)
         outer: tuple[dict[Tensor, None], dict[str, None]] = {}, {}
-        seen: set[Tensor] = set()
+        visited: set[Tensor] = set()
         stack = list(results)
         while stack:
             t = stack.pop()
-            if t in seen:
+            if t in visited:
                 continue
-            seen.add(t)
+            visited.add(t)
             if branch not in self.branches(t):
                 outer[0][t] = None
             elif self.takes(t, p, side):

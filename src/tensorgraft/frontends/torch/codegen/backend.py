@@ -34,9 +34,11 @@ class Scope:
     """The state of the recording of one frame (or of the body of a loop), dropped at its end."""
 
     def __init__(self, frame: Frame | None, calls: list[Any], outer: Scope | None) -> None:
-        self.frame, self.calls, self.around = frame, calls, outer
-        self.seen: dict[Any, Var] = {}  # what a geometry sees of an array, what is a constant, what stops gradients
-        self.own: set[Var] = set()  # what was made in it
+        self.frame, self.calls, self.outer = frame, calls, outer
+        self.remembered: dict[
+            Any, Var
+        ] = {}  # what a geometry sees of an array, what is a constant, what stops gradients
+        self.variables: set[Var] = set()  # what was made in it
         self.key: Var | None = None  # where its random numbers come from now
 
 
@@ -52,18 +54,18 @@ class SourceRecording:
         self.halted: set[Var] = set()  # that would have one, and were computed where gradients are off
         self.key: Var | None = None  # that of the whole trace, if one was asked for
         self.place: str = ""
-        self.given: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
+        self.examples: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
         self.notes: dict[str, None] = {}
 
     def scopes(self) -> Iterator[Scope]:
         scope: Scope | None = self.scope
         while scope is not None:
             yield scope
-            scope = scope.around
+            scope = scope.outer
 
     def recall(self, key: Any) -> Var | None:
         for scope in self.scopes():
-            known = scope.seen.get(key)
+            known = scope.remembered.get(key)
             if known is not None:
                 return known
         return None
@@ -117,24 +119,24 @@ class SourceBackend(ProgramBackend):
     def end(self, scope: Scope) -> None:
         outer = self._outer_scope(scope)
         assert scope.frame is not None
-        outer.own.update(v for v in variables(scope.frame.result) if v in scope.own)
+        outer.variables.update(v for v in variables(scope.frame.result) if v in scope.variables)
 
     def dissolve(self, scope: Scope) -> None:
         """Move what was recorded in a frame into the frame around it."""
         outer = self._outer_scope(scope)
         at = next(i for i in reversed(range(len(outer.calls))) if outer.calls[i] is scope.frame)
         outer.calls[at : at + 1] = scope.calls
-        outer.seen.update(scope.seen)
-        outer.own |= scope.own
+        outer.remembered.update(scope.remembered)
+        outer.variables |= scope.variables
         if scope.key is not None:
             outer.key = scope.key
 
     def _outer_scope(self, scope: Scope) -> Scope:
         recording = self.current
         assert recording.scope is scope
-        assert scope.around is not None
-        recording.scope = scope.around
-        return scope.around
+        assert scope.outer is not None
+        recording.scope = scope.outer
+        return scope.outer
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
@@ -172,7 +174,7 @@ class SourceBackend(ProgramBackend):
         recording.scope.calls.append(step)
         for v in variables(result_vars):
             recording.makers[v] = step
-            recording.scope.own.add(v)
+            recording.scope.variables.add(v)
             if (smooth or halted) and dtypes.is_inexact(v.dtype):
                 (recording.smooth if smooth else recording.halted).add(v)
         return result_vars
@@ -188,7 +190,7 @@ class SourceBackend(ProgramBackend):
         key = "stop_gradient", x
         known = recording.recall(key)
         if known is None:
-            known = recording.scope.seen[key] = self.word("stop_gradient", x)
+            known = recording.scope.remembered[key] = self.word("stop_gradient", x)
         return known
 
     def result(self, x: Array) -> Var:
@@ -229,7 +231,7 @@ class SourceBackend(ProgramBackend):
         key = "full", tuple(shape), type(value), repr(value), dtype
         known = recording.recall(key)
         if known is None:
-            known = recording.scope.seen[key] = super().call("full", (tuple(shape), value, dtype), {})
+            known = recording.scope.remembered[key] = super().call("full", (tuple(shape), value, dtype), {})
             if not shape:
                 recording.scalars[known] = value
         return known
@@ -238,7 +240,7 @@ class SourceBackend(ProgramBackend):
         """Return the array whose permutation is undone, if one is: PyTorch lays results out in memory as their operands
         are, and the user's name belongs to the array before."""
         step = self.current.makers.get(x)
-        if step is None or step.method != "permute_dims" or x not in self.current.scope.own:
+        if step is None or step.method != "permute_dims" or x not in self.current.scope.variables:
             return None
         inner, before = step.args
         return inner if tuple(before[a] for a in axes) == tuple(range(x.ndim)) else None
@@ -264,11 +266,11 @@ class SourceBackend(ProgramBackend):
         if known is None:
             known = read(self, array, geometry)
             if known is not array:
-                recording.scope.seen[key] = known
+                recording.scope.remembered[key] = known
         return known
 
     def remember(self, array: Array, geometry: Geometry, view: Array) -> None:
-        self.current.scope.seen[array, geometry] = view
+        self.current.scope.remembered[array, geometry] = view
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         known = (
@@ -293,20 +295,18 @@ class SourceBackend(ProgramBackend):
     def _split(self, scope: Scope, at: int) -> tuple[Var, Var]:
         recording = self.current
         if scope.key is None:
-            if scope.around is None:
+            if scope.outer is None:
                 scope.key = recording.key = Var((2,), dtypes.uint32)
             else:
-                before = next(
-                    i for i in reversed(range(len(scope.around.calls))) if scope.around.calls[i] is scope.frame
-                )
-                scope.around.key, scope.key = self._split(scope.around, before)
+                before = next(i for i in reversed(range(len(scope.outer.calls))) if scope.outer.calls[i] is scope.frame)
+                scope.outer.key, scope.key = self._split(scope.outer, before)
                 assert scope.frame is not None
                 scope.frame.arguments.append(("key", scope.key))
         rest, key = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
         step = SourceStep("split_key", (scope.key,), {}, (rest, key), ("key", "subkey"), recording.place)
         scope.calls.insert(at, step)
         recording.makers[rest] = recording.makers[key] = step
-        scope.own |= {rest, key}
+        scope.variables |= {rest, key}
         return rest, key
 
 

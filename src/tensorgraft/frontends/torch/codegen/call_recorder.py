@@ -185,7 +185,7 @@ class WordWatch(TorchFunctionMode):
             if all(step is not recorded for recorded in recording.scope.calls[before:]):
                 continue
             assert step is not None
-            result_vars = list(step.outcome) if isinstance(step.outcome, tuple | list) else [step.outcome]
+            result_vars = list(step.results) if isinstance(step.results, tuple | list) else [step.results]
             at = next((i for i, v in enumerate(result_vars) if v is key), None)
             if at is not None:
                 new_names = list(step.names) or [""] * len(result_vars)

@@ -30,9 +30,7 @@ def checked() -> str | None:
 
 def _is_about_numbers(condition: ast.expr) -> bool:
     """Say whether a condition asks if something is finite."""
-    return any(
-        isinstance(part, ast.Attribute | ast.Name) and _call_name(part) in _FINITE for part in ast.walk(condition)
-    )
+    return any(isinstance(n, ast.Attribute | ast.Name) and _call_name(n) in _FINITE for n in ast.walk(condition))
 
 
 def _call_name(part: ast.Attribute | ast.Name) -> str:

@@ -27,7 +27,7 @@ def note_left(root: Frame, used_later: Iterable[Var]) -> None:
             if isinstance(call, SourceStep):
                 for v in variables([call.args, call.kwargs]):
                     use(v, path)
-                for v in variables(call.outcome):
+                for v in variables(call.results):
                     frames_of[v] = path
             else:
                 for v in variables([value for _, value in call.arguments]):

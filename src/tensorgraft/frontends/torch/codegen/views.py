@@ -60,10 +60,6 @@ def _permuted(fn: Callable[..., Tensor]) -> View:
     return view
 
 
-def _expanded(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    return [xp.broadcast_to(x, tuple(outs[0].shape))]
-
-
 def _split(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array] | None:
     shapes = [tuple(t.shape) for t in outs]
     axes = [a for a in range(x.ndim) if len({s[a] for s in shapes}) > 1 or shapes[0][a] != x.shape[a]]
@@ -111,14 +107,12 @@ def _is_basic(i: Any) -> bool:
 
 def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Drop what says nothing from an index: bounds at the ends, `:` and `...` behind."""
-    before_ellipsis = index[: index.index(Ellipsis)] if Ellipsis in index else index
-    count_after = len([i for i in index if i is not None and i is not Ellipsis]) - len(
-        [i for i in before_ellipsis if i is not None]
-    )
+    head = index[: index.index(Ellipsis)] if Ellipsis in index else index
+    tail = len([i for i in index if i is not None and i is not Ellipsis]) - len([i for i in head if i is not None])
     axis, out = 0, []
     for i in index:
         if i is Ellipsis:
-            axis = len(shape) - count_after
+            axis = len(shape) - tail
         elif isinstance(i, slice):
             n = shape[axis]
             selected = range(n)[i]
@@ -149,14 +143,6 @@ def _real(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: 
     return [xp.real(x) if dtypes.is_complex(x.dtype) else x]
 
 
-def _imaginary(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    return [xp.imag(x)]
-
-
-def _unchanged(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    return [x]
-
-
 T = Tensor
 VIEWS: dict[Any, View] = {}
 for _names, _view in (
@@ -164,12 +150,12 @@ for _names, _view in (
     ("flatten", _flattened),
     ("unsqueeze", _unsqueezed),
     ("squeeze", _squeezed),
-    ("expand expand_as broadcast_to", _expanded),
+    ("expand expand_as broadcast_to", lambda xp, x, outs, args, kwargs: [xp.broadcast_to(x, tuple(outs[0].shape))]),
     ("split chunk tensor_split split_with_sizes hsplit vsplit dsplit", _split),
     ("unbind", _unbound),
     ("select", _selected),
     ("narrow", _narrowed),
-    ("contiguous clone", _unchanged),
+    ("contiguous clone", lambda xp, x, outs, args, kwargs: [x]),
 ):
     for _name in _names.split():
         for _owner in (T, torch):
@@ -184,7 +170,7 @@ for _name in ["T", "mT"]:
     VIEWS[_get] = _permuted(_get)
 VIEWS[T.__getitem__] = _item
 VIEWS |= {torch.view_as_complex: _complex, torch.view_as_real: _parts}
-for _name, _view in (("real", _real), ("imag", _imaginary)):
+for _name, _view in (("real", _real), ("imag", lambda xp, x, outs, args, kwargs: [xp.imag(x)])):
     VIEWS[getattr(torch, _name)] = VIEWS[getattr(T, _name).__get__] = _view
 
 

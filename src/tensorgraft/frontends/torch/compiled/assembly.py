@@ -18,7 +18,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, Modules, SharedObjects, getter_of
 from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
-from tensorgraft.frontends.torch.compiled.host.call_tensors import calling, on_host
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostSteps, calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core.attributes import Attributes
@@ -47,11 +47,11 @@ class _Assembly:
     def __init__(self, tracing: Tracing, program: Any) -> None:
         capture = tracing.capture
         self.tracing, self.program, self.capture = tracing, program, capture
-        self.place = {id(t): i for i, t in tracing.ours}
+        self.place = {id(t): i for i, t in tracing.device_arguments}
         self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         self.donated = [self.positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in self.positions]
         self.touched = {id(t.cell) for t in capture.touched}
-        self.finds = self._gradients_before() | tracing.slots.finds
+        self.finders = self._gradients_before() | tracing.slots.finders
         self.sources: dict[int, Source] = {id(t.stand_in): self.source(t.cell) for t in capture.touched}
         self.fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
         self.number: dict[int, int] = {}  # of survivors: where the arrays of each begin
@@ -69,7 +69,7 @@ class _Assembly:
         inputs, template = self.inputs(), tracing.template
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, self.program, inputs, capture.backend)  # type: ignore[assignment]
-        finders = [] if template is None else [tracing.world.finds.get(id(x)) for x in template.old]
+        finders = [] if template is None else [tracing.world.finders.get(id(x)) for x in template.old]
         return Trace(
             record=None if check == "never" else self.record(results, gradients),
             backend=capture.backend,
@@ -78,22 +78,24 @@ class _Assembly:
             donated=self.donated,
             versions=self.versions(),
             written=Storages([self.source(t.cell) for t in tracing.written], _cell_of),
-            kept=self.kept(),
+            unclaimed=self.unclaimed(),
             results=results,
             moved=tracing.moved,
+            numbers=tracing.numbers,
+            failures=[(error, words) for _, error, words in capture.failures or ()],
             required=tracing.required,
             structure=tracing.structure,
             gradients=gradients,
             draws=capture.advances(),
             schedule=tracing.schedule,
             guards=guards,
-            held=held,
+            key_objects=held,
             grad_mode=None if tracing.grad_mode is torch.is_grad_enabled() else tracing.grad_mode,
             template=template,
-            finds=finders,
+            finders=finders,
             changes=tracing.changes,
             host_writes=tracing.host.writes(),
-            said=tracing.said,
+            outside_calls=tracing.outside_calls,
             tape=tracing.tape,
             roots=tracing.roots,
             classes=tracing.classes,
@@ -109,7 +111,7 @@ class _Assembly:
         if isinstance(cell, QuantizedPart):
             i = cells.get(id(cell.owner))
             return Source(cell) if i is None else Source(find=_part_of(i, cell))
-        i, find = cells.get(id(cell)), self.finds.get(id(cell))
+        i, find = cells.get(id(cell)), self.finders.get(id(cell))
         if i is not None:
             return Source(argument=i)
         return Source(cell) if find is None else Source(find=find)
@@ -136,11 +138,11 @@ class _Assembly:
     def results(self) -> list[Result]:
         tracing = self.tracing
         results: list[Result] = []
-        for o, identical, finder in itertools.zip_longest(tracing.flat, tracing.identical, tracing.looks):
+        for o, identical, finder in itertools.zip_longest(tracing.flat, tracing.identical, tracing.result_finders):
             if identical is not None:
                 results.append(Result(argument=identical))
-            elif (first := tracing.again[len(results)]) != len(results):
-                results.append(Result(again=first))
+            elif (first := tracing.same_as[len(results)]) != len(results):
+                results.append(Result(same_as=first))
             elif finder is not None:
                 results.append(Result(finder=finder))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
@@ -155,9 +157,9 @@ class _Assembly:
         key = id(cell_of(t))
         if key in self.number:
             self.claimed.add(self.number[key])
-            return Result(survivor=self.number[key], metadata=Metadata.whole(t))
+            return Result(survivor=self.number[key], metadata=Metadata.of_lazy(t))
         if key in self.tracing.cells:
-            return Result(argument=self.tracing.cells[key], metadata=Metadata.whole(t))
+            return Result(argument=self.tracing.cells[key], metadata=Metadata.of_lazy(t))
         return Result(value=t)
 
     def gradients(self) -> list[Gradient]:
@@ -170,19 +172,22 @@ class _Assembly:
                 k = self.number.get(id(cell_of(gradient_after)))
                 if k is not None:
                     self.claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.whole(gradient_after), anew=leaf.reset))
+                    result = self.tracing.returned.get(id(leaf.tensor))
+                    gradients.append(
+                        Gradient(get_leaf, k, Metadata.of_lazy(gradient_after), replaces=leaf.reset, result=result)
+                    )
                 else:  # a tensor from outside
-                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(gradient_after, self.place)))
+                    gradients.append(Gradient(get_leaf, None, None, finder=getter_of(gradient_after, self.place)))
         return gradients
 
-    def kept(self) -> list[tuple[int, Storage]]:
+    def unclaimed(self) -> list[tuple[int, Storage]]:
         """Return the survivors that something else than results and gradients holds on to."""
         unclaimed = [(k, c) for c in self.tracing.survivors if (k := self.number[id(c)]) not in self.claimed]
         return [(k + i, part) for k, c in unclaimed for i, part in enumerate(split_quantized([c]))]
 
     def versions(self) -> tuple[list[Tensor], list[int]]:
         """Return the tensors from outside whose versions a call counts up, and the arguments."""
-        tracing, slots, argument_index = self.tracing, self.tracing.slots, self.place
+        tracing, slots, index = self.tracing, self.tracing.slots, self.place
         # what operators write that autograd takes for a constant (running statistics) it does not count
         bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
         written_cells, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
@@ -192,9 +197,7 @@ class _Assembly:
             for key, p in stepped_on.items()
             if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
         ]
-        return [t for t in bumped if id(t) not in argument_index], [
-            argument_index[id(t)] for t in bumped if id(t) in argument_index
-        ]
+        return [t for t in bumped if id(t) not in index], [index[id(t)] for t in bumped if id(t) in index]
 
     def connect_tape(self) -> None:
         """Tell the tape where a call finds what a backward pass outside begins with."""
@@ -225,7 +228,7 @@ class _Assembly:
         for cls in modules.classes:
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
         reads.look_up_absent()
-        surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
+        surroundings.settle(world, changes, slots.slot, methods, reads.dicts.values())
         compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written_tables = {id(c.table.of) for c in changes if world.only_written(c)}
         before = [(getter_of(leaf.tensor, self.place), leaf.before) for leaf, _ in tracing.slopes if not leaf.reset]
@@ -250,7 +253,19 @@ class _Assembly:
         tracing, program = self.tracing, self.program
         constants = [a for a in program.captured if id(a) not in self.sources and id(a) not in self.fed]
         rest = _rest(results, gradients, tracing.changes, tracing.template)
-        return Record(self.capture.backend, program, constants, rest)
+        return Record(self.capture.backend, program, constants, rest, self._host_steps(results))
+
+    def _host_steps(self, results: Sequence[Result]) -> list[str]:
+        steps = HostSteps()
+        for feed in self.capture.feeds:
+            if feed.live is not None:
+                steps.add("an input", feed.live)
+        for k, result in enumerate(results):
+            if result.host is not None:  # of a constant the method that copies it
+                steps.add(f"result {k}", getattr(result.host, "__self__", result.host))
+        for write in self.tracing.host.writes():
+            steps.add("a write", [write.of, write.value])
+        return steps.lines
 
 
 def _cell_of(t: Tensor) -> Storage:
@@ -275,7 +290,7 @@ def _rest(
 ) -> list[str]:
     """Put into words what becomes of what a program gives."""
     lines = [
-        f"result {k}: {x.survivor, x.argument, x.again, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
+        f"result {k}: {x.survivor, x.argument, x.same_as, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
         for k, x in enumerate(results)
     ]
     lines += [f"gradient {k}: {x.survivor, x.metadata}" for k, x in enumerate(gradients)]

@@ -86,7 +86,7 @@ class Capture:
     backend: Backend
     touched: list[Touched] = field(default_factory=list)
     feeds: list[Feed] = field(default_factory=list)
-    born: list[weakref.ref[Storage]] = field(default_factory=list)
+    new_storages: list[weakref.ref[Storage]] = field(default_factory=list)
     leaves: dict[int, GradientLeaf] = field(default_factory=dict)
     draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
     bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
@@ -104,23 +104,26 @@ class Capture:
     loops: Loops = field(default_factory=Loops)
 
     # tensors that were made to look elsewhere (`t_`, `resize_`, `out=`, `.data =`), and how they looked before
-    looks: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    metadata_before: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
     retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # that keep their gradients
     uncompiled: str | None = None  # what the function does that no program can do at every call
     hooks: list[Any] = field(default_factory=list)  # handles of those that tensors from outside were given
     hooks_inside: bool = False  # tensors that the function has made were given hooks
-    cut: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
+    detached: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     groups_read: dict[int, Any] = field(default_factory=dict)  # optimizers whose groups the program reads, by identity
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostTensors | None = None  # what knows the tensors of the host
     world: Reachable | None = None  # what the function reaches of Python's objects
+    scalars: bool = False  # it has read numbers of tensors
+    # of numbers: (what is true where a call raises an error, its class, its words); None where no call could
+    failures: list[tuple[torch.Tensor, type[Exception], str]] | None = field(default_factory=list)
     on_device: bool = True  # the function is known to use the device, whatever it has done so far
 
     @property
     def idle(self) -> bool:
         """Say whether nothing of the device has been used."""
-        return not (self.on_device or self.touched or self.born or self.draws)
+        return not (self.on_device or self.touched or self.new_storages or self.draws)
 
     # ---- storages -------------------------------------------------------------------------------------------------
 
@@ -151,11 +154,11 @@ class Capture:
     def looks_elsewhere(self, t: torch.Tensor) -> None:
         """Called before a tensor is given another geometry or storage; what is made inside may be."""
         cell = getattr(t.untyped_storage(), "cell", None)  # none: a quantised tensor of the CPU
-        if id(t) not in self.looks and id(cell) not in self.origins:
-            self.looks[id(t)] = weakref.ref(t), t.detach()
+        if id(t) not in self.metadata_before and id(cell) not in self.origins:
+            self.metadata_before[id(t)] = weakref.ref(t), t.detach()
 
     def looking_elsewhere(self, t: torch.Tensor) -> bool:
-        known = self.looks.get(id(t))
+        known = self.metadata_before.get(id(t))
         return known is not None and known[0]() is t
 
     def _device_error(self, does: str, cell: Storage, remedy: str) -> CompilationError:
@@ -169,7 +172,7 @@ class Capture:
         if cell.backend is not self.backend and not (cell.backend.compound and cell.backend.inner is self.backend):
             raise self._device_error("makes", cell, "pass a tensor on the intended device, or create this one outside")
         cell.capture = self
-        self.born.append(weakref.ref(cell))
+        self.new_storages.append(weakref.ref(cell))
         if self.recomputation is not None:
             self.recomputation.own.add(cell)
         self.origins[id(cell)] = location or program_place()
@@ -181,7 +184,7 @@ class Capture:
 
     def from_outside(self, t: torch.Tensor) -> bool:
         """Say whether a tensor was there before the function ran, or stands for an argument that was."""
-        return id(t) in self.cut or (self.world is not None and not self.world.is_new(t))
+        return id(t) in self.detached or (self.world is not None and not self.world.is_new(t))
 
     def leaves_hooks(self) -> bool:
         """Say whether tensors from outside have kept hooks that the function gave them."""
@@ -190,12 +193,12 @@ class Capture:
 
     def survivors(self) -> list[Storage]:
         """The storages made inside that are still alive."""
-        return [cell for ref in self.born if (cell := ref()) is not None]
+        return [cell for ref in self.new_storages if (cell := ref()) is not None]
 
     @contextlib.contextmanager
     def recomputing(self) -> Iterator[None]:
         """Inside the context, a checkpointed function runs again."""
-        newest = (cell for ref in reversed(self.born) if (cell := ref()) is not None)
+        newest = (cell for ref in reversed(self.new_storages) if (cell := ref()) is not None)
         newest_array = next((codes.split_quantized([cell])[0].array for cell in newest), None)
         outer, self.recomputation = self.recomputation, Recomputation(self.backend, newest_array)
         inner = self.recomputation
@@ -224,7 +227,7 @@ class Capture:
 
     def close(self) -> None:
         """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
-        for table in (self.leaves, self.walked, self.looks, self.undos, self.modules):
+        for table in (self.leaves, self.walked, self.metadata_before, self.undos, self.modules):
             table.clear()
         self.host = self.world = None
 
@@ -238,21 +241,17 @@ class Capture:
         for t in self.touched:
             put_as_it_is(t.cell, t.original)
             t.cell.capture = None
-        for ref, before in self.looks.values():
+        for ref, before in self.metadata_before.values():
             if (tensor := ref()) is not None:
                 tensor.data = before
-        self.looks.clear()
+        self.metadata_before.clear()
         for cell in (*self.survivors(), *self.quantized):
             cell.capture = None
 
     # ---- what the host gives --------------------------------------------------------------------------------------
 
     def feed(
-        self,
-        value: Callable[[], np.ndarray],
-        example: np.ndarray,
-        at_trace: bool = False,
-        what: str = "random state",
+        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = "random state"
     ) -> Array:
         """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
         the traced function itself may change the value afterwards (a scheduler does)."""
@@ -325,7 +324,7 @@ class Capture:
         if live is None:
             return view(t)
         array = self.feed(lambda: view(live()), view(t), what="CPU argument" if live.of_argument else "CPU tensor")
-        self.feeds[-1].tensor = live.tensor
+        self.feeds[-1].tensor, self.feeds[-1].live = live.tensor, live
         return array
 
     # ---- gradients ------------------------------------------------------------------------------------------------
@@ -334,14 +333,14 @@ class Capture:
         """Remember, before a backward pass, the leaves that it reaches and the gradients that they have."""
         for leaf in self._walked(roots):
             self.note_gradient(leaf)
-            if id(leaf) in self.cut:
+            if id(leaf) in self.detached:
                 self.uncompiled = _BACKWARD_OUTSIDE
 
     def note_inputs(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Before gradients with respect to `inputs`: those from outside may be behind the history of an argument."""
         leaves = self._walked(roots)
-        outside = self.cut and any(id(t) not in self.cut and self.from_outside(t) for t in inputs)
-        if outside and any(id(leaf) in self.cut for leaf in leaves):
+        outside = self.detached and any(id(t) not in self.detached and self.from_outside(t) for t in inputs)
+        if outside and any(id(leaf) in self.detached for leaf in leaves):
             self.uncompiled = _BACKWARD_OUTSIDE
 
     def _walked(self, roots: Sequence[Any]) -> list[torch.Tensor]:

@@ -67,9 +67,9 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             raise _of_the_cpu(fn) from None
         seconds = time.perf_counter() - start
         inputs = _inputs(probe, objects, leaves)  # while the optimizers' state is there
-        results, residuals_of, gradients = probe.results, probe.kept, probe.gradients
+        results, residuals_of, gradients = probe.results, probe.residual_sizes, probe.gradients
     program, donated = probe.program, probe.donated
-    new_storages = probe.born
+    new_storages = probe.new_storages
     del probe
     _settle(backend, new_storages)
     analysis = program.analyse(donated)
@@ -89,10 +89,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     if compiled is not None:
         report = compiled.report
         explanation.calls, explanation.cold = report.calls, report.cold
-        explanation.traces = [
-            Traced(*reason_and_operations)
-            for reason_and_operations in zip(report.reasons, report.operations, strict=True)
-        ]
+        explanation.traces = [Traced(*pair) for pair in zip(report.reasons, report.operations, strict=True)]
         explanation.this_call = new
     return explanation
 
@@ -143,9 +140,9 @@ class _Probe(Compiled):
 
     def _assemble(self, tracing: Tracing, program: Any) -> Trace:
         capture, tape = tracing.capture, tracing.tape
-        self.capture, self.program, self.born = capture, program, capture.born
+        self.capture, self.program, self.new_storages = capture, program, capture.new_storages
         arrays = [] if tape is None else tape.arrays
-        self.kept = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
+        self.residual_sizes = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
         self.written = {id(t.stand_in) for t in tracing.written}
         return super()._assemble(tracing, program)
 
@@ -187,14 +184,12 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
         if (t := touched.get(id(array))) is not None:
             kind, name, shape = names.get(id(t.cell), ("captured", "", shape))
         elif (f := feeds_by_id.get(id(array))) is not None:
-            kind, name = "host", of_host.get(id(f.tensor), f.what)
+            kind, name = "host", of_host.get(id(f.tensor), f.kind)
         else:
             kind, name = "constant", ""
         dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)
-        bytes_each = size if t is None else _on_one_device(t.cell, size, t.original)
-        inputs.append(
-            Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated, bytes_each)
-        )
+        share = size if t is None else _on_one_device(t.cell, size, t.original)
+        inputs.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated, share))
     return inputs
 
 
@@ -270,18 +265,16 @@ class _Watch:
     def label(self, func: Any) -> str:
         node = torch._C._current_autograd_node()
         if node is None:
-            location = program_place()
-            self.lines.setdefault(torch.autograd._get_sequence_nr() - 1, location)
+            line = program_place()
+            self.lines.setdefault(torch.autograd._get_sequence_nr() - 1, line)
         else:
             number = node._sequence_nr()
-            location = self.lines[number] if number in self.lines else program_place()
-        key = (func, location, node is not None)
+            line = self.lines[number] if number in self.lines else program_place()
+        key = (func, line, node is not None)
         n = self.numbers.setdefault(key, len(self.calls))
         if n == len(self.calls):
             name = schema.short_name(func)
-            self.calls.append(
-                OperatorUse(name, _where(location), source_line(location), node is not None, label=str(n))
-            )
+            self.calls.append(OperatorUse(name, _where(line), source_line(line), node is not None, label=str(n)))
         self.calls[n].calls += 1
         return str(n)
 

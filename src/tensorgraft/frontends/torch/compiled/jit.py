@@ -43,10 +43,7 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import (
-    Structure,
-    flatten_call,
-)
+from tensorgraft.frontends.torch.core.trees import Structure, flatten_call
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
@@ -311,7 +308,7 @@ class Compiled(TracedFunction):
                 with policy.counting_later() as tracing.notes:
                     program = backend.trace(values.asking(tracing.run))
             except RuntimeError as error:
-                if tracing.cut and "a leaf Variable that requires grad" in str(error):
+                if tracing.detached and "a leaf Variable that requires grad" in str(error):
                     raise RunsUncompiled("writes an argument in place that has a grad_fn") from error
                 raise
             if values.missing:

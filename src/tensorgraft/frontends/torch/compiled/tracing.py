@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
 from tensorgraft.compiled.values import is_plain
@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
@@ -34,6 +35,7 @@ from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
 from tensorgraft.frontends.torch.core.codes import split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
 from tensorgraft.hub.array import Array
@@ -46,14 +48,16 @@ class Tracing:
     """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
 
     host: HostWatch
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     grad_mode: bool  # that the function leaves
     changes: list[Change]  # of objects from outside
     template: Template | None = None  # where results are objects, or something is changed
     structure: Structure | None  # of the results; None for one alone
-    flat: list[Any]  # the results, then what arguments look at from now on; without history
+    flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
+    numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
-    again: list[int]  # for each result the first one that is the same object
+    same_as: list[int]  # for each result the first one that is the same object
+    returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
@@ -83,13 +87,17 @@ class Tracing:
             raise RunsUncompiled(f"reads {self.world.once}, which may differ at each call")
         if (composite := next(filter(_is_composite, leaves), None)) is not None:
             raise RunsUncompiled(f"takes a {type(composite).__name__}, a tensor subclass that wraps other tensors")
-        self.ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
-        self.cells = {id(cell_of(t)): i for i, t in reversed(self.ours)}  # storages of arguments
+        self.device_arguments = [
+            (i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE
+        ]
+        self.cells = {id(cell_of(t)): i for i, t in reversed(self.device_arguments)}  # storages of arguments
         for i, t in enumerate(leaves):
             if on_host(t):
                 capture.fed_tensors[id(t)] = (t, Argument(i))
         self._cut_histories(call)
-        outside = {id(t): t for t in (*(t for _, t in self.ours), *self.world.seen.values()) if _has_version(t)}
+        outside = {
+            id(t): t for t in (*(t for _, t in self.device_arguments), *self.world.visited.values()) if _has_version(t)
+        }
         self.versions = [(t, t._version) for t in outside.values()]
         self._look_around(fixed)
 
@@ -97,19 +105,19 @@ class Tracing:
         """Give the function arguments without the history that they came with, which is not the function's: autograd
         goes on there later."""
         new_leaves = list(self.leaves)
-        self.cut: dict[int, int] = {}
-        for k, (i, t) in enumerate(self.ours):
+        self.detached: dict[int, int] = {}
+        for k, (i, t) in enumerate(self.device_arguments):
             if t.requires_grad and not is_leaf(t):
                 new_leaves[i] = t.detach().requires_grad_()
                 new_leaves[i].__dict__ = t.__dict__
-                self.ours[k] = (i, new_leaves[i])
-                self.cut[id(new_leaves[i])] = i
-        self.capture.cut.update(self.cut)
+                self.device_arguments[k] = (i, new_leaves[i])
+                self.detached[id(new_leaves[i])] = i
+        self.capture.detached.update(self.detached)
         # leaves, whose `requires_grad` a call may set
         self._settable = [
             (i, t, t.requires_grad) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is new_leaves[i]
         ]
-        replaced = {id(self.leaves[i]): new_leaves[i] for i in self.cut.values()}
+        replaced = {id(self.leaves[i]): new_leaves[i] for i in self.detached.values()}
         self._args, self._kwargs = self.world.substituted(call, replaced)
 
     def _look_around(self, fixed: Sequence[Any]) -> None:
@@ -123,7 +131,8 @@ class Tracing:
         self.surroundings.watch(self.world)
         keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable_objects(leaf.of)}
         self.reads = Reads(self.surroundings, self.world, keyed)
-        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
+        known = *self.world.owners, *self.world.standard.values()
+        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *known
         self._owners = [v for v in reachable_values if not isinstance(v, Tensor)]
 
     # ---- the run -----------------------------------------------------------------------------------------------------
@@ -145,13 +154,16 @@ class Tracing:
 
     def _call(self) -> Any:
         """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
-        before, groups = modes(), Groups(self.world.seen.values())
+        before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-            self.said = OutsideCalls()
-            with self.said.watched(self.world.outside):
-                out = call_traced(self._fn, self._args, self._kwargs)
-            self.said.settled()
+            self.outside_calls = OutsideCalls()
+            try:
+                with self.outside_calls.watched(self.world.outside):
+                    out = call_traced(self._fn, self._args, self._kwargs)
+            finally:
+                self.world.leave_to_others(self.reads.uses)
+            self.outside_calls.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
             raise RunsUncompiled(self.capture.uncompiled)
@@ -161,7 +173,9 @@ class Tracing:
             raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
             raise RunsUncompiled("changes the hyper-parameters of an optimizer")
-        self.changes = self.world.changes(self.reads.counted)
+        self.changes = self.world.changes(self.reads.counted, sum_of)
+        if (name := self.reads.uncounted(self.changes)) is not None:
+            raise RunsUncompiled(f"adds to {name}, which is not an int: it is another number at each call")
         if self.world.drew():
             raise RunsUncompiled("draws random numbers of Python or NumPy")
         if (name := self.world.remembered()) is not None:
@@ -175,29 +189,34 @@ class Tracing:
         flat, structure = flatten_results(out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
-        if any(isinstance(x, _LATER) for x in flat):
-            raise RunsUncompiled("returns a generator, which computes lazily")
+        if (later := next(filter(_is_lazy, flat), None)) is not None:
+            raise RunsUncompiled(f"returns a {type(later).__name__}, which computes lazily or looks at another object")
 
         def is_old(x: Any) -> bool:
-            return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
+            return id(x) in world.visited or not world.is_new(x)
 
-        is_flat = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
-        if self.changes or not is_flat or any(id(x) in world.seen for x in containers(out)):
-            self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
+        is_flat = not any(not (_is_array(x) or is_plain(x) or is_old(x)) for x in flat)
+        if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
+            self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
-        arguments = [*self.ours, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
+        self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]
+        flat = [tensor_of(x) if is_scalar(x) else x for x in flat]
+        arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
-        outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
-        self.looks = result_finders(flat, self.ours, {**outside, **self.slots.tensors}, capture)
-        self.roots, self.tape = record(flat, self.identical, self.looks, first_node, capture)
+        outside = {id(t): (lambda leaves, t=t: t) for t in world.visited.values() if isinstance(t, Tensor)}
+        self.result_finders = result_finders(flat, self.device_arguments, {**outside, **self.slots.tensors}, capture)
+        self.roots, self.tape = record(flat, self.identical, self.result_finders, first_node, capture)
         if self.tape is not None and self.tape.python:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
-        self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        self.same_as = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
+        left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
+        self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:
@@ -206,12 +225,13 @@ class Tracing:
         if self.tape is None:
             self.host.refuse_left(flat)
         capture.forget_leaves()
-        moved = [(i, t) for i, t in self.ours if capture.looking_elsewhere(t)]
+        moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
         self._refuse_moved()
-        for _, t in moved:  # results, too, which the arguments look at after a call
-            self.again.append(len(flat))
+        # results, too: what makes a call raise, and what arguments look at after it
+        for t in (*(flag for flag, _, _ in capture.failures or ()), *(t.detach() for _, t in moved)):
+            self.same_as.append(len(flat))
             self.identical.append(None)
-            flat.append(t.detach())
+            flat.append(t)
         self.moved = [i for i, _ in moved]
         self.required = [
             (i, not before) for i, t, before in self._settable if is_leaf(t) and t.requires_grad is not before
@@ -226,7 +246,7 @@ class Tracing:
         arrays = [t.cell.array for t in self.written] + [c.array for c in split_quantized(self.survivors)]
         if self.tape is None:
             return arrays
-        self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.ours)])
+        self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.device_arguments)])
         self.outputs, self.usable = arrays, usable(capture, self.written)
         return arrays + self.tape.outputs(self.usable, arrays)
 
@@ -234,8 +254,8 @@ class Tracing:
         """Yield the new results that are leaves of autograd, or of another class. Raises RunsUncompiled for those that
         have a gradient, or are in the history of another result."""
         ends = set() if self.tape is None else set(map(id, self.tape.leaves))
-        for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.looks, strict=True)):
-            if known is None and is_plain_tensor(t) and id(t) not in self.world.seen:
+        for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
+            if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
                 if required and (t.grad is not None or id(t) in ends):
                     raise RunsUncompiled(
@@ -247,7 +267,7 @@ class Tracing:
     def _new_attributes(self, flat: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the attributes that the function has given to new tensors among its results, by their places."""
         for i, (x, known) in enumerate(zip(flat, self.identical, strict=True)):
-            if known is None and is_plain_tensor(x) and x.__dict__ and id(x) not in self.world.seen:
+            if known is None and is_plain_tensor(x) and x.__dict__ and id(x) not in self.world.visited:
                 if not all(map(is_plain, x.__dict__.values())):
                     raise RunsUncompiled("returns a tensor with an attribute that is a tensor or another object")
                 yield i, dict(x.__dict__)
@@ -255,11 +275,11 @@ class Tracing:
     def _refuse_moved(self) -> None:
         """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
         every later call would not do. An argument is given it at each call, unless it has come with a history."""
-        if not self.capture.looks:
+        if not self.capture.metadata_before:
             return
-        arguments = [t for _, t in self.ours]
-        argument_ids = {id(t) for t in arguments if id(t) not in self.cut}
-        for t in (*self.world.seen.values(), *arguments):
+        arguments = [t for _, t in self.device_arguments]
+        argument_ids = {id(t) for t in arguments if id(t) not in self.detached}
+        for t in (*self.world.visited.values(), *arguments):
             if isinstance(t, Tensor) and id(t) not in argument_ids and self.capture.looking_elsewhere(t):
                 raise refused(
                     "changes the shape, strides or storage of a tensor from outside, which now has shape"
@@ -291,7 +311,11 @@ class Tracing:
                 t.requires_grad_(before)
 
 
-_LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_LATER = (types.CoroutineType, types.AsyncGeneratorType, KeysView, ValuesView, ItemsView)
+
+
+def _is_lazy(x: Any) -> bool:
+    return isinstance(x, _LATER) or is_iterator(x)
 
 
 def _has_version(t: Any) -> bool:
@@ -304,5 +328,5 @@ def _is_composite(x: Any) -> bool:
     return on_device and not is_plain_tensor(x)
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Tensor) or is_scalar(x)

@@ -22,8 +22,9 @@ import torch
 from tensorgraft.compiled.captured_objects import in_library, is_of_program, is_program_class, slots_of
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
-from tensorgraft.compiled.lookups import Lookups
+from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
+from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
 from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value, plain
@@ -60,11 +61,13 @@ class Reads:
 
     def __init__(self, surroundings: Surroundings, world: Reachable, keyed: Collection[int]) -> None:
         self._surroundings, self._world, self._keyed = surroundings, world, keyed
+        self.used: dict[int, set[str]] = {}  # names of attributes that this thread has read or written, of each owner
+        self.standard = world.standard  # what is read of others of such classes is no business of the function's
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
         self._functions: dict[int, types.FunctionType] = {}  # methods and properties that were read
-        self.whole: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
+        self.dicts: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
         self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
 
     def meet(self, owner: Any) -> None:
@@ -72,9 +75,14 @@ class Reads:
         self.owners[id(owner)] = owner
         self._world.watch(type(owner).__name__, owner)
 
+    def uses(self, owner: Any, name: str) -> bool:
+        """Say whether this thread has read or written an attribute; what modules keep, PyTorch reads otherwise."""
+        used = self.used.get(id(owner), ())
+        return name in used or "__dict__" in used or (name in _OWN and isinstance(owner, torch.nn.Module))
+
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
         if name == "__dict__" and is_of_program(owner) and not in_library(at.f_code.co_filename):
-            self.whole[id(owner)] = owner
+            self.dicts[id(owner)] = owner
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:
             return
@@ -86,9 +94,6 @@ class Reads:
         own_names = _own_names(owner, name)
         if name not in own_names and (fn := _member(owner, name)) is not None:
             self._functions[id(fn)] = fn
-        if isinstance(value, types.MethodType) and name not in own_names:  # a function of its own would take its place
-            self.note_absent(owner, name)
-            return
         before = self._before(owner, name, value)
         if before is not value:
             if (id(owner), name) not in self._counted:  # the function has given it this value
@@ -97,9 +102,11 @@ class Reads:
         if is_plain(value):
             if not _computed(owner, name):
                 known[name] = value
-        elif name in own_names and isinstance(value, torch.Tensor):
+        elif name not in own_names:  # one of its own_names would take the place of its class's
+            self.note_absent(owner, name)
+        elif isinstance(value, torch.Tensor):
             known[name] = value
-        elif name in own_names and is_of_program(owner):
+        elif is_of_program(owner) or id(owner) in self.standard:
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
             for obj in self._surroundings.new_objects():
@@ -121,16 +128,34 @@ class Reads:
         """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
         the trace has changed is undone."""
         for (_, name), owner in self.absent.items():
-            classes = (vars(cls) for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9)  # made in Python
-            tables = (getattr(owner, "__dict__", {}), *_parts_of(owner), *classes)
-            if not any(name in table for table in tables):
-                self._surroundings.look_up(type(owner).__name__, Lookups([(table, name) for table in tables]))
+            if _finds_itself(type(owner)) and (now := getattr(owner, name, ABSENT)) is getattr(owner, name, ABSENT):
+                self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
+                self._surroundings.add(f"{type(owner).__name__}.{name}", now)
+                continue
+            classes = [vars(cls) for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9]  # made in Python
+            found = next((k for k, table in enumerate(classes) if name in table), None)
+            above = [*_parts_of(owner), *classes] if found is None else classes[:found]
+            tables = [getattr(owner, "__dict__", {}), *above]
+            if found is not None and isinstance(classes[found][name], types.MemberDescriptorType):  # of `__slots__`
+                self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
+            elif not any(name in table for table in tables):
+                of_class = [] if found is None or not is_of_program(owner) else [classes[found]]
+                looked = [(table, name) for table in (*tables, *of_class)]
+                self._surroundings.look_up(type(owner).__name__, Lookups(looked))
 
     @property
     def counted(self) -> set[tuple[int, str]]:
         """The attributes that are counted up and not read otherwise, by the identity of the dictionary they are in."""
         only_counted = ((self.owners[key], name) for key, name in self._counted if name not in self.values.get(key, ()))
         return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only_counted}
+
+    def uncounted(self, changes: Iterable[Change]) -> str | None:
+        """Name an attribute that is counted up, by what is not the same at each call."""
+        changed = {(id(c.table.of), key): c for c in changes for key in c.keys}
+        for key, name in self.counted:
+            if (change := changed.get((key, name))) is not None and name not in (change.counts or {}):
+                return next(f"{type(o).__name__}.{name}" for o in self.owners.values() if id(vars(o)) == key)
+        return None
 
     def functions(self, modules: Iterable[torch.nn.Module]) -> list[types.FunctionType]:
         """Return the methods and properties that were read, with what calls of objects and modules run."""
@@ -160,6 +185,12 @@ def _member(owner: Any, name: str) -> types.FunctionType | None:
     return function_of(member)
 
 
+def _finds_itself(cls: type) -> bool:
+    """Say whether a class of the program looks for its objects' attributes itself (`__getattr__`)."""
+    members = (vars(base).get(name) for base in cls.__mro__ for name in ("__getattr__", "__getattribute__"))
+    return any(isinstance(fn, types.FunctionType) and not in_library(fn.__code__.co_filename) for fn in members)
+
+
 def _parts_of(owner: Any) -> tuple[Any, ...]:
     attributes = getattr(owner, "__dict__", {})
     return tuple(attributes[key] for key in ("_parameters", "_buffers", "_modules") if key in attributes)
@@ -182,7 +213,7 @@ class _Active(threading.local):
 
 _active = _Active()
 _lock = threading.Lock()
-_watched: dict[type, tuple[int, Any]] = {}  # classes: by how many traces, and their own `__getattribute__`
+_watched: dict[type, tuple[int, dict[str, Any]]] = {}  # classes: by how many traces, and their own methods
 
 
 @contextlib.contextmanager
@@ -213,28 +244,57 @@ def watch_class(cls: type) -> None:
 
 def _watch(cls: type) -> None:
     with _lock:
-        count, own_method = _watched.get(cls, (0, vars(cls).get("__getattribute__")))
+        count, own = _watched.get(cls, (0, {name: vars(cls).get(name) for name in _ACCESS}))
         if not count:
             original: Any = cls.__getattribute__
-            cls.__getattribute__ = _recorded(original)  # type: ignore[method-assign,assignment]
-        _watched[cls] = (count + 1, own_method)
+            wrappers = (_recorded(original, _is_standard(cls)), *map(_writing, _writes_of(cls)))
+            for name, wrapper in zip(_ACCESS, wrappers, strict=False):
+                setattr(cls, name, wrapper)
+        _watched[cls] = (count + 1, own)
 
 
 def _release(cls: type) -> None:
     with _lock:
-        count, original = _watched.pop(cls)
+        count, own = _watched.pop(cls)
         if count > 1:
-            _watched[cls] = (count - 1, original)
-        elif original is None:
-            del cls.__getattribute__
-        else:
-            cls.__getattribute__ = original  # type: ignore[method-assign]
+            _watched[cls] = (count - 1, own)
+            return
+        for name, before in own.items():
+            if before is not None:
+                setattr(cls, name, before)
+            elif name in vars(cls):
+                delattr(cls, name)
 
 
-def _recorded(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+# what reads the table of an object's attributes and means one of them, or none
+_READ_ALL = (OURS, sys.modules[torch.nn.Module.__module__].__file__ or "")
+_ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
+
+
+def _writes_of(cls: type) -> Iterable[Callable[..., None]]:
+    """Return what sets and deletes attributes, if it matters: while other threads may do so, too."""
+    return (cls.__setattr__, cls.__delattr__) if threading.active_count() > 1 else ()
+
+
+def _writing(original: Callable[..., None]) -> Callable[..., None]:
+    def write(self: Any, name: str, *value: Any) -> None:
+        if (reads := _active.reads) is not None:
+            reads.used.setdefault(id(self), set()).add(name)
+        original(self, name, *value)
+
+    return write
+
+
+def _is_standard(cls: type) -> bool:
+    return not (is_program_class(cls) or issubclass(cls, torch.nn.Module | torch.optim.Optimizer))
+
+
+def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[Any, str], Any]:
+    """`standard`: of a class of the standard library."""
+
     def __getattribute__(self: Any, name: str) -> Any:
         reads = _active.reads
-        if reads is None:
+        if reads is None or (standard and id(self) not in reads.standard):
             return original(self, name)
         if id(self) not in reads.owners:
             _active.reads = None
@@ -242,6 +302,8 @@ def _recorded(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
                 reads.meet(self)
             finally:
                 _active.reads = reads
+        if name != "__dict__" or not sys._getframe(1).f_code.co_filename.startswith(_READ_ALL):
+            reads.used.setdefault(id(self), set()).add(name)
         try:
             value = original(self, name)
         except AttributeError:
@@ -263,8 +325,8 @@ class Attributes:
     """The guard: the attributes have the values that the function found. To be made when what the trace has changed is
     undone. `slot`: makes of a value that the function replaces what may stand in its place at another call."""
 
-    def __init__(self, reads: Reads, changes: Iterable[Change], written_tables: Collection[int], slot: Any) -> None:
-        """`written_tables`: tables that the function does not read, by identity."""
+    def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
+        """`written`: tables that the function does not read, by identity."""
         changed = {
             (id(c.table.of.of if isinstance(c.table.of, Slots) else c.table.of), key)
             for c in changes
@@ -276,9 +338,7 @@ class Attributes:
         self._expected: list[Any] = []
         for key, owner in reads.owners.items():
             own_id = id(getattr(owner, "__dict__", None))
-            guarded = {
-                name: value for name, value in reads.values.get(key, {}).items() if id(value) not in written_tables
-            }
+            guarded = {name: value for name, value in reads.values.get(key, {}).items() if id(value) not in written}
             for name, value in guarded.items():
                 if (own_id, name) in changed or (id(owner), name) in changed:
                     guarded[name] = slot(value) or value

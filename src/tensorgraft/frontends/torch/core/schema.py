@@ -31,6 +31,12 @@ def has_kernel(op: Overload, key: str) -> bool:
     return bool(op.has_kernel_for_dispatch_key(key))  # type: ignore[arg-type]  # it takes names, too
 
 
+def runs_on_cpu(op: Overload) -> bool:
+    """Return True if PyTorch computes the operator on the CPU, with a kernel or as a composite of others."""
+    composites = "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"
+    return any(has_kernel(op, key) for key in ("CPU", *composites))
+
+
 def has_composite(op: Overload) -> bool:
     """Return True if the dispatcher decomposes the operator above autograd, where a kernel would cut its gradient."""
     return has_kernel(op, "CompositeImplicitAutograd") and not has_kernel(op, "Autograd")
@@ -99,10 +105,8 @@ def derived(op: Overload) -> dict[str, Overload]:
     if same_name is not None:
         candidates = [same_name]
     else:  # "pow_.Scalar" is what "pow.Tensor_Scalar" is in place
-        inplace_packet = getattr(torch.ops.aten, f"{packet}_", None)
-        candidates = (
-            [] if inplace_packet is None else [getattr(inplace_packet, name) for name in inplace_packet.overloads()]
-        )
+        inplace_ = getattr(torch.ops.aten, f"{packet}_", None)
+        candidates = [] if inplace_ is None else [getattr(inplace_, name) for name in inplace_.overloads()]
         candidates = [c for c in candidates if [t for _, t in _shape_of(c)] == [t for _, t in shape]]
     for inplace in candidates:
         sig = signature(inplace)

@@ -137,11 +137,7 @@ def maker(
 
 
 def set_storage(
-    tensor: torch.Tensor,
-    storage: torch.UntypedStorage,
-    offset: int,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
+    tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
     """Make a tensor look at a storage: metadata only."""
     state.looks_changed()

@@ -55,7 +55,7 @@ EXTENT: Ways = (
 
 
 def asked_for_value(x: Tensor) -> TracedValueError:
-    """Return the error for `.item()`, `bool(x)`, `if x:`, `int(x)`; ShapeError for counts, extents and slice bounds."""
+    """Return the error for `bool(x)`, `if x:`, `int(x)`; ShapeError for counts, extents and slice bounds."""
     text = source_line(program_place())
     problem = f"needs the value of a {_name(x)} now"
     if text.startswith(("for ", "while ")) and x.dtype is not torch.bool:
@@ -120,9 +120,7 @@ def _signs(condition: ast.expr, sign: bool) -> set[bool]:
 
 def _only_raises(body: Sequence[ast.stmt]) -> bool:
     simple = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
-    return (
-        bool(body) and isinstance(body[-1], ast.Raise) and all(isinstance(statement, simple) for statement in body[:-1])
-    )
+    return bool(body) and isinstance(body[-1], ast.Raise) and all(isinstance(line, simple) for line in body[:-1])
 
 
 def _only_says(body: Sequence[ast.stmt]) -> bool:

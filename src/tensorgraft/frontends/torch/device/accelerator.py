@@ -293,10 +293,8 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
         patches.wrap(fsdp_utils, "_get_device_from_device_id", device_id)
 
     def device_id(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda device_argument, *args, **kwargs: original(
-            visible.translate(device_argument) if isinstance(device_argument, torch.device) else device_argument,
-            *args,
-            **kwargs,
+        return lambda device, *args, **kwargs: original(
+            visible.translate(device) if isinstance(device, torch.device) else device, *args, **kwargs
         )
 
     patches.callback(when_imported("torch.distributed.fsdp._init_utils", fsdp))

@@ -34,15 +34,12 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def prepare_global_plan(self: Any, plans: Any) -> Any:
-        from torch.distributed.checkpoint.filesystem import _StoragePrefix
-
         new_plans = original(self, plans)
         if not self._metadata_exists() or not self.use_collectives:
             return new_plans
         run = self.save_id.replace("-", "")
-        return [
-            dataclasses.replace(p, storage_data=_StoragePrefix(f"{p.storage_data.prefix}{run}_")) for p in new_plans
-        ]
+        prefixes = [dataclasses.replace(p.storage_data, prefix=f"{p.storage_data.prefix}{run}_") for p in new_plans]
+        return [dataclasses.replace(p, storage_data=prefix) for p, prefix in zip(new_plans, prefixes, strict=True)]
 
     return prepare_global_plan
 
@@ -94,14 +91,13 @@ class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objec
     """Reads what PyTorch writes there, and runs nothing: a checkpoint may be anybody's."""
 
     def find_class(self, module: str, name: str) -> Any:
+        module = "pathlib" if module == "pathlib._local" else module  # as Python 3.13 writes it
         if (module, name) in _HARMLESS:
             return super().find_class(module, name)
         if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
-            cls_found = super().find_class(module, name)
-            if isinstance(cls_found, type) and (
-                dataclasses.is_dataclass(cls_found) or issubclass(cls_found, enum.Enum)
-            ):
-                return cls_found
+            cls = super().find_class(module, name)
+            if isinstance(cls, type) and (dataclasses.is_dataclass(cls) or issubclass(cls, enum.Enum)):
+                return cls
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         raise pickle.UnpicklingError(

@@ -1,7 +1,7 @@
-"""Collectives that the devices of the processes compute, each as a rule by the name of its operator.
+"""Rules of the collectives that are computed on the devices, by the names of PyTorch's operators.
 
-A rule says which arrays of its own a process gives, what collective of the hub it is, and what the outputs are of what
-comes back. What only one process gets is computed in all, and written in that one.
+A rule passes this process's arrays to a collective of the hub (`GroupCall.compute`) and writes the results into the
+output tensors. A result for a single process (`reduce`, `gather`) is computed by all and written by that one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REDUCTIONS: dict[str, Reduction] = {
 
 
 class GroupCall:
-    """One call: its arguments by name, and what its rule says in."""
+    """One call of a collective: its arguments by name, and operations with which rules are written."""
 
     def __init__(self, name: str, bound: dict[str, Any], group: Group, process_group: Any, backend: Backend) -> None:
         self.name, self.bound, self.group, self.xp = name.strip("_"), bound, group, backend
@@ -128,15 +128,12 @@ def _gather_flat(e: GroupCall, outputs: Sequence[Tensor], inputs: Sequence[Tenso
 
 
 def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> None:
-    """`lists`: of each input, an output for each process."""
+    """Gather each input into a list of outputs, one for each process."""
     for outputs, t in zip(lists, inputs, strict=True):
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
-        own_output = outputs[e.rank]
+        output = outputs[e.rank]
         e.check(
-            (own_output.dtype, own_output.shape) == (t.dtype, t.shape),
-            "the output for an input is of its shape",
-            own_output,
-            t,
+            (output.dtype, output.shape) == (t.dtype, t.shape), "the output for an input is of its shape", output, t
         )
         if _are_alike(outputs):
             (rows,) = e.compute("all_gather", [e.read(t)])
@@ -233,8 +230,8 @@ def _all_to_all(e: GroupCall) -> None:
 
 
 def _uneven(e: GroupCall, pieces: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
-    """Pieces of any sizes, which the processes make as wide as the widest of all: its next power of two, since each
-    width is a program of its own."""
+    """Exchange pieces of different sizes. They are padded to the size of the largest of all processes, rounded up to a
+    power of two, because each width is compiled as a separate program."""
     xp = e.xp
     if state.now.capture is not None:
         raise TracedValueError(

@@ -330,12 +330,7 @@ def get_filename(self: UntypedStorage) -> None:
 
 
 @method(
-    "_share_filename_cpu_",
-    "_share_fd_cpu_",
-    "_share_cuda_",
-    "_shared_incref",
-    "_shared_decref",
-    "_resize_with_addr_",
+    "_share_filename_cpu_", "_share_fd_cpu_", "_share_cuda_", "_shared_incref", "_shared_decref", "_resize_with_addr_"
 )
 def refuse(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(

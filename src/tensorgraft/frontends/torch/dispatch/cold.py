@@ -45,7 +45,6 @@ _CPU = torch.device("cpu")
 # whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
-_has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
@@ -104,7 +103,7 @@ class ColdOperator:
         written_positions = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
         # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
-        self.places = tuple(written_positions) if writes and not operator.spec.random else ()
+        self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
         _operators.append(self)
@@ -113,7 +112,7 @@ class ColdOperator:
     def _on_cpu(self) -> bool:
         """Return True if the CPU's kernel computes the operator. Determined at the first call, since PyTorch may
         register kernels later than this module."""
-        known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
+        known = self.name in _INSTEAD or schema.runs_on_cpu(self._operator.op)
         return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
     def __call__(
@@ -147,15 +146,15 @@ class ColdOperator:
         return out
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of an operator that does nothing but write its arguments `places`."""
+        """Call an operator that only writes into its arguments (at `written_positions`)."""
         try:
-            first = args[self.places[0]]
+            first = args[self.written_positions[0]]
             while isinstance(first, list):
                 first = first[0]
             backend = cell_of(first).backend
             if backend.cold is None or backend.records or not self._on_cpu:  # what records counts its operations
                 return MISS
-            for at in self.places:
+            for at in self.written_positions:
                 for t in args[at] if isinstance(args[at], list) else (args[at],):
                     ensure_owned(cell_of(t))
             lowered = [_lower(a, backend, i in self._host) for i, a in enumerate(args)]

@@ -47,15 +47,15 @@ def on_the_host(composite: Function, parts: Function, tensors: Sequence[Tensor])
 class _Composite(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, slot: Slot, composite: Function, parts: Function, host_tensors: list[Tensor], *tensors: Tensor
+        ctx: Any, slot: Slot, composite: Function, parts: Function, hosts: list[Tensor], *tensors: Tensor
     ) -> Any:
-        for low, high in zip(host_tensors, tensors, strict=True):
+        for low, high in zip(hosts, tensors, strict=True):
             low.requires_grad_(high.requires_grad)
         with torch.enable_grad():
-            outs = composite(*host_tensors)
+            outs = composite(*hosts)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)  # their versions: the graph on the host has their memory
-        ctx.slot, ctx.parts, ctx.lent, ctx.outs = slot, parts, host_tensors, outs
+        ctx.slot, ctx.parts, ctx.lent, ctx.outs = slot, parts, hosts, outs
         return tuple(copied(slot, out.detach()) for out in outs)
 
     @staticmethod

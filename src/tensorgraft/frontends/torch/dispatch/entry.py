@@ -30,7 +30,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
     planned = PlannedOperator(operator, cold, _returned(operator))
     if operator.spec.concrete is True:
         return below_modes(planned.run_concrete)
-    in_place = bool(cold.places)
+    in_place = bool(cold.written_positions)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():

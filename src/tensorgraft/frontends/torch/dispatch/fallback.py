@@ -97,11 +97,9 @@ def _unfold_backward(
     return decomposition(grad, input_size, *options) if input_size else grad.sum(0)
 
 
-def _loss_backward(
-    decomposition: Callable[..., Any], grad: torch.Tensor, x: torch.Tensor, *options: Any
-) -> torch.Tensor:
+def _loss_backward(decomposed: Callable[..., Any], grad: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
     """PyTorch's divides by how many losses there are."""
-    return decomposition(grad, x, *options) if x.numel() else torch.empty_like(x)
+    return decomposed(grad, x, *options) if x.numel() else torch.empty_like(x)
 
 
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

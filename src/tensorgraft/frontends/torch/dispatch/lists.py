@@ -79,15 +79,13 @@ def _shares_memory(targets: list[torch.Tensor], args: Sequence[Any], elementwise
     """Return True if a tensor that is written shares memory with another tensor of the call, other than itself in
     another list."""
     storages = {t.untyped_storage()._cdata for t in targets}
-    other_tensors: list[torch.Tensor] = []
+    others: list[torch.Tensor] = []
     for a in args:
         if isinstance(a, list | tuple):
             pairs = itertools.zip_longest(a, targets)
-            other_tensors += [
-                t for t, target in pairs if isinstance(t, torch.Tensor) and not (elementwise and t is target)
-            ]
+            others += [t for t, target in pairs if isinstance(t, torch.Tensor) and not (elementwise and t is target)]
         elif isinstance(a, torch.Tensor):
-            other_tensors.append(a)
-    if len(storages) == len(targets) and storages.isdisjoint(t.untyped_storage()._cdata for t in other_tensors):
+            others.append(a)
+    if len(storages) == len(targets) and storages.isdisjoint(t.untyped_storage()._cdata for t in others):
         return False
-    return shares_memory(targets, [*targets, *other_tensors], grows=False)
+    return shares_memory(targets, [*targets, *others], grows=False)

@@ -11,14 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes as disable_curre
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import Slot
-from tensorgraft.frontends.torch.core.tensors import (
-    MOST_AXES,
-    attach,
-    cell_of,
-    cpu_to_numpy,
-    numpy_dtype,
-    numpy_to_cpu,
-)
+from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.frontends.torch.core.traced_values import asked_for_values
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch import absent_layouts

@@ -86,12 +86,11 @@ def relation(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if t.device.type == TYPE:
             begin, end = _span(t)
             intervals = spans.setdefault(t.untyped_storage()._cdata, [])
-            is_target = id(t) in target_ids
+            target = id(t) in target_ids
             if t.numel():
                 overlaps |= any(
-                    (is_target or other_is_target) and begin < high and low < end
-                    for low, high, other_is_target in intervals
+                    (target or other_target) and begin < high and low < end for low, high, other_target in intervals
                 )
-                intervals.append((begin, end, is_target))
+                intervals.append((begin, end, target))
             offsets.append(begin - intervals[0][0] if intervals else 0)
     return tuple(offsets) if overlaps else None

@@ -26,7 +26,7 @@ class Step(NamedTuple):
     """Elements of a tensor (numbered in row-major order) and the places of its storage that they are written to."""
 
     elements: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
 
 
 def write_steps(
@@ -60,7 +60,7 @@ def write_step(xp: Backend, array: Array, geometry: Geometry, value: Array, step
     size = n * array_dtype.itemsize // geometry.dtype.itemsize
     flat_geometry = Geometry((size,), (1,), 0, geometry.dtype)
     new = xp.gather(xp.reshape(value, (math.prod(geometry.shape),)), (xp.asarray(step.elements),))
-    flat = xp.scatter(read(xp, array, flat_geometry), (xp.asarray(step.places),), new)
+    flat = xp.scatter(read(xp, array, flat_geometry), (xp.asarray(step.positions),), new)
     return write(xp, array, flat_geometry, flat)
 
 

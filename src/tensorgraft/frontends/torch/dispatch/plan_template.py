@@ -34,7 +34,7 @@ class Leaf:
 
 @dataclass(slots=True)
 class Outline:
-    held: dict[str, Any]  # the arguments by name, with leaves
+    arguments: dict[str, Any]  # the arguments by name, with leaves
     targets: list[Leaf]  # that are written
     dtype: np.dtype  # to which the arguments `promoted` are converted
     promoted: frozenset[str]
@@ -42,7 +42,9 @@ class Outline:
     named: list[str]
     rounded: np.dtype | None = None  # in which PyTorch has the result before it is written, where that is narrower
     fetches: Any = None  # how a program makes the kernel's arguments (`program`)
-    made: torch.dtype | None = None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
+    result_dtype: torch.dtype | None = (
+        None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
+    )
 
 
 def outline_key(

@@ -1,6 +1,6 @@
 """Planning: an operator call, resolved once for its signature.
 
-`outcome.abstract_call` says what comes out, and raises PyTorch's own errors before anything is computed: once per plan.
+`meta_results.abstract_call` gives the results, and raises PyTorch's own errors before computing anything.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def _make_plan(
         outline = make_outline(operator, args, kwargs, on_device, names)
         keep(operator.outlines, key, outline)
         if operator.elementwise and results and results[0] is not None:
-            outline.made = results[0][0]
+            outline.result_dtype = results[0][0]
             if _elementwise(outline, all_tensors) != results:  # what it does with other sizes is not known
-                outline.made = None
+                outline.result_dtype = None
     if operator.kind == "inplace" and operator.spec.promotion is not None:
         made_dtype = outline.dtype if outline.rounded is None else outline.rounded
         check_in_place(operator, args, kwargs, FROM_NUMPY[made_dtype])
@@ -112,13 +112,13 @@ def _make_plan(
 
 def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Result] | None:
     """The result of an elementwise operator whose dtype is known. None: PyTorch has to be asked."""
-    if outline is None or outline.made is None:
+    if outline is None or outline.result_dtype is None:
         return None
     known = pointwise(tensors)
     if known is None:
         return None
     size, stride = known
-    return [(outline.made, size, stride, math.prod(size) * outline.made.itemsize)]
+    return [(outline.result_dtype, size, stride, math.prod(size) * outline.result_dtype.itemsize)]
 
 
 def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:

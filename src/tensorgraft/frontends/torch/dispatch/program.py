@@ -196,11 +196,11 @@ def _writing(
 
 
 def _put(
-    xp: Backend, references: Sequence[StorageReference], arrays: list[Array], value: tuple[_Write, Step | None, Array]
+    xp: Backend, refs: Sequence[StorageReference], arrays: list[Array], value: tuple[_Write, Step | None, Array]
 ) -> None:
     (tensor, at, geometry, _), step, array = value
     if step is None:
-        arrays[at] = references[tensor].write(xp, arrays[at], array, arrays)
+        arrays[at] = refs[tensor].write(xp, arrays[at], array, arrays)
     else:
         arrays[at] = write_step(xp, arrays[at], geometry, array, step)
 
@@ -211,7 +211,7 @@ def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fet
 
     def fetch(name: str) -> Fetch:
         to = outline.dtype if name in outline.promoted else None
-        a = outline.held[name]
+        a = outline.arguments[name]
         if not isinstance(a, list):  # lists of ATen do not nest
             return _fetch(a, dtypes, to)
         parts = [_fetch(x, dtypes, to) for x in a]
@@ -225,23 +225,21 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
     if isinstance(a, Leaf):
         at = a.index
         if not a.tensor:
-            return lambda xp, references, arrays, inputs: _operand(xp, inputs[at], to)
+            return lambda xp, refs, arrays, inputs: _operand(xp, inputs[at], to)
         if to is None:
-            return lambda xp, references, arrays, inputs: references[at].read(xp, arrays[at], arrays)
+            return lambda xp, refs, arrays, inputs: refs[at].read(xp, arrays[at], arrays)
         other = to
 
-        def read(
-            xp: Backend, references: Sequence[StorageReference], arrays: Sequence[Any], inputs: Sequence[Any]
-        ) -> Array:
-            array = references[at].read(xp, arrays[at], arrays)
+        def read(xp: Backend, refs: Sequence[StorageReference], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
+            array = refs[at].read(xp, arrays[at], arrays)
             return array if dtypes[at] == other and not xp.compound else convert(xp, array, other)
 
         return read
     if isinstance(a, torch.dtype):
         a = numpy_dtype(a)
     if to is not None and isinstance(a, int | float | complex):
-        return lambda xp, references, arrays, inputs: as_dtype(xp, a, to)
-    return lambda xp, references, arrays, inputs: a
+        return lambda xp, refs, arrays, inputs: as_dtype(xp, a, to)
+    return lambda xp, refs, arrays, inputs: a
 
 
 def _operand(xp: Backend, v: Any, dtype: np.dtype | None) -> Any:
@@ -255,7 +253,7 @@ def _writes(
 ) -> list[_Write]:
     """Return what an operator writes. `first`: for each tensor of the call, the first one with the same storage."""
     hidden = operator.writes if operator.kind == "out" else ()
-    read = [leaf for name, a in outline.held.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
+    read = [leaf for name, a in outline.arguments.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
     read_storages = {first[leaf.index] for leaf in read}
     writes = []
     for leaf in outline.targets:

@@ -47,10 +47,8 @@ def call_with_warnings(
 ROOM = 1 << 20
 
 
-def to_meta(
-    args: Any, kwargs: dict[str, Any], device: str = "meta", extra_bytes: int = 0
-) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with meta tensors (or zeros, and `extra_bytes` behind them) of the same sizes, strides, dtypes."""
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta", pad: int = 0) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros, and `pad` behind them) of the same sizes, strides, dtypes."""
     stand_ins: dict[int, Tensor] = {}
 
     def convert(a: Any) -> Any:
@@ -58,7 +56,7 @@ def to_meta(
             if id(a) not in stand_ins:
                 like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
                 if device != "meta":
-                    elements = (like.untyped_storage().nbytes() + extra_bytes) // like.itemsize
+                    elements = (like.untyped_storage().nbytes() + pad) // like.itemsize
                     like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
                 stand_ins[id(a)] = like
             return stand_ins[id(a)]

@@ -117,16 +117,14 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
         return isinstance(refusals[0], NotImplementedError) or any(words in str(refusals[0]) for words in _LACKING)
 
     def on_no_device() -> bool:
-        message = str(refusals[0])
+        text = str(refusals[0])
         name = operator.name.partition(".")[0].rstrip("_")
         if name in ELSEWHERE:
             return False
-        if NO_KERNEL in message:
-            return (
-                name.startswith("special_") or name in _NOWHERE_NARROW or not any(dtype in message for dtype in _NARROW)
-            )
+        if NO_KERNEL in text:
+            return name.startswith("special_") or name in _NOWHERE_NARROW or not any(dtype in text for dtype in _NARROW)
         if isinstance(refusals[0], NotImplementedError):  # else the operator is for other devices alone
-            return "complex" in message
+            return "complex" in text
         if not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs)):
             return True
         zeros, named = to_meta(args, kwargs, "cpu")
@@ -135,7 +133,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
                 operator.op, map_nested(_widened, zeros), {n: map_nested(_widened, a) for n, a in named.items()}
             )
         except Exception as refusal:
-            return str(refusal) == message  # which is not about the dtype's width
+            return str(refusal) == text  # which is not about the dtype's width
         return False
 
     of_any = lacking() or _of_any_values(operator, refusals[0])

@@ -1,8 +1,8 @@
-"""The outcome of an operator by the CPU's own kernel, which is run on zeros of the same sizes, strides and dtypes.
+"""The result of an operator, found by running the CPU's kernel on zeros of the same sizes, strides and dtypes.
 
-On small tensors it answers in microseconds, and it decides; many meta functions are written in Python, take a
-hundred times as long, and now and then give other strides. On large tensors, whose work would be done twice, and where
-the kernel refuses the zeros, meta functions are asked (`meta_results`).
+For small tensors this takes microseconds and is authoritative; many meta functions are written in Python, take a
+hundred times as long, and sometimes give other strides. For large tensors, whose work would be done twice, and if the
+kernel refuses the zeros, meta functions are used instead (`meta_results`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warning_filters
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM
@@ -30,10 +31,10 @@ _zeros: dict[torch.dtype, Tensor] = {torch.uint8: _MEMORY}
 
 
 class Unasked(Exception):
-    """The CPU's kernel cannot be asked, or refuses zeros: somebody else has to say.
+    """The CPU's kernel cannot be run, or refuses zeros: the result has to be found in another way.
 
-    `refusals`: what it said, in a list from which it is raised. An exception that a frame it went through still names
-    keeps itself alive, and with it all callers: their tensors, and what they have switched off until they end.
+    `refusals`: the kernel's error, in a list from which it is raised. (A frame whose variable refers to an exception
+    that passed through it keeps the exception alive, and with it all callers and their tensors.)
     """
 
     def __init__(self, refusals: list[Exception] | None = None) -> None:
@@ -41,9 +42,9 @@ class Unasked(Exception):
 
 
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what the CPU's kernel returns for zeros; its warnings are not shown. Raises Unasked."""
+    """Return the result of the CPU's kernel for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
-        operator.rehearsed, operator.told = can_rehearse(operator), _zeros_suffice(operator)
+        operator.rehearsed, operator.is_explained = can_rehearse(operator), _zeros_suffice(operator)
     if not operator.rehearsed:
         raise Unasked
     stand_ins: dict[int, Tensor] | None = {} if operator.writes else None
@@ -68,24 +69,23 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             _ONE.apply_(call)  # the binding whose end warnings wait for (`call_with_warnings`)
     except Exception:
         raise Unasked from None
-    if not results or not operator.told:
+    if not results or not operator.is_explained:
         raise Unasked(refusals)
     return results[0]
 
 
 def can_rehearse(operator: Operator) -> bool:
-    """Return True if the CPU's kernel can be asked what it refuses. Assertions refuse values, which zeros do not
-    show."""
+    """Return True if the CPU's kernel can be run on zeros. Not so for assertions, which depend on values."""
     if operator.name in OUT_OF_BOUNDS or operator.spec.random or torch.Tag.nondeterministic_seeded in operator.op.tags:
         return False
     if "_assert_async" in operator.name:
         return False
-    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU"))
+    return schema.runs_on_cpu(operator.op)
 
 
 def _zeros_suffice(operator: Operator) -> bool:
-    """Return whether results for zeros hold, too: they may depend on values, or include some that were not asked
-    for."""
+    """Return True if the results for zeros tell those for other values. Not so if they depend on values, or include
+    results that were not requested."""
     if operator.spec.meta is False or operator.kind == "out" or "output_mask" in operator.signature.names:
         return False
     return not any(tag in operator.op.tags for tag in _VALUES)

@@ -12,14 +12,7 @@ from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.settings import fills
-from tensorgraft.frontends.torch.core.tensors import (
-    MOST_AXES,
-    attach,
-    cell_of,
-    from_array,
-    numpy_dtype,
-    set_storage,
-)
+from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value, unraised
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu

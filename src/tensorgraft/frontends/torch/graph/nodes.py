@@ -53,7 +53,7 @@ class GraphCapture(PureCapture):
 
     def created(self, cell: Storage, location: Place | None = None) -> None:
         cell.capture = self
-        self.born.append(weakref.ref(cell))
+        self.new_storages.append(weakref.ref(cell))
 
     def draw(self, source: RandomState | None = None) -> Array:
         xp = self.backend

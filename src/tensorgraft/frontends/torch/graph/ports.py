@@ -61,7 +61,7 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     if example.device.type != "cpu":
         return Entrance(_foreign(lambda t: arranged(lazily(t.detach())), example, slot), metadata, lazily)
     if arranged is _identity and lazily is _identity:
-        take = _as_numpy if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
+        take = (lambda t: t.detach().numpy()) if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
     else:
         take = lambda t: cpu_to_numpy(arranged(lazily(t.detach())))  # noqa: E731
     is_parameter = isinstance(example, torch.nn.Parameter)
@@ -103,10 +103,6 @@ def _no_reference() -> None:
 
 def _identity(t: Tensor) -> Tensor:
     return t
-
-
-def _as_numpy(t: Tensor) -> np.ndarray:
-    return t.detach().numpy()
 
 
 def _lazily(t: Tensor) -> Callable[[Tensor], Tensor]:

@@ -19,6 +19,7 @@ from torch.func import functional_call
 
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
 from tensorgraft.compiled.python_state import MOST_STATES, PythonState, warn_traced_again
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.autograd.history import record
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
@@ -127,11 +128,9 @@ class PureFunction:
 class PureSignature:
     """The module's call with arguments that look the same."""
 
-    def __init__(
-        self, owner: PureFunction, leaves: list[Any], positions: list[int], structure: Any, keyed: bool
-    ) -> None:
-        self.owner, self.places, self.structure, self.keyed = owner, positions, structure, keyed
-        self.leaves = [None if i in positions else leaf for i, leaf in enumerate(leaves)]
+    def __init__(self, owner: PureFunction, leaves: list[Any], tensors: list[int], structure: Any, keyed: bool) -> None:
+        self.owner, self.positions, self.structure, self.keyed = owner, tensors, structure, keyed
+        self.leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
         self.states: list[PythonState] = []  # around its traces
@@ -260,8 +259,12 @@ def _run_once(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tupl
     try:
         with active(capture), HostWatch(capture), call.host_constants(), state.watched():
             traced = _run(call, arrays, taped, capture)
-    except BaseException:
+    except BaseException as error:
         state.undo()
+        if isinstance(error, RunsUncompiled):
+            raise TracedValueError(
+                f"{type(module).__name__} {error}: a module in a program of another framework cannot do that"
+            ) from error
         raise
     finally:
         capture.restore()
@@ -281,7 +284,7 @@ def _run(
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     with tracking_new_objects() as is_new:
         flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
-        objects, flat = CopiedObjects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
+        objects, flat = CopiedObjects.extract(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
     seen_ids: set[int] = set()
@@ -342,7 +345,7 @@ def _tensors(
         state[name] = tensor(len(state), dtype, False)
     leaves = list(call.leaves)
     widened = call.native_dtypes[dtypes.int64] != dtypes.int64  # the user has no int64 to give
-    for k, i in enumerate(call.places, start=len(state)):
+    for k, i in enumerate(call.positions, start=len(state)):
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
         leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
@@ -357,14 +360,14 @@ def plain(o: Any) -> Any:
     if isinstance(o, tuple) and hasattr(o, "_fields"):
         return type(o)(*map(plain, o))
     if type(o).__module__ == "torch.return_types":
-        return _named_tuple(type(o))(*map(plain, o))
+        return _named_tuple(o.__class__)(*map(plain, o))
     return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
 
 
 @functools.cache
 def _named_tuple(kind: type[tuple[Any, ...]]) -> Any:
     """Return a class for results of one of PyTorch's operators, whose own class other frameworks do not know."""
-    return namedtuple(kind.__name__, kind.__match_args__)  # type: ignore[attr-defined, misc]
+    return namedtuple(kind.__name__, kind.__match_args__)  # type: ignore[attr-defined]
 
 
 def _shape_text(shape: Sequence[Any] | None) -> str:

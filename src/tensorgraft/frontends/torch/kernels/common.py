@@ -58,11 +58,9 @@ def check_fits(value: complex, dtype: np.dtype) -> None:
     """Raises where C++ does not convert a number. Integers below zero wrap around in unsigned ones."""
     if dtype == np.bool_:  # which each number is: whether it is 0
         return
-    representable = True
+    fits = True
     if dtypes.is_integer(dtype):
         low, high = int(dtypes.iinfo(dtype).min), int(dtypes.iinfo(dtype).max)
-        representable = (
-            low - (high if not low and isinstance(value, int) else 0) <= value.real <= high
-        )  # NaN is in no range
-    if not representable or (value.imag and not dtypes.is_complex(dtype)):
+        fits = low - (high if not low and isinstance(value, int) else 0) <= value.real <= high  # NaN is in no range
+    if not fits or (value.imag and not dtypes.is_complex(dtype)):
         raise RuntimeError(f"value cannot be converted to type {_C_NAMES.get(dtype, dtype.name)} without overflow")

@@ -198,10 +198,8 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
     bins_of = [_bin_of(xp, e, xp.squeeze(xp.take_slice(points, 1, k, k + 1), 1)) for k, e in enumerate(edges)]
     in_range = functools.reduce(xp.logical_and, [in_range for _, in_range in bins_of])
     amount = xp.full((n,), 1, xp.dtype_of(points)) if weight is None else xp.reshape(weight, (n,))
-    zeros_of_bins = xp.zeros(tuple(xp.shape(e)[0] - 1 for e in edges), xp.dtype_of(points))
-    hist = xp.scatter(
-        zeros_of_bins, [at for at, _ in bins_of], xp.where(in_range, amount, xp.zeros_like(amount)), mode="add"
-    )
+    zeros = xp.zeros(tuple(xp.shape(e)[0] - 1 for e in edges), xp.dtype_of(points))
+    hist = xp.scatter(zeros, [at for at, _ in bins_of], xp.where(in_range, amount, xp.zeros_like(amount)), mode="add")
     if density:
         hist = xp.divide(hist, xp.sum(hist))
         for k, e in enumerate(edges):

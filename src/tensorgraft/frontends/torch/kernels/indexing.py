@@ -26,10 +26,6 @@ def _masks(indices: Any) -> list[Any]:
     return [i for i in indices if i is not None and i.dtype in (torch.bool, torch.uint8)]
 
 
-def _reads_mask(x: Any, indices: Any, *_: Any) -> bool:
-    return bool(_masks(indices))
-
-
 def _mixes_masks(x: Any, indices: Any, *_: Any) -> bool:
     """Return True if a mask stands beside other indices, and has to be expanded to positions; a mask alone becomes a
     `where`."""
@@ -120,7 +116,7 @@ def _index(xp: Any, x: Array, indices: Indices) -> Array:
     return xp.permute_dims(xp.gather(xp.permute_dims(x, order), arrays), _result_order(axes, k, len(rest)))
 
 
-kernel("index.Tensor", host=("indices",), concrete=_reads_mask)(_index)
+kernel("index.Tensor", host=("indices",), concrete=lambda x, indices, *_: bool(_masks(indices)))(_index)
 
 
 def _value_error(values: Sequence[int], result: Sequence[int]) -> RuntimeError:
@@ -344,9 +340,6 @@ def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool = Fals
         return x
     at = xp.reshape(_flat(xp, x, index), (xp.size(index),))
     flat = xp.scatter(
-        xp.reshape(x, (xp.size(x),)),
-        (at,),
-        xp.reshape(source, (xp.size(source),)),
-        mode="add" if accumulate else "set",
+        xp.reshape(x, (xp.size(x),)), (at,), xp.reshape(source, (xp.size(source),)), mode="add" if accumulate else "set"
     )
     return xp.reshape(flat, xp.shape(x))

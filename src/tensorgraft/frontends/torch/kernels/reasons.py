@@ -86,7 +86,7 @@ REASONS = {
 
 @functools.cache
 def _core() -> frozenset[schema.Overload]:
-    return frozenset(torch._decomp.core_aten_decompositions().keys())
+    return frozenset(torch.export.default_decompositions().keys())
 
 
 def is_decomposed(name: str) -> bool:

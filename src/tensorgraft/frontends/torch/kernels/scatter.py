@@ -22,13 +22,7 @@ _ACCUMULATED = frozenset({"add", "multiply"})
 
 
 def _identity(reduce: str, dtype: np.dtype) -> Any:
-    return {
-        "sum": 0,
-        "mean": 0,
-        "prod": 1,
-        "amax": dtypes.lowest(dtype),
-        "amin": dtypes.highest(dtype),
-    }[reduce]
+    return {"sum": 0, "mean": 0, "prod": 1, "amax": dtypes.lowest(dtype), "amin": dtypes.highest(dtype)}[reduce]
 
 
 # ---- one index an element --------------------------------------------------------------------------------------------

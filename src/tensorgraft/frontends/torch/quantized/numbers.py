@@ -155,7 +155,4 @@ def _item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return func(cpu.numbers(args[0]))
 
 
-COPIES: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
-    "copy_": _copy_,
-    "_local_scalar_dense": _item,
-}
+COPIES: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {"copy_": _copy_, "_local_scalar_dense": _item}

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._prims_common.wrappers import _maybe_resize_out
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.core import schema
@@ -107,12 +106,10 @@ def _result_geometry(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list
 
 def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     base = args[0]
-    geometries, is_list, _ = _result_geometry(func, args, kwargs)
+    views, is_list, _ = _result_geometry(func, args, kwargs)
     if is_list:
-        return [cpu.view_of(base, *geometry) for geometry in geometries]
-    return (
-        cpu.view_of(base, *geometries[0]) if geometries else on_numbers(func, args, kwargs)
-    )  # of other numbers: another dtype
+        return [cpu.view_of(base, *geometry) for geometry in views]
+    return cpu.view_of(base, *views[0]) if views else on_numbers(func, args, kwargs)  # of other numbers: another dtype
 
 
 def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -153,7 +150,7 @@ def _written_from(functional: Any) -> Handler:
         if not torch.can_cast(out.dtype, target.dtype) or (inplace and out.shape != target.shape):
             return on_numbers(func, args, kwargs)  # for PyTorch's own refusal
         if not inplace and not isinstance(target, cpu.QuantizedTensor):
-            _maybe_resize_out(target, out.shape)
+            return torch.ops.aten.clone.out(out.to(target.dtype), out=target)  # resizes it where it has to
         return target.copy_(out)
 
     return handler

@@ -141,10 +141,5 @@ def _scheme(f: TorchaoFormat, activation: str | None) -> Scheme:
     else:
         granularity = {"granularity": "block", "block": block}
     return Scheme(
-        f.encoding,
-        symmetric=f.zero is None,
-        offset=f.offset,
-        table=f.table,
-        activation=activation,
-        **granularity,
+        f.encoding, symmetric=f.zero is None, offset=f.offset, table=f.table, activation=activation, **granularity
     )

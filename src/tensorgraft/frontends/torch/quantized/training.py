@@ -14,12 +14,7 @@ from torch.nn.utils import parametrize
 
 from tensorgraft.frontends.torch.quantized.cpu import ELSEWHERE
 from tensorgraft.frontends.torch.quantized.models import of_module
-from tensorgraft.frontends.torch.quantized.tensors import (
-    fake_quantize,
-    is_quantized,
-    quantize,
-    straight_through,
-)
+from tensorgraft.frontends.torch.quantized.tensors import fake_quantize, is_quantized, quantize, straight_through
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_row
 from tensorgraft.quantization.calibration import nothing_fits

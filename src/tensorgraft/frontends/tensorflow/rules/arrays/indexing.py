@@ -40,16 +40,14 @@ def gather_v2(xp: Backend, x: Array, indices: Array, axis: np.ndarray, *, batch_
     if not extent:
         shape = xp.shape(x)
         return xp.zeros((*shape[:at], *xp.shape(indices)[batch:], *shape[at + 1 :]), xp.dtype_of(x))
-    is_valid, indices = _in_bounds(xp, indices, extent)
+    valid, indices = _in_bounds(xp, indices, extent)
     if not batch:
         out = xp.take(x, indices, at)
         leading = at
     else:
         out, leading = _batched_take(xp, x, indices, at, batch)
     shape = xp.shape(indices)
-    mask = xp.reshape(
-        is_valid, (*shape[:batch], *[1] * (leading - batch), *shape[batch:], *[1] * (xp.ndim(x) - at - 1))
-    )
+    mask = xp.reshape(valid, (*shape[:batch], *[1] * (leading - batch), *shape[batch:], *[1] * (xp.ndim(x) - at - 1)))
     return xp.where(mask, out, xp.zeros_like(out))
 
 

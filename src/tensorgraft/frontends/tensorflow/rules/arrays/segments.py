@@ -148,15 +148,13 @@ for _kind in ("Sum", "Mean", "SqrtN"):
 # ---- counting --------------------------------------------------------------------------------------------------------
 
 
-def _binned(
-    xp: Backend, positions: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool
-) -> Array:
-    """Sum into bins at `positions` (..., 1 or 2); values beyond the last bin are ignored."""
+def _binned(xp: Backend, bins: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool) -> Array:
+    """Sum into bins at `bins` (..., 1 or 2); values beyond the last bin are ignored."""
     dtype = xp.dtype_of(weights)
     if binary:
-        return scattered(xp, xp.zeros(shape, dtype), positions, xp.ones(xp.shape(values), dtype), "set")
+        return scattered(xp, xp.zeros(shape, dtype), bins, xp.ones(xp.shape(values), dtype), "set")
     bin_weights = xp.reshape(weights, xp.shape(values)) if xp.size(weights) else xp.ones(xp.shape(values), dtype)
-    return scattered(xp, xp.zeros(shape, dtype), positions, bin_weights, "add")
+    return scattered(xp, xp.zeros(shape, dtype), bins, bin_weights, "add")
 
 
 @rule("Bincount", known=("size",))

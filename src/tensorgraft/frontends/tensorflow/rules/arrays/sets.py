@@ -41,12 +41,9 @@ def _counted_unique(xp: Backend, x: Array, out_idx: np.dtype, node: Any) -> list
     is_first = xp.equal(firsts, xp.iota(n, dtypes.int64))
     ranks = xp.subtract(xp.cumsum(xp.astype(is_first, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
     inverse = xp.take(ranks, firsts, 0)
-    first_positions = compacted(xp, is_first)
+    distinct = compacted(xp, is_first)
     counts = xp.scatter(xp.zeros((n,), dtypes.int64), (inverse,), xp.full((n,), 1, dtypes.int64), mode="add")
-    rows = [
-        CountedRows(y, first_positions.count)
-        for y in (xp.take(x, first_positions.array, 0), xp.astype(counts, out_idx))
-    ]
+    rows = [CountedRows(y, distinct.count) for y in (xp.take(x, distinct.array, 0), xp.astype(counts, out_idx))]
     return [rows[0], xp.astype(inverse, out_idx), rows[1]][: len(node.dtypes)]
 
 

@@ -139,15 +139,7 @@ def _positions(xp: Backend, begin: Array) -> list[Array]:
 
 
 @rule("StridedSlice", either=("begin", "end"), known=("strides",))
-def strided_slice(
-    xp: Backend,
-    x: Array,
-    begin: Any,
-    end: Any,
-    strides: np.ndarray,
-    *,
-    node: GraphNode,
-) -> Array:
+def strided_slice(xp: Backend, x: Array, begin: Any, end: Any, strides: np.ndarray, *, node: GraphNode) -> Array:
     masks = SliceMasks.of(node)
     begin, end = _to_host(xp, begin), _to_host(xp, end)
     if is_known(begin) and is_known(end):
@@ -203,14 +195,7 @@ def _put(xp: Backend, x: Array, masks: SliceMasks, begin: Any, end: Any, strides
 
 @rule("StridedSliceGrad", known=("shape", "strides"), either=("begin", "end"))
 def strided_slice_grad(
-    xp: Backend,
-    shape: np.ndarray,
-    begin: Any,
-    end: Any,
-    strides: np.ndarray,
-    d: Array,
-    *,
-    node: GraphNode,
+    xp: Backend, shape: np.ndarray, begin: Any, end: Any, strides: np.ndarray, d: Array, *, node: GraphNode
 ) -> Array:
     masks = SliceMasks.of(node)
     return _put(xp, xp.zeros(ints(shape), xp.dtype_of(d)), masks, begin, end, strides, d)
@@ -218,14 +203,7 @@ def strided_slice_grad(
 
 @rule("TensorStridedSliceUpdate", known=("strides",), either=("begin", "end"))
 def tensor_strided_slice_update(
-    xp: Backend,
-    x: Array,
-    begin: Any,
-    end: Any,
-    strides: np.ndarray,
-    value: Array,
-    *,
-    node: GraphNode,
+    xp: Backend, x: Array, begin: Any, end: Any, strides: np.ndarray, value: Array, *, node: GraphNode
 ) -> Array:
     masks = SliceMasks.of(node)
     return _put(xp, x, masks, begin, end, strides, value)

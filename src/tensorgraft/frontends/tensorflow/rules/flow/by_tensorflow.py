@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.function_graphs import operation_of
@@ -75,7 +74,8 @@ class FailedCheckError(tf.errors.InvalidArgumentError, ValueError):
 
 def computed(node: GraphNode, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Run a node in TensorFlow, eagerly, and return its results."""
-    with context.eager_mode():  # and not `tf.init_scope`, in which no tape of a function of Python's records
+    # not `tf.init_scope`, in which no tape of a function of Python's records
+    with tf.__internal__.eager_context.eager_mode():
         dtypes = [t.dtype for t in operation_of(node).inputs]
         tensors = [tf.constant(x, dtype) for x, dtype in zip(operands, dtypes, strict=True)]
         results = EagerOperation(operation_of(node))(tensors)

@@ -60,47 +60,36 @@ def _branch(
     xp: Backend,
     predicate: Any,
     operands: Sequence[Any],
-    true_graphs: list[FunctionGraph],
-    false_graphs: list[FunctionGraph],
-    branch_index: Any = None,
+    on_true: list[FunctionGraph],
+    on_false: list[FunctionGraph],
+    number: Any = None,
 ) -> list[Any]:
     if isinstance(predicate, bool):
-        return plan((true_graphs if predicate else false_graphs)[0])(
-            xp, *(of_side(x, 0 if predicate else 1) for x in operands)
-        )
-    written_positions = sorted(
-        frozenset().union(*(written_arguments(graph) for graph in (*true_graphs, *false_graphs)))
-    )
-    opaque = any(true_graphs[0].nodes[index].dtypes[k] is None for index, k in true_graphs[0].outputs)
-    branches = [functools.partial(_of_specs, graphs) for graphs in (true_graphs, false_graphs)] if opaque else []
+        return plan((on_true if predicate else on_false)[0])(xp, *(of_side(x, 0 if predicate else 1) for x in operands))
+    writes = sorted(frozenset().union(*(written_arguments(graph) for graph in (*on_true, *on_false))))
+    opaque = any(on_true[0].nodes[index].dtypes[k] is None for index, k in on_true[0].outputs)
+    branches = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)] if opaque else []
     most: dict[int, int] = {}
-    common_results: dict[int, Any] = {}  # results that are one known value
-    if _may_be_counted(true_graphs[0], operands):
+    common: dict[int, Any] = {}  # results that are one known value
+    if _may_be_counted(on_true[0], operands):
         with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
-            sides = [functools.partial(_of_specs, graphs) for graphs in (true_graphs, false_graphs)]
-            with_index = [*operands, np.asarray(0) if branch_index is None else branch_index]
-            specs = [abstractly(xp, side, [of_side(x, k) for x in with_index])[1] for k, side in enumerate(sides)]
+            sides = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)]
+            with_number = [*operands, np.asarray(0) if number is None else number]
+            specs = [abstractly(xp, side, [of_side(x, k) for x in with_number])[1] for k, side in enumerate(sides)]
             most = of_both(specs)
-            common_results = {
-                k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None
-            }
-    residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if branch_index is None else branch_index])
+            common = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
+    residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if number is None else number])
     carries: list[LoopCarry] = []
 
     def run(side: int) -> Callable[[], list[Array]]:
         def branch() -> list[Array]:
-            side_operands = [of_side(x, side) for x in operands]
-            for i in written_positions:
-                side_operands[i] = VariableCell(operands[i].value, operands[i].name)
-            outputs = [
-                _passed(x, side_operands, operands)
-                for x in _outputs((true_graphs, false_graphs)[side], branch_index, xp, side_operands)
-            ]
+            inner = [of_side(x, side) for x in operands]
+            for i in writes:
+                inner[i] = VariableCell(operands[i].value, operands[i].name)
+            outputs = [_passed(x, inner, operands) for x in _outputs((on_true, on_false)[side], number, xp, inner)]
             outputs = with_counts(xp, outputs, most)
             arrays = residuals.arrays(side, outputs)
-            carries.append(
-                LoopCarry(xp, [*residuals.others(outputs), *(side_operands[i].value for i in written_positions)])
-            )
+            carries.append(LoopCarry(xp, [*residuals.others(outputs), *(inner[i].value for i in writes)]))
             shapes, other_shapes = ([xp.shape(a) for a in c.arrays] for c in (carries[0], carries[-1]))
             if shapes != other_shapes:
                 raise TracedValueError(
@@ -114,12 +103,10 @@ def _branch(
 
     arrays = xp.cond(predicate, run(0), run(1))
     values = carries[0].values(arrays)
-    for i, value in zip(written_positions, values[len(values) - len(written_positions) :], strict=True):
+    for i, value in zip(writes, values[len(values) - len(writes) :], strict=True):
         operands[i].value = value
-    results = of_counts(
-        residuals.together(values[: len(values) - len(written_positions)], arrays[len(carries[0].arrays) :]), most
-    )
-    return [common_results.get(k, x) for k, x in enumerate(results)]
+    results = of_counts(residuals.merged(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most)
+    return [common.get(k, x) for k, x in enumerate(results)]
 
 
 def _may_be_counted(graph: FunctionGraph, operands: Sequence[Any]) -> bool:
@@ -138,12 +125,10 @@ def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) 
     return _outputs(graphs, branch, abstract, operands)
 
 
-def _passed(x: Any, branch_operands: Sequence[Any], operands: Sequence[Any]) -> Any:
+def _passed(x: Any, values: Sequence[Any], operands: Sequence[Any]) -> Any:
     """A variable that a branch hands on is the one from outside."""
     if isinstance(x, VariableCell):
-        return next(
-            outside for branch_operand, outside in zip(branch_operands, operands, strict=True) if branch_operand is x
-        )
+        return next(outside for x_own, outside in zip(values, operands, strict=True) if x_own is x)
     return x
 
 
@@ -199,7 +184,7 @@ def _as_a_loop(
     def step(arrays: Sequence[Array]) -> list[Array]:
         state = loop_values(arrays)
         outputs = plan(body)(xp, *state)
-        return init.again([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
+        return init.flatten_like([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
 
     def goes_on(arrays: Sequence[Array]) -> Array:
         is_true = _as_predicate(xp, plan(cond)(xp, *loop_values(arrays))[0])

@@ -45,16 +45,14 @@ def elementwise(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode)
     rank = max(_rank(xp, x) for x in operands)
     if any(isinstance(x, CountedRows) and _rank(xp, x) < rank for x in operands):
         return None
-    lifted_operands = [x if isinstance(x, CountedRows) else lifted(xp, x) for x in operands]
+    inputs = [x if isinstance(x, CountedRows) else lifted(xp, x) for x in operands]
     long = [
-        i
-        for i, x in enumerate(lifted_operands)
-        if isinstance(x, CountedRows) or (xp.ndim(x) == rank and xp.shape(x)[0] != 1)
+        i for i, x in enumerate(inputs) if isinstance(x, CountedRows) or (xp.ndim(x) == rank and xp.shape(x)[0] != 1)
     ]
-    arrays, count = aligned(xp, [lifted_operands[i] for i in long])
+    arrays, count = aligned(xp, [inputs[i] for i in long])
     for i, array in zip(long, arrays, strict=True):
-        lifted_operands[i] = array
-    return CountedRows(plain(*lifted_operands), count)
+        inputs[i] = array
+    return CountedRows(plain(*inputs), count)
 
 
 @_register("Squeeze")
@@ -164,12 +162,10 @@ def _scatters(first: int) -> CountedRule:
     def scatter(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
         """Scatter counted rows: those behind the count get the index -1, and are left out."""
         pair = operands[first : first + 2]
-        other_operands = [x for i, x in enumerate(operands) if not first <= i < first + 2]
-        if _is_segments(node.op) and isinstance(
-            other_operands[0], CountedSizes
-        ):  # as many segments as rows are counted
+        rest = [x for i, x in enumerate(operands) if not first <= i < first + 2]
+        if _is_segments(node.op) and isinstance(rest[0], CountedSizes):  # as many segments as rows are counted
             return None if any(isinstance(x, CountedRows) for x in pair) else _counted_segments(xp, plain, operands)
-        if any(isinstance(x, CountedRows) for x in other_operands) or any(_rank(xp, x) == 0 for x in pair):
+        if any(isinstance(x, CountedRows) for x in rest) or any(_rank(xp, x) == 0 for x in pair):
             return None
         arrays, count = aligned(xp, [x if isinstance(x, CountedRows) else lifted(xp, x) for x in pair])
         i = 1 if _is_segments(node.op) else 0

@@ -28,13 +28,7 @@ def rgb_to_hsv(xp: ValueBackend, x: Value) -> Value:
     saturation = xp.where(value > 0, span / _positive(xp, value), zero)
     norm = 1.0 / (_positive(xp, span) * 6)
     hue = xp.where(  # by what is larger: a compiler that computes a channel twice may round it in two ways
-        (r >= g) & (r >= b),
-        norm * (g - b),
-        xp.where(
-            g >= b,
-            norm * (b - r) + 2 / 6,
-            norm * (r - g) + 4 / 6,
-        ),
+        (r >= g) & (r >= b), norm * (g - b), xp.where(g >= b, norm * (b - r) + 2 / 6, norm * (r - g) + 4 / 6)
     )
     hue = xp.where(span > 0, hue, zero)
     return xp.stack([xp.where(hue < 0, hue + 1, hue), saturation, value], axis=-1)

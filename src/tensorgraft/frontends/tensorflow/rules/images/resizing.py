@@ -182,22 +182,20 @@ def _resizes(kind: Callable[..., Taps]) -> tuple[Callable[..., Array], Callable[
     def forward(
         xp: Backend, x: Array, size: np.ndarray, *, align_corners: bool = False, half_pixel_centers: bool = False
     ) -> Array:
-        taps_by_axis = [
+        taps = [
             kind(n, o, align_corners, half_pixel_centers) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)
         ]
         wide = dtypes.float64 if xp.dtype_of(x) == dtypes.float64 and kind is linear else dtypes.float32
-        return xp.astype(_resized(xp, x, taps_by_axis, wide), dtypes.float32)
+        return xp.astype(_resized(xp, x, taps, wide), dtypes.float32)
 
     def backward(
         xp: Backend, d: Array, x: Array, *, align_corners: bool = False, half_pixel_centers: bool = False
     ) -> Array:
         extents = xp.shape(x)[1:3]
-        taps_by_axis = [
-            kind(n, o, align_corners, half_pixel_centers) for n, o in zip(extents, xp.shape(d)[1:3], strict=True)
-        ]
+        taps = [kind(n, o, align_corners, half_pixel_centers) for n, o in zip(extents, xp.shape(d)[1:3], strict=True)]
         if kind is linear and xp.dtype_of(x) == dtypes.float64:
-            return _returned_in_double(xp, d, taps_by_axis, extents)
-        return _returned(xp, d, taps_by_axis, extents, xp.dtype_of(x))
+            return _returned_in_double(xp, d, taps, extents)
+        return _returned(xp, d, taps, extents, xp.dtype_of(x))
 
     return forward, backward
 
@@ -272,8 +270,6 @@ def fused_resize_and_pad_convolution(
     xp: Backend, x: Array, size: np.ndarray, paddings: np.ndarray, w: Array, *, mode: str,
     strides: tuple[int, ...], padding: str, resize_align_corners: bool = False,
 ) -> Array:  # fmt: skip
-    taps_by_axis = [
-        linear(n, o, resize_align_corners, False) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)
-    ]
-    x = _resized(xp, x, taps_by_axis, xp.dtype_of(x))
+    taps = [linear(n, o, resize_align_corners, False) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)]
+    x = _resized(xp, x, taps, xp.dtype_of(x))
     return fused_pad_convolution(xp, x, paddings, w, mode=mode, strides=strides, padding=padding)

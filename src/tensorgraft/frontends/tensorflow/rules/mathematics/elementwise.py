@@ -41,20 +41,7 @@ OTHERWISE = {
 }
 SAME = {
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "expm1"),
-    *(
-        "log",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "square",
-        "sigmoid",
-        "erf",
-        "erfc",
-        "lgamma",
-        "ceil",
-        "floor",
-        "sign",
-    ),
+    *("log", "log1p", "sqrt", "rsqrt", "square", "sigmoid", "erf", "erfc", "lgamma", "ceil", "floor", "sign"),
     *("logical_not", "logical_and", "logical_or", "maximum", "minimum", "atan2"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "real", "imag"),
 }

@@ -26,13 +26,7 @@ def adjoint(xp: Any, x: AnyArray) -> AnyArray:
 
 @rule("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(
-    xp: Backend,
-    a: Array,
-    b: Array,
-    *,
-    adj_x: bool = False,
-    adj_y: bool = False,
-    Tout: np.dtype | None = None,
+    xp: Backend, a: Array, b: Array, *, adj_x: bool = False, adj_y: bool = False, Tout: np.dtype | None = None
 ) -> Array:
     a = adjoint(xp, a) if adj_x else a
     b = adjoint(xp, b) if adj_y else b

@@ -112,10 +112,10 @@ def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
     dtype = x.dtype
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
     order, half = n + 1, n * 0.5
-    size = xp.exp(xp.lgamma(order)) * zeta(xp, order, x)
+    big = xp.exp(xp.lgamma(order)) * zeta(xp, order, x)
     even = (half == xp.floor(half)) & xp.isfinite(n)
     y = _first_case(
-        xp, xp.where(even, -size, size), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x))
+        xp, xp.where(even, -big, big), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x))
     )
     return xp.astype(y, dtype)
 

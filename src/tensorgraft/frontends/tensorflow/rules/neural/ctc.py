@@ -73,18 +73,16 @@ def _rows(
     row, column = (xp.astype(x, dtypes.int64) for x in xp.unstack(positions, 1))
     count = xp.size(labels)
     width = count if xp.is_traced(positions) or not count else int(xp.to_numpy(xp.max(column))) + 1
-    label_rows = xp.scatter(xp.full((batch, width), -1, dtypes.int64), (row, column), xp.astype(labels, dtypes.int64))
-    label_counts = xp.sum(xp.astype(label_rows >= 0, dtypes.int64), axis=1)
-    is_class = (label_rows >= 0) & (label_rows < classes - 1)
+    targets = xp.scatter(xp.full((batch, width), -1, dtypes.int64), (row, column), xp.astype(labels, dtypes.int64))
+    label_counts = xp.sum(xp.astype(targets >= 0, dtypes.int64), axis=1)
+    is_class = (targets >= 0) & (targets < classes - 1)
     if collapses and width > 1:
-        before = xp.concat([xp.full((batch, 1), -1, dtypes.int64), xp.take_slice(label_rows, 1, 0, width - 1)], axis=1)
-        is_class = is_class & (label_rows != before)
+        before = xp.concat([xp.full((batch, 1), -1, dtypes.int64), xp.take_slice(targets, 1, 0, width - 1)], axis=1)
+        is_class = is_class & (targets != before)
     at = xp.cumsum(xp.astype(is_class, dtypes.int64), axis=1) - 1
     at = xp.where(is_class, at, xp.full_like(at, width))  # those left out: behind the end
     row_index = xp.broadcast_to(xp.expand_dims(xp.iota(batch, dtypes.int64), 1), (batch, width))
-    packed = xp.scatter(
-        xp.full((batch, width + 1), -1, dtypes.int64), (row_index, at), xp.where(is_class, label_rows, -1)
-    )
+    packed = xp.scatter(xp.full((batch, width + 1), -1, dtypes.int64), (row_index, at), xp.where(is_class, targets, -1))
     return xp.take_slice(packed, 1, 0, width), label_counts
 
 

@@ -273,15 +273,12 @@ def stateless_truncated(
 
     def on_arrays(*operands: np.ndarray) -> list[np.ndarray]:
         *parameters, key, counter = operands
-        batch_shape = np.broadcast_shapes(*(p.shape for p in parameters))
-        count = math.prod(batch_shape)
-        column_size = math.prod(extents) // max(count, 1)
+        batch = np.broadcast_shapes(*(p.shape for p in parameters))
+        count = math.prod(batch)
+        size = math.prod(extents) // max(count, 1)
         stream = WordStream(key, counter)
-        columns = [
-            _bounded(stream, column_size, dtype, *row)
-            for row in zip(*_parameters(parameters, batch_shape), strict=True)
-        ]
-        return [np.stack(columns, 1).reshape(extents) if columns and column_size else np.zeros(extents, dtype)]
+        columns = [_bounded(stream, size, dtype, *row) for row in zip(*_parameters(parameters, batch), strict=True)]
+        return [np.stack(columns, 1).reshape(extents) if columns and size else np.zeros(extents, dtype)]
 
     operands = (mean, deviation, low, high, *philox.key_and_counter(xp, lifted(xp, seed)))
     return by_host(xp, node, on_arrays, operands, [ShapeDtype(extents, dtype)])[0]

@@ -159,15 +159,13 @@ def truncated_normal(xp: ValueBackend, key: Value, counter: Value, shape: Shape,
     """Between -2 and 2: of each group's candidates the first that lie there. TensorFlow reserves 256 words for each
     number; of 32 candidates, of which one in 22 falls out, fewer than four are left once in 1e35 times."""
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
-    group_size = 2 if dtype == dtypes.float64 else 4
-    w = words(
-        xp, key, counter, _groups(shape, group_size), stride=64 * group_size, group_size=8 if group_size == 4 else 16
-    )
-    candidates = box_muller(xp, doubled(xp, w) if group_size == 2 else w, wide)
+    size = 2 if dtype == dtypes.float64 else 4
+    w = words(xp, key, counter, _groups(shape, size), stride=64 * size, group_size=8 if size == 4 else 16)
+    candidates = box_muller(xp, doubled(xp, w) if size == 2 else w, wide)
     is_accepted = abs(candidates) < 2.0
     rank = xp.cumsum(xp.astype(is_accepted, dtypes.int32), axis=1)
     accepted = []
-    for k in range(1, group_size + 1):
+    for k in range(1, size + 1):
         at = xp.argmax(xp.astype(is_accepted & (rank == k), dtypes.int32), axis=1)
         accepted.append(xp.take_along_axis(candidates, xp.expand_dims(at, 1), 1))
     return xp.astype(_truncated_to(xp, xp.concat(accepted, axis=1), shape), dtype)

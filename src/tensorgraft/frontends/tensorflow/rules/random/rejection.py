@@ -91,10 +91,8 @@ def _firsts(xp: Any, n: int, spacing: int = RESERVED) -> Any:
     return xp.multiply(xp.iota(n, dtypes.uint64), xp.full((), spacing, dtypes.uint64))
 
 
-def _accepts(
-    xp: Any, is_done: AnyArray, accepts_now: AnyArray, old: AnyArray, new: AnyArray
-) -> tuple[AnyArray, AnyArray]:
-    return xp.logical_or(is_done, accepts_now), xp.where(accepts_now, new, old)
+def _accepts(xp: Any, is_done: AnyArray, accepts: AnyArray, old: AnyArray, new: AnyArray) -> tuple[AnyArray, AnyArray]:
+    return xp.logical_or(is_done, accepts), xp.where(accepts, new, old)
 
 
 # ---- gamma -----------------------------------------------------------------------------------------------------------

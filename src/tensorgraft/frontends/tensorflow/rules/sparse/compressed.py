@@ -36,12 +36,12 @@ def to_dense(xp: Backend, x: CompressedMatrix) -> Array:
 
 @rule("CSRSparseMatrixToSparseTensor", either=EVERY, folds=False)
 def to_sparse(xp: Backend, x: CompressedMatrix) -> list[Any]:
-    return [x.places, x.values, np.asarray(x.shape, np.int64)]
+    return [x.positions, x.values, np.asarray(x.shape, np.int64)]
 
 
 @rule("CSRSparseMatrixComponents", either=EVERY, folds=False)
 def components(xp: Backend, x: CompressedMatrix, index: Any) -> list[Any]:
-    """Return (where rows begin, columns, values) of one of a batch."""
+    """Return (where rows begin, columns, values) of the matrix, or of number `index` of a batch."""
     batch, part, rows, columns = x.batched(xp)
     values = lifted(xp, x.values)
     if batch > 1:
@@ -52,7 +52,8 @@ def components(xp: Backend, x: CompressedMatrix, index: Any) -> list[Any]:
 
 
 @rule("SparseMatrixNNZ", either=EVERY, folds=False)
-def entries(xp: Backend, x: CompressedMatrix) -> Any:
+def entry_counts(xp: Backend, x: CompressedMatrix) -> Any:
+    """Return how many entries a matrix has, or each of a batch."""
     batch, part, *_ = x.batched(xp)
     if len(x.shape) == 2:
         return np.asarray(xp.shape(part)[0], np.int32)
@@ -100,10 +101,10 @@ def sparse_product(
         b = b.transposed(xp, adjoint_b)
     left, right = (np.stack([xp.to_numpy(v) for v in x.batched(xp)[1:]]) for x in (a, b))
     m, width = b.shape[-2:]
-    by_row = left[0] * m + left[2]  # of the other matrix
+    multiplied = left[0] * m + left[2]  # for each entry of a: the row of b that it is multiplied by
     rows = right[0] * m + right[1]
-    start, stop = np.searchsorted(rows, by_row), np.searchsorted(rows, by_row, side="right")
-    first = np.repeat(np.arange(by_row.size), stop - start)
+    start, stop = np.searchsorted(rows, multiplied), np.searchsorted(rows, multiplied, side="right")
+    first = np.repeat(np.arange(multiplied.size), stop - start)
     second = np.concatenate([np.arange(s, e) for s, e in zip(start, stop, strict=True)] or [np.zeros(0, np.int64)])
     second = second.astype(np.int64)
     where = np.stack([left[0][first], left[1][first], right[2][second]], axis=1)
@@ -113,7 +114,7 @@ def sparse_product(
     return CompressedMatrix((*a.shape[:-1], width), xp.asarray(positions[:, 3 - len(a.shape) :]), values)
 
 
-def _of_tensorflow(xp: Backend, x: CompressedMatrix) -> tf.Tensor:
+def _tensorflow_matrix(xp: Backend, x: CompressedMatrix) -> tf.Tensor:
     positions, values = (tf.constant(on_the_host(xp, v)) for v in x.arrays())
     return tf.raw_ops.SparseTensorToCSRSparseMatrix(indices=positions, values=values, dense_shape=list(x.shape))
 
@@ -122,7 +123,7 @@ def _of_tensorflow(xp: Backend, x: CompressedMatrix) -> tf.Tensor:
 def ordering(xp: Backend, x: CompressedMatrix) -> np.ndarray:
     """Order by TensorFlow, on the host: a heuristic, any result of which is as good."""
     with tf.init_scope():
-        return tf.raw_ops.SparseMatrixOrderingAMD(input=_of_tensorflow(xp, x)).numpy()
+        return tf.raw_ops.SparseMatrixOrderingAMD(input=_tensorflow_matrix(xp, x)).numpy()
 
 
 @rule("SparseMatrixSparseCholesky", either=EVERY, folds=False)
@@ -132,7 +133,7 @@ def cholesky(xp: Backend, x: CompressedMatrix, order: Any, *, node: Any) -> Comp
     with tf.init_scope():
         order = tf.constant(on_the_host(xp, order))
         factor = tf.raw_ops.SparseMatrixSparseCholesky(
-            input=_of_tensorflow(xp, x), permutation=order, type=tf.as_dtype(dtype)
+            input=_tensorflow_matrix(xp, x), permutation=order, type=tf.as_dtype(dtype)
         )
         positions, values, _ = tf.raw_ops.CSRSparseMatrixToSparseTensor(sparse_matrix=factor, type=tf.as_dtype(dtype))
         return CompressedMatrix(x.shape, xp.asarray(positions.numpy()), xp.asarray(values.numpy()))

@@ -143,7 +143,7 @@ def concat_lists(xp: Backend, a: Any, b: Any, *, element_dtype: np.dtype) -> Any
     if not isinstance(a, TensorList):
         return tuple(concat_lists(xp, x, y, element_dtype=element_dtype) for x, y in zip(a, b, strict=True))
     parts = [x.items if x.items is not None else tuple(xp.unstack(x.array(xp), 0)) for x in (a, b)]
-    return replace(a, items=parts[0] + parts[1], stack=None, length=None, same=None)
+    return replace(a, items=parts[0] + parts[1], stack=None, length=None, common=None)
 
 
 @rule("TensorListPushBackBatch", either=EVERY, folds=False)

@@ -48,10 +48,8 @@ def find(xp: Backend, table: LookupTable, keys: Any, default: Any, *, Tin: np.dt
         return default
     order = np.argsort(table_keys, kind="stable")
     ascending = lifted(xp, table_keys[order])
-    position = xp.clip(xp.astype(xp.searchsorted(ascending, keys), dtypes.int64), 0, table_keys.size - 1)
-    return xp.where(
-        xp.equal(xp.take(ascending, position, 0), keys), xp.take(lifted(xp, values[order]), position, 0), default
-    )
+    at = xp.clip(xp.astype(xp.searchsorted(ascending, keys), dtypes.int64), 0, table_keys.size - 1)
+    return xp.where(xp.equal(xp.take(ascending, at, 0), keys), xp.take(lifted(xp, values[order]), at, 0), default)
 
 
 def _plain(key: Any) -> Any:

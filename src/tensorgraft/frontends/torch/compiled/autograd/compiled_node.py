@@ -34,13 +34,13 @@ class CompiledNode(torch.autograd.Function):
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
         ctx.saves = tape.saves or bool(residuals)
-        # of numbers nothing is a residual, and a backward pass releases them nevertheless
+        # saved numbers are no residuals, but a backward pass releases them, too
         ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        # what has saved nothing can be gone through again
+        # a graph without saved tensors may be run again
         saved = ctx.saved_tensors if ctx.saves else ()
         residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
         for saved_object in ctx.held:
@@ -61,10 +61,10 @@ class CompiledNode(torch.autograd.Function):
 
 
 def retaining(tensor: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:
-    """Let the result that a traced tensor has become retain its gradient; return what retains it, and a list for the
-    gradient that this has before a backward pass.
+    """Let the result made from a traced tensor retain its gradient. Returns (a reference to the tensor that retains
+    it, a list for its gradient before a backward pass).
 
-    Outside it retains what comes from there. Where hooks of the traced tensor come before, that does not count.
+    The result itself retains the gradient from outside, which is replaced if hooks of the traced tensor come first.
     """
     previous: list[Tensor | None] = []
     ref = weakref.ref(tensor if result is None else result)
@@ -89,8 +89,8 @@ def _slopes(
 def _batched_slopes(
     ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], level: int
 ) -> list[Tensor | None]:
-    """Compute the gradients for cotangents that a `vmap` has batched: in one program, or row by row where they are
-    batched again or are to be differentiated."""
+    """Compute the gradients for cotangents batched by a `vmap`: in one program, or row by row if they are batched
+    twice or have to be differentiated."""
     inner: list[Tensor | None] = list(gradients)
     batched = []
     for i, g in enumerate(gradients):
@@ -116,12 +116,12 @@ _LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grad
 
 
 def _level(t: Tensor) -> int:
-    """Return the level of the `vmap` that has batched a tensor, -1 for none."""
+    """Return the level of the `vmap` that batched a tensor, -1 for none."""
     return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)
 
 
 def _unwrapped(t: Tensor, level: int) -> Tensor:
-    """Return the tensor behind a batched one, the batch in front."""
+    """Return the tensor inside a batched one, with the batch as its first axis."""
     if level == _LEGACY:
         return torch._remove_batch_dim(t, _legacy_level(), 0, 0)
     return torch.func.debug_unwrap(t, recurse=False).movedim(_functorch.maybe_get_bdim(t), 0)
@@ -145,7 +145,7 @@ def present(cotangents: Sequence[Any]) -> list[Any]:
 
 
 class _Edge(torch.autograd.Function):
-    """A node that saves a tensor."""
+    """An autograd node that saves a tensor."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ class _Edge(torch.autograd.Function):
 
 
 def _edge_of(t: Tensor) -> Any:
-    """The place of a tensor in autograd's graph, without its values: what a node behind it has for `saved_tensors`."""
+    """Return an edge to the position of a tensor in autograd's graph, without keeping its values."""
     with torch.enable_grad():
         end: Any = _Edge.apply(t)
     like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)

@@ -21,11 +21,11 @@ Tensor = torch.Tensor
 def record(
     flat: Sequence[Any], identical: Sequence[int | None], finders: Sequence[Any], first_node: int, capture: Capture
 ) -> tuple[list[int], Tape | None]:
-    """Return (which of the results can be differentiated, the tape of these). Those that are arguments, and those that
-    `finders` has something for, have their own history.
+    """Return (the indices of results that can be differentiated, their tape). Not among them are results that are
+    arguments or have a finder: they have their own history.
 
-    `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
-    graph goes on to nodes from before.
+    `first_node`: autograd's sequence number when the function began. Raises RuntimeError if the graph reaches older
+    nodes.
     """
     positions = [
         i
@@ -39,7 +39,7 @@ def record(
     ]
     tape = taped([flat[i] for i in positions], first_node, capture) if positions else None
     if tape is not None:
-        tape.cut = frozenset(capture.cut)
+        tape.detached = frozenset(capture.detached)
         tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
         tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
     return ([], None) if tape is None else (positions, tape)
@@ -51,15 +51,15 @@ Finder = Callable[[Sequence[Any]], Tensor]
 def result_finders(
     flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
 ) -> list[Finder | None]:
-    """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
-    those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
+    """Return, for each result that is a tensor from outside or a view of one, a function that finds it at a call; None
+    for results made by the program and for arguments. `outside`: finders of tensors, by identity."""
     argument_finders: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
     new_storages = set(map(id, capture.survivors()))
 
     def finder_of(t: Any) -> Finder | None:
         try:
             return look_of(t)
-        except RuntimeError:  # one of several views of what was written since, which PyTorch tells nothing of
+        except RuntimeError:  # one of several views of a tensor written since: PyTorch raises an error
             return None
 
     def look_of(t: Any) -> Finder | None:
@@ -78,7 +78,7 @@ def result_finders(
         find = argument_finders.get(id(base)) or outside.get(id(base))
         if find is None and not base.requires_grad:
             return None
-        metadata, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
+        metadata, graded = Metadata.of_lazy(t), t.requires_grad or not base.requires_grad
         return functools.partial(_view, find or (lambda leaves: base), metadata, graded)
 
     return list(map(finder_of, flat))
@@ -90,8 +90,8 @@ def _view(find: Finder, metadata: Metadata, graded: bool, leaves: Sequence[Any])
 
 
 def has_history(t: Tensor) -> bool:
-    """Say whether `t` is the result of a function that can be differentiated: not one of several views (chunk, unbind)
-    of what was written since, of which PyTorch refuses to tell."""
+    """Return True if `t` is the result of a differentiable function. False for one of several views (chunk, unbind) of
+    a tensor that was written since, for which PyTorch raises an error."""
     try:
         return t.grad_fn is not None
     except RuntimeError:
@@ -99,8 +99,8 @@ def has_history(t: Tensor) -> bool:
 
 
 def is_leaf(t: Tensor) -> bool:
-    """Say whether a tensor has no history; a view from `no_grad` that was written since, of which PyTorch refuses to
-    tell, is no leaf whose `requires_grad` can be set."""
+    """Return True if a tensor has no history. False for a view from `no_grad` that was written since, for which PyTorch
+    raises an error: its `requires_grad` cannot be set."""
     try:
         return t.is_leaf
     except RuntimeError:

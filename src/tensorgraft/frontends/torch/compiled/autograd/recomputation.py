@@ -14,7 +14,7 @@ class Recomputation:
     """The storages that a recomputation reads and makes: those from before that it reads hold guarded arrays.
 
     Arguments:
-        after: an array that is computed before the recomputation begins.
+        newest_array: an array that is computed before the recomputation begins.
     """
 
     def __init__(self, backend: Backend, newest_array: Array | None) -> None:

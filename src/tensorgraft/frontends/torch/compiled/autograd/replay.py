@@ -99,7 +99,7 @@ class _BackwardTracing:
         differentiable: bool,
         batched: tuple[bool, ...],
     ) -> None:
-        self._tape, self._backend, self._capture = tape, backend, Capture(backend)
+        self._tape, self._backend, self._capture = tape, backend, Capture(backend, failures=None)
         self._cotangents, self._differentiable, self._batched = cotangents, differentiable, batched
         self._count = len(residuals)
         self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
@@ -116,10 +116,10 @@ class _BackwardTracing:
             capture.restore()
         cells = {id(t.stand_in): t.cell for t in capture.touched}
         feeds = {id(f.stand_in): f for f in capture.feeds}
-        following_tape = self._following_tape
-        if following_tape is not None:
+        following = self._following_tape
+        if following is not None:
             positions = {id(a): k for k, a in enumerate(program.captured) if id(a) in self._inputs}
-            following_tape.locate(
+            following.locate(
                 positions, self._outputs, {key: _source(key, None, positions_of, cells, feeds) for key in self._inputs}
             )
         backward = Backward(
@@ -128,11 +128,11 @@ class _BackwardTracing:
             used=self._used,
             written=[t.cell for t in self._writes] + self._survivors,
             draws=capture.advances(),
-            tape=following_tape,
+            tape=following,
             roots=self._roots,
             leaves=self._leaves,
         )
-        return backward, following_tape
+        return backward, following
 
     def _run(self) -> list[Array]:
         tape, capture = self._tape, self._capture

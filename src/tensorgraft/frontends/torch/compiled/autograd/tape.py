@@ -1,9 +1,10 @@
-"""Backward passes through compiled functions: what `tg.jit` keeps of autograd's graph between forward and backward.
+"""Backward passes through compiled functions: autograd's graph of a traced function, kept for the backward program.
 
-The traced function leaves a graph of autograd behind its results. What the graph has saved are arrays of the traced
-program: they become outputs of it (residuals), and a hook on each gives it back when the graph is walked again, in a
-second trace, which is the backward program (`replay`). Activations in memory are those that PyTorch itself would keep.
-A backward pass that is to be differentiated leaves a graph as well: a tape before which there is another.
+Tracing the function records autograd's graph of its results. The tensors saved in that graph are arrays of the traced
+program; they become additional outputs (residuals). The backward program is a second trace, in which autograd runs the
+same graph, and a hook on each saved tensor returns its residual (`replay`). The activations kept in memory are those
+that PyTorch itself would keep. A backward pass that is differentiated again records a graph too: a tape that continues
+another one (`before`).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
-_SavedTensor: Any = torch._C._autograd.SavedTensor
+_SavedTensor: Any = torch.autograd.SavedTensor
 
 
 class Surrounded:
-    """Watches what functions of the program read and change that run in a backward pass.
+    """Observes what hooks and functions of the program read and change in a backward pass.
 
     Arguments:
         fn: the function that was traced.
@@ -49,52 +50,57 @@ class Surrounded:
 
     def __init__(self, fn: Any = None) -> None:
         self._fn = fn
-        self.hold: Callable[[], bool] = lambda: True  # it is as it was when the function was traced
+        self.hold: Callable[[], bool] = lambda: True  # True while it is as when the function was traced
         self.left: Callable[[], None] = lambda: None  # called when a backward pass has changed something
 
     def changed(self, trace: Callable[[], Any]) -> tuple[Any, bool]:
-        """Trace a backward pass; return what comes of it, and whether it has changed anything."""
+        """Trace a backward pass; return (its result, True if it has changed anything outside)."""
         world = Reachable([("", self._fn)])
         result = trace()
-        return result, bool(world.changes())
+        try:
+            return result, bool(world.changes())
+        except RunsUncompiled:
+            return result, True
 
 
 class Tape:
-    """The graph behind some results of a traced function, or of a backward pass."""
+    """Autograd's graph of some results of a traced function, or of a traced backward pass."""
 
     def __init__(self, roots: list[Tensor], before: Tape | None = None) -> None:
         self.roots = roots
-        self.before = before  # the tape whose graph this one's goes on into
-        self.leaves: list[Tensor] = []  # what the graph ends in: parameters and arguments
-        self._edges: list[GradientEdge] = []  # of the leaves: they need not require gradients any more
+        self.before = before  # the tape that this one continues
+        self.leaves: list[Tensor] = []  # the leaves of the graph: parameters and arguments
+        self._edges: list[GradientEdge] = []  # of the leaves, which may no longer require gradients
         self.spoilt: Exception | None = None  # why there can be no backward pass
-        self.arrays: list[Array] = []  # residuals in the traced program, each once; those of tapes before come first
+        self.arrays: list[Array] = []  # residuals in the traced program, each once
         self._first: int = 0 if before is None else before._first + before._count
         self._count: int = 0
         self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
         self._residual_sources: list[tuple[bool, int] | Callable[[Any], Array]] = []
-        self.replayed: list[tuple[Storage, int]] = []  # what functions that run again may look at, with their keys
-        self._marks: dict[int, tuple[RandomState, int | None, int]] = {}  # random states they go back to: words, draws
+        self.replayed: list[tuple[Storage, int]] = []  # storages that functions running again may read, with their keys
+        self._marks: dict[
+            int, tuple[RandomState, int | None, int]
+        ] = {}  # random states to which they return: (state, words, draws)
         self._host_tensors: dict[
             int, tuple[weakref.ref[Tensor], LiveTensor]
         ] = {}  # tensors of the host that are no constants
         self._current: list[Storage] = [] if before is None else before._current  # while the graph is walked
         self._programs: dict[Hashable, tuple[replay.Backward, Tape | None]] = {}
-        self.cut: frozenset[int] = frozenset()  # leaves that stand for arguments with a history, by identity
-        self.hidden = False  # nodes have others in them, whose saved tensors nobody can reach
-        self.retained: list[Tensor] = []  # whose gradients are kept (`retain_grad`)
-        self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of what is saved of them
-        self.originals: set[int] = set()  # tensors that are saved themselves, not views of them, by identity
+        self.detached: frozenset[int] = frozenset()  # leaves that replace arguments with a history, by identity
+        self.hidden = False  # nodes contain other nodes, whose saved tensors are inaccessible
+        self.retained: list[Tensor] = []  # tensors with `retain_grad`
+        self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of their residuals
+        self.originals: set[int] = set()  # identities of tensors that are saved themselves, not as views
         self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
         self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
-        self.saves = False  # nodes have saved something, which a backward pass releases
+        self.saves = False  # nodes have saved tensors, which a backward pass releases
         self.python = False  # hooks or functions of the program run in a backward pass
         self.surroundings = Surrounded()
 
     # ---- forward --------------------------------------------------------------------------------------------------
 
     def _key(self, array: Array) -> int:
-        """The key of a residual. Every array of the trace stays alive as long as it is asked for."""
+        """Return the key of a residual. The array stays alive during the trace, so its identity is unique."""
         k = self._keys.setdefault(id(array), len(self.arrays))
         if k == len(self.arrays):
             self.arrays.append(array)
@@ -114,7 +120,8 @@ class Tape:
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
     def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
-        """Return hooks for saved tensors. The graph is the tape's, and no collector sees what its nodes refer to."""
+        """Return hooks for saved tensors. They refer to the tape weakly: the tape owns the graph, and Python's garbage
+        collector does not see references from its nodes."""
         tape_ref: Any = weakref.ref(self)
         return lambda t: tape_ref().pack(t), lambda saved: tape_ref().unpack(saved)
 
@@ -128,8 +135,8 @@ class Tape:
         return saved.on(state.created(codes.storage(arrays, saved.metadata.kind, cells[0].backend)))
 
     def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
-        """Keep what functions that run again in a backward pass, and hidden nodes, may look at: these storages
-        (arguments, and what was made inside and is alive when the function ends) and random states."""
+        """Keep what functions that run again in a backward pass, and hidden nodes, may read: random states and these
+        storages (of arguments, and of tensors made inside that are alive when the function ends)."""
         if not (capture.replays or self.hidden or any(ref() is not None for ref in capture.checkpoints)):
             return
         if capture.host is not None and capture.host.roots:
@@ -144,8 +151,8 @@ class Tape:
     def watch(
         self, outside: Sequence[tuple[Tensor, Callable[[Sequence[Any]], Tensor]]], results: Sequence[Any]
     ) -> None:
-        """Note which of these tensors have the memory of something that is saved: tensors from outside, with what finds
-        them at a call, and results."""
+        """Note which tensors share memory with saved ones: of tensors from outside, given with a function that finds
+        them at a call, and of results."""
         cells = [(id(cell_of(t)), id(t) in self.originals, find) for t, find in outside]
         self._watched = [(find, self.saved[cell], original) for cell, original, find in cells if cell in self.saved]
         of_results = [
@@ -154,13 +161,13 @@ class Tape:
         self._saved_results = [(k, self.saved[cell]) for k, cell in of_results if cell in self.saved]
 
     def saved_of(self, arguments: Sequence[Any], results: Sequence[Any]) -> list[Saved]:
-        """Return what a call has saved of tensors that the program can reach afterwards."""
+        """Return the saved tensors of a call that the program can modify afterwards."""
         watched = [(get(arguments), keys, original) for get, keys, original in self._watched]
         saved_arguments = [Saved(t if original else t.detach(), keys) for t, keys, original in watched]
         return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._saved_results]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
-        """Return the residuals that the program has to give beside `arrays`: those that are none of its inputs."""
+        """Return the residuals that the program returns besides `arrays`: those that are no inputs."""
         known = inputs | {id(a) for a in arrays}
         return [a for a in self.arrays if id(a) not in known]
 
@@ -168,7 +175,7 @@ class Tape:
         self, inputs: dict[int, int], arrays: Sequence[Array], sources: dict[int, Callable[[Any], Array]] | None = None
     ) -> None:
         """Note where a call finds the residuals: among the program's inputs, its outputs (`arrays` first), or by a
-        source, which is given what the call was given."""
+        source, a function of the arguments."""
         outputs: dict[int, int] = {}
         for k, a in enumerate(arrays):
             outputs.setdefault(id(a), k)
@@ -202,7 +209,7 @@ class Tape:
         ends: Sequence[Tensor],
         saved: Sequence[Saved] = (),
     ) -> tuple[Tensor, ...]:
-        """The results of a call with a history that ends in `ends`, whatever mode the call is in."""
+        """Return the results of a call with a history that ends in `ends`, whatever the gradient mode is."""
         if not torch.is_grad_enabled():
             with torch.enable_grad():
                 return self.attach(backend, residuals, results, ends, saved)
@@ -219,14 +226,14 @@ class Tape:
     # ---- backward -------------------------------------------------------------------------------------------------
 
     def following(self, roots: list[Tensor], first_node: int, capture: Capture) -> Tape | None:
-        """The tape of what a walk of this one has computed."""
+        """Return the tape of gradients computed by `walk`, for derivatives of higher order."""
         following_tape = taped(roots, first_node, capture, self)
         if following_tape is not None:
             following_tape.python, following_tape.surroundings = self.python, self.surroundings
         return following_tape
 
     def chain(self) -> Iterator[Tape]:
-        """This tape and those before it."""
+        """Yield this tape and those before it."""
         yield self
         if self.before is not None:
             yield from self.before.chain()
@@ -238,10 +245,10 @@ class Tape:
         backend: Backend,
         batched: tuple[bool, ...] = (),
     ) -> list[Tensor | None]:
-        """The gradients of the leaves, and then of what is retained; None where the results do not depend on one.
+        """Return the gradients of the leaves, then of retained tensors; None if the results do not depend on one.
 
-        `cotangents`: None for a result that has none. `batched`: which of the others have an axis in front, over which
-        the gradients are computed (`is_grads_batched`), and have then one, too."""
+        `cotangents`: None for a result without one. `batched`: which of the others have a leading batch axis
+        (`is_grads_batched`), which the gradients then have, too."""
         arrays = [None if t is None else to_array(t) for t in cotangents]
         slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *present(arrays)])
         slot = slot_of_backend(backend)
@@ -255,7 +262,7 @@ class Tape:
         ends: Sequence[Tensor],
         saved: Sequence[Saved] = (),
     ) -> list[Tensor | None]:
-        """The same with a history, which ends in `ends` and in the cotangents."""
+        """Return the gradients with a history that ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
         slopes, more_residuals = program([*residuals, *present(arrays)])
@@ -278,7 +285,7 @@ class Tape:
         differentiable: bool,
         batched: tuple[bool, ...] = (),
     ) -> tuple[replay.Backward, Tape | None]:
-        """Return the backward program for cotangents that look so, and its own tape."""
+        """Return the backward program for cotangents of these shapes, dtypes and strides, and its tape."""
         signatures = [None if a is None else (backend.signature(a), _strides(a)) for a in cotangents]
         key = (differentiable, batched, *signatures)
         holds = not self.python or self.surroundings.hold()
@@ -304,8 +311,8 @@ class Tape:
         cotangents: Sequence[Tensor | None],
         differentiable: bool = False,
     ) -> list[Tensor | None]:
-        """The gradients of the leaves and of what is retained, computed by the kernels of the graph's nodes on these
-        arrays. For an active capture. Raises the RuntimeError of a spoilt tape."""
+        """Run autograd on the graph with these residuals. Returns the gradients of the leaves and of retained tensors.
+        Called in an active capture. Raises the RuntimeError of a spoilt tape."""
         tapes = list(self.chain())
         for tape in tapes:
             if tape.spoilt is not None:
@@ -325,8 +332,8 @@ class Tape:
                 arrays_before.append((cell, cell.array))
                 cell.array = residuals[key]
                 capture.created(codes.owner(cell))
-        # autograd runs the hooks of leaves outside, on the whole gradient
-        hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.cut and t._backward_hooks]
+        # the hooks of leaves run outside, in autograd, on the accumulated gradient
+        hooks = [t._backward_hooks for t in self.leaves if id(t) not in self.detached and t._backward_hooks]
         hidden = [(table, dict(table)) for table in hooks]
         gradients_before = [(t, t.grad) for t in self.retained]
         for table in hooks:
@@ -345,7 +352,7 @@ class Tape:
             )
 
         try:
-            with OwnMode():  # in which PyTorch's derivatives ask for no values
+            with OwnMode():  # PyTorch's derivative formulas then read no values
                 # of a result outside autograd retains what comes from there, unless hooks of its own come before
                 retained = ((t, None if t._backward_hooks else t) for t in self.retained)
                 return [*slopes(self._edges), *(slope for t, but in retained for slope in slopes([t], but))]
@@ -360,7 +367,7 @@ class Tape:
 
 
 def _strides(array: Array) -> Any:
-    """Return the strides of an array, where its framework has such and its compiler takes them for granted."""
+    """Return the strides of an array if its framework has strides, on which a compiled program may depend."""
     stride = getattr(array, "stride", None)
     return stride() if callable(stride) else None
 
@@ -370,7 +377,7 @@ _VIEWED = {("LinearBackward0", "_raw_saved_weight")}
 
 
 def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
-    """The tape of some results; None where nothing is left to be differentiated."""
+    """Return the tape of some results; None if there is nothing to differentiate."""
     tape = Tape(roots, before)
     for node in nodes(roots):
         variable = getattr(node, "variable", None)

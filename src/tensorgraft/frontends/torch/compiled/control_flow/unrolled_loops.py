@@ -38,7 +38,7 @@ class Loops:
 
     def __init__(self) -> None:
         self.counts: dict[_Key, int] = {}
-        self.places: dict[_Key, Place] = {}  # the loops of those that are frequent
+        self.lines: dict[_Key, Place] = {}  # the loops of those that are frequent
         self.here: Place | None = None  # where the program issues an operator now
 
     def issued(self, operator: str) -> None:
@@ -55,12 +55,12 @@ class Loops:
         if n == OFTEN and not _of_the_library():
             loop = next(_loops(frame), None)
             if loop is not None:
-                self.places[key] = loop
+                self.lines[key] = loop
 
     def warn(self) -> None:
         """Warn of the loops that make the program large."""
         loops: dict[Place, list[int]] = {}
-        for key, location in self.places.items():
+        for key, location in self.lines.items():
             loops.setdefault(location, []).append(self.counts[key])
         for location, counts in loops.items():
             if sum(counts) > MANY and location not in _told:

@@ -103,12 +103,8 @@ def modes_around() -> tuple[type, ...]:
     device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
-    kinds_of_program = [
-        kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")
-    ]
-    return (
-        (*kinds_of_program, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(kinds_of_program)
-    )
+    kinds_ = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
+    return (*kinds_, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(kinds_)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -223,11 +219,9 @@ class Guards:
             return words
         if self.captured is not None and (words := self.captured.failure(leaves, names)) is not None:
             return words
-        for optimizer_guard in self.optimizers:
-            if not optimizer_guard.holds():
-                return optimizer_guard.failure(
-                    names.get(id(optimizer_guard.optimizer), type(optimizer_guard.optimizer).__name__)
-                )
+        for guard_ in self.optimizers:
+            if not guard_.holds():
+                return guard_.failure(names.get(id(guard_.optimizer), type(guard_.optimizer).__name__))
         if self.surroundings is not None and (words := self.surroundings.failure()) is not None:
             return words
         for guard in self.host:
@@ -269,10 +263,10 @@ class Rebound:
         for table in tables:
             values = table.before.values() if isinstance(table.before, dict) else table.before
             occurrences.update(id(v) for v in values if isinstance(v, Tensor))
-        views = Counter(id(cell_of(t)) for t in _device_tensors(world.seen.values()))
+        views = Counter(id(cell_of(t)) for t in _device_tensors(world.visited.values()))
         self.rebound = {(id(c.table.of), key) for c in changes for key in (*c.keys, *c.dropped)}
-        self.places: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
-        self.finds: dict[int, Callable[[Sequence[Any]], Storage]] = {}
+        self.entries: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
+        self.finders: dict[int, Callable[[Sequence[Any]], Storage]] = {}
         self.tensors: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # these tensors at a call, by identity
         self._tensors: dict[int, Tensor] = {}
         for change in changes:
@@ -287,8 +281,8 @@ class Rebound:
                 cell = cell_of(value)
                 if occurrences[id(value)] == 1 and views[id(cell)] == 1 and id(cell) not in argument_storages:
                     self._tensors[id(value)] = value
-                    self.places.append((table, key, leaf_key(value)))
-                    self.finds[id(cell)] = _finding(table, key)
+                    self.entries.append((table, key, leaf_key(value)))
+                    self.finders[id(cell)] = _finding(table, key)
                     self.tensors[id(value)] = _finding_tensor(table, key)
 
     def slot(self, value: Any) -> Replaceable | None:
@@ -296,7 +290,7 @@ class Rebound:
         return Replaceable(leaf_key(value), _key_or_none) if id(value) in self._tensors else None
 
     def hold(self, call: Call) -> bool:
-        for table, key, expected in self.places:
+        for table, key, expected in self.entries:
             try:
                 value = _entry(table, key, call)
             except (KeyError, IndexError, AttributeError, TypeError):
@@ -349,7 +343,7 @@ class SharedObjects:
     tensors where it asks, that are in two places, or are reached otherwise, too."""
 
     def __init__(self, world: Reachable, leaves: Sequence[Any], compares: bool) -> None:
-        self._outside = world.seen.keys() - world.finds.keys()
+        self._outside = world.visited.keys() - world.finders.keys()
         self._compares_identities = compares
         self._shared = self._current(leaves)
 
@@ -380,8 +374,8 @@ class Captured:
         watched: Collection[int],
     ) -> None:
         """`touched`: storages that the trace has used. `watched`: tensors of modules, whose guard polls them."""
-        by_arguments = world.finds.keys() | slots.tensors.keys()
-        tensors = [t for t in _device_tensors(world.seen.values()) if id(t) not in by_arguments]
+        by_arguments = world.finders.keys() | slots.tensors.keys()
+        tensors = [t for t in _device_tensors(world.visited.values()) if id(t) not in by_arguments]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
         self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
         self._requires_grad = [t.requires_grad for t in self._polled]
@@ -395,7 +389,7 @@ class Captured:
         self._compares = bool(self._cells) and (writes or any(self._shared))
 
     def __bool__(self) -> bool:
-        return bool(self._polled or self._slots.places or self._compares or self._tensors)
+        return bool(self._polled or self._slots.entries or self._compares or self._tensors)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         if self._polled and list(map(_requires_grad_of, self._polled)) != self._requires_grad:
@@ -408,13 +402,13 @@ class Captured:
             cells, cells_now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
             if [c if c in cells else None for c in cells_now] != self._shared:
                 return False
-        return not self._slots.places or self._slots_hold(leaves)
+        return not self._slots.entries or self._slots_hold(leaves)
 
     def _slots_hold(self, leaves: Sequence[Any]) -> bool:
         call = call_of(leaves)
         if not self._slots.hold(call):
             return False
-        cells = [id(cell_of(_entry(table, key, call))) for table, key, _ in self._slots.places]
+        cells = [id(cell_of(_entry(table, key, call))) for table, key, _ in self._slots.entries]
         other_cells = self._cells.union(id(cell_of(leaves[i])) for i in self._arguments)
         return len(set(cells)) == len(cells) and other_cells.isdisjoint(cells)
 
@@ -426,7 +420,7 @@ class Captured:
         for t, expected in zip(self._tensors, self._geometry_keys, strict=True):
             if _geometry_key(t) != expected:
                 return f"{names.get(id(t), 'a tensor')} has another storage, shape, dtype or strides"
-        if self._slots.places and not self._slots_hold(leaves):
+        if self._slots.entries and not self._slots_hold(leaves):
             return "a tensor that the function replaces is another kind of tensor now"
         if self._compares and not self.hold(leaves):
             return "an argument shares memory with a tensor that the function reaches, or does so no more"
@@ -558,10 +552,8 @@ class Modules:
         values_now = list(chain.from_iterable(self._full))
         if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
             held_ids = set(map(id, self._expected))
-            added_name = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
-            return (
-                f"{added_name or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
-            )
+            added = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
+            return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
         for t, storage in zip(self._device_tensors, self._storages, strict=True):
             if t.untyped_storage() is not storage:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"

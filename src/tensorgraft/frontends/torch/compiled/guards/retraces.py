@@ -79,12 +79,9 @@ class History:
         roots = [("", self.fn), *((f"argument {i}", leaf) for i, leaf in enumerate(leaves))]
         return {id(value): name for name, value in reversed(list(objects_behind(roots, in_library))) if name}
 
-    def too_many(self, name: str, most: int, call: NamedKey, reasons: Sequence[str], location: Place | None) -> str:
+    def too_many(self, name: str, most: int, call: NamedKey, why: Sequence[str], location: Place | None) -> str:
         lines = [f"{_where(name, location)} would be traced again: tg.jit has compiled {name} {most} times."]
-        lines += [
-            "What keeps changing:",
-            *(self._changing([*self.calls, call]) or [f"  {text}" for text in reasons[:3]]),
-        ]
+        lines += ["What keeps changing:", *(self._changing([*self.calls, call]) or [f"  {w}" for w in why[:3]])]
         return "\n".join(
             [
                 *lines,
@@ -147,23 +144,19 @@ def differences(before: NamedKey, new_call: NamedKey) -> tuple[int, list[str]]:
     """Return the number of differences between two calls, and a description for each part that differs."""
     count, texts = 0, []
     for name in dict.fromkeys((*new_call, *before)):
-        old_part, new_part = before.get(name), new_call.get(name)
-        if old_part is None or new_part is None:
+        old, new = before.get(name), new_call.get(name)
+        if old is None or new is None:
             count += 1
-            texts.append(f"{name}: {'was given' if new_part is None else 'was not given'} before")
+            texts.append(f"{name}: {'was given' if new is None else 'was not given'} before")
             continue
-        properties = [
-            p
-            for p in new_part
-            if p not in old_part or old_part[p] != new_part[p] or type(old_part[p]) is not type(new_part[p])
-        ]
+        properties = [p for p in new if p not in old or old[p] != new[p] or type(old[p]) is not type(new[p])]
         count += len(properties)
         if "shape" in properties:
             properties = [p for p in properties if p not in _FOLLOW_SHAPE]
         if len(properties) > 1:  # the other says it
             properties = [p for p in properties if p != "array inside"]
         if properties:
-            texts.append(f"{name}: " + "; ".join(_change(p, old_part.get(p), new_part[p]) for p in properties))
+            texts.append(f"{name}: " + "; ".join(_change(p, old.get(p), new[p]) for p in properties))
     if any(text.startswith("argument ") for text in texts):  # then that says it
         texts = [text for text in texts if not text.startswith("arguments:")]
     return count, texts

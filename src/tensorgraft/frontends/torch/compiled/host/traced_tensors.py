@@ -76,7 +76,7 @@ class HostWatch(OwnMode):
         if not isinstance(func, OpOverload):  # an operator of functions, which would run unseen
             raise RunsUncompiled(f"calls {func.name()}, which has no compiled form")
         kwargs = kwargs or {}
-        host = [t for t in pytrees.leaves_of((args, kwargs)) if on_host(t)]
+        host = [t for t in pytrees.leaves_of((args, kwargs)) if self._follows(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
             self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
         live = {id(t): live_value for t in host if (live_value := self.live(t)) is not None}
@@ -93,7 +93,7 @@ class HostWatch(OwnMode):
             out = func(*args, **kwargs)
         finally:
             self.computing = {}
-        results = [t for t in pytrees.leaves_of(out) if on_host(t)]
+        results = [t for t in pytrees.leaves_of(out) if self._follows(t)]
         if random and (results or host):
             raise self.refused(
                 "draws random numbers on the CPU inside tg.jit: every call would get the numbers of the first.",
@@ -108,6 +108,11 @@ class HostWatch(OwnMode):
             for t in results:
                 self._constant(t)
         return out
+
+    def _follows(self, t: Any) -> bool:
+        """Say whether a tensor is the program's, on the host, and not what the backend on PyTorch traces with."""
+        backend = self.capture.backend
+        return on_host(t) and not (type(t) is not Tensor and backend.is_array(t) and backend.is_traced(t))
 
     def live(self, t: Tensor) -> LiveTensor | None:
         """Return what gives a tensor at each call; None for a constant."""
@@ -269,10 +274,7 @@ class HostWatch(OwnMode):
                 "needs the value of a CPU argument of the compiled function: every call would get the value of"
                 " the first.",
                 ("stay a tensor", "use the tensor itself instead of its value"),
-                (
-                    "know it before",
-                    "pass it as a Python number: each value is compiled",
-                ),
+                ("know it before", "pass it as a Python number: each value is compiled"),
             )
         if t.numel() > LARGEST:
             raise self.refused(
@@ -312,14 +314,19 @@ class HostWatch(OwnMode):
                     ("without it", "return its detach()"),
                     ("on the device", "move its inputs there"),
                 )
-        for leaf in self.capture.leaves.values():
-            if leaf.alive and on_host(leaf.tensor) and raw_gradient(leaf.tensor) is not leaf.before:
+        for key, leaf in list(self.capture.leaves.items()):
+            if not leaf.alive or not on_host(leaf.tensor) or raw_gradient(leaf.tensor) is leaf.before:
+                continue
+            if self.capture.from_outside(leaf.tensor):
                 raise refused(
                     f"computes a gradient of a CPU tensor of shape {tuple(leaf.tensor.shape)}, in a function that"
                     " computes on the device.",
                     ("on the device", "move the tensor there"),
                     ("outside", "call backward() after the compiled function"),
                 )
+            if any(leaf.tensor is t for t in results):
+                raise RunsUncompiled("returns a CPU tensor together with its gradient")
+            del self.capture.leaves[key]  # made inside: it goes, and its gradient is computed as any other tensor
 
     def refuse_left(self, results: Sequence[Any]) -> None:
         """Refuse tensors of the host that outlive the function; called when its frames are gone.
@@ -327,14 +334,12 @@ class HostWatch(OwnMode):
         Raises TracedValueError for a tensor that the host computes and that something but a result still holds: every
         later call would leave it as it is.
         """
-        fed_tensors = self.capture.fed_tensors
-        outside = {
-            key for key, (t, _) in fed_tensors.items() if self.capture.from_outside(t)
-        }  # views of what is written
+        fed = self.capture.fed_tensors
+        outside = {key for key, (t, _) in fed.items() if self.capture.from_outside(t)}  # views of what is written
         allowed = {id(t) for t in results if on_host(t)} | outside
-        refs = {key: (weakref.ref(t), live) for key, (t, live) in fed_tensors.items() if isinstance(live, Computed)}
+        refs = {key: (weakref.ref(t), live) for key, (t, live) in fed.items() if isinstance(live, Computed)}
         for key in refs.keys() - allowed:
-            del fed_tensors[key]
+            del fed[key]
         t = None
         for key, (ref, _) in refs.items():
             if key not in allowed and ref() is not None:

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.captured_objects import in_library
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.optimizers.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, replaced
@@ -297,7 +298,7 @@ def _counts(entries: Any) -> dict[str, Any]:
 
 
 def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> None:
-    """Raises TracedValueError where a step has changed Python numbers, and puts them back."""
+    """Raises RunsUncompiled where a step has changed Python numbers, and puts them back."""
     changed = set()
     for p, entries in optimizer.state.items():
         for name, value in before.get(id(p), {}).items():
@@ -305,11 +306,9 @@ def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> N
                 changed.add(name)
                 entries[name] = value
     if changed:
-        raise refused(
-            f"is a step of {type(optimizer).__name__}, which updates {', '.join(sorted(changed))} in Python: every"
-            " call would repeat the first step.",
-            ("count with a tensor", "torch.zeros((), device=p.device)"),
-            ("do it outside", "call step() after the compiled function"),
+        raise RunsUncompiled(
+            f"takes a step of {type(optimizer).__name__}, which counts {', '.join(sorted(changed))} in Python (counted"
+            " by a tensor, torch.zeros((), device=p.device), it can be compiled)"
         )
 
 

@@ -310,23 +310,32 @@ def _svd(
     dtype, none = xp.dtype_of(x), empty_factor(xp, x)
     if not xp.size(x):
 
-        def orthogonal(rows: int, columns: int) -> Array:
+        def basis(rows: int, columns: int) -> Array:
             return xp.broadcast_to(xp.eye(rows, columns, dtype), (*batch, rows, columns))
 
         s = xp.zeros((*batch, min(m, n)), dtypes.real_dtype(dtype))
         if not compute_uv:
             return none, s, none
-        return (
-            (orthogonal(m, m), s, orthogonal(n, n))
-            if full_matrices
-            else (orthogonal(m, min(m, n)), s, orthogonal(min(m, n), n))
-        )
+        return (basis(m, m), s, basis(n, n)) if full_matrices else (basis(m, min(m, n)), s, basis(min(m, n), n))
     if driver is not None:  # the forms with out= come here, whose meta functions let it pass
         raise RuntimeError(
             "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
         )
     _not_converged(xp, x, "linalg.svd")
     return xp.svd(x, full=full_matrices) if compute_uv else (none, xp.svdvals(x), none)
+
+
+@kernel("linalg_polar")
+@with_operators
+def _polar(xp: Any, x: Value) -> tuple[Value, Value]:
+    """U and H of x = U H: orthonormal columns, and a positive semidefinite matrix."""
+    refuse_narrow(xp, x)
+    n = x.shape[-1]
+    if not xp.size(x):
+        return x, xp.zeros((*x.shape[:-2], n, n), x.dtype)
+    _not_converged(xp, x, "linalg.svd")
+    u, s, vh = xp.svd(x)
+    return u @ vh, adjoint(xp, vh) @ (xp.astype(xp.expand_dims(s, -1), x.dtype) * vh)
 
 
 @kernel("_linalg_eigh")

@@ -203,6 +203,18 @@ def _lstsq(
 
 # ---- functions of matrices -------------------------------------------------------------------------------------------
 
+
+@kernel("linalg_matrix_sqrth")
+@with_operators
+def _matrix_sqrth(xp: Any, a: Value) -> Value:
+    """The square root of the lower triangle's Hermitian matrix; negative eigenvalues count as 0."""
+    if not xp.size(a):
+        return a
+    values, vectors = xp.eigh(a)
+    roots = xp.astype(xp.sqrt(xp.maximum(values, 0)), a.dtype)
+    return (vectors * xp.expand_dims(roots, -2)) @ adjoint(xp, vectors)
+
+
 # Higham 2005, "The scaling and squaring method for the matrix exponential revisited": degree and radius of the Pade
 # approximants that are exact to single and to double precision
 _PADE = {dtypes.float32: (7, 3.925724783138660), dtypes.float64: (13, 5.371920351148152)}

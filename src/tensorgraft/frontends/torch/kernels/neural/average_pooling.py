@@ -113,15 +113,13 @@ def _avg_backward(d: int) -> Any:
 def _adaptive_means(xp: Any, x: Array, axis: int, out: int) -> Array:
     """The means of windows, each of its own elements alone: infinities and NaN of others have no part."""
     starts, ends = intervals(xp.shape(x)[axis], out)
-    shape_before, shape_after = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
+    before, trailing = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
     steps = np.arange(int((ends - starts).max(initial=1)))
     positions = np.minimum(starts[:, None] + steps, ends[:, None] - 1)
-    windows = xp.reshape(
-        xp.take(x, xp.asarray(positions.reshape(-1)), axis), (*shape_before, *positions.shape, *shape_after)
-    )
-    mask_shape = (*positions.shape, *(1 for _ in shape_after))
+    windows = xp.reshape(xp.take(x, xp.asarray(positions.reshape(-1)), axis), (*before, *positions.shape, *trailing))
+    mask_shape = (*positions.shape, *(1 for _ in trailing))
     in_window = xp.asarray((steps < (ends - starts)[:, None]).reshape(mask_shape))
-    counts = xp.asarray((ends - starts).astype(xp.dtype_of(x)).reshape(out, *(1 for _ in shape_after)))
+    counts = xp.asarray((ends - starts).astype(xp.dtype_of(x)).reshape(out, *(1 for _ in trailing)))
     return xp.divide(xp.sum(xp.where(in_window, windows, xp.zeros_like(windows)), axis=axis + 1), counts)
 
 

@@ -92,13 +92,7 @@ def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: 
 
 
 @kernel("convolution_backward", meta=masked(_backward_meta))
-def _convolution_backward(
-    xp: Any,
-    grad: Array,
-    x: Array,
-    w: Array,
-    *rest: Any,
-) -> tuple[Array | None, ...]:
+def _convolution_backward(xp: Any, grad: Array, x: Array, w: Array, *rest: Any) -> tuple[Array | None, ...]:
     """`rest`: bias sizes (not of the overrideable form), stride, padding, dilation, transposed, output padding, groups,
     output mask."""
     stride, padding, dilation, transposed, _, groups, mask = rest[-7:]

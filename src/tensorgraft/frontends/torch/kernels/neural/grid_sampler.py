@@ -24,9 +24,9 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
 class Tap(NamedTuple):
-    place: Value  # int64, inside the image
+    position: Value  # int64, inside the image
     weight: Value
-    inside: Value  # elsewhere nothing is read
+    in_bounds: Value  # elsewhere nothing is read
 
 
 @with_operators
@@ -84,20 +84,20 @@ def _pixel_coordinates(xp: Any, x: Value, n: int, padding: int, align_corners: b
 
 
 def _taps(
-    xp: Any, g: Value, n: int, mode: int, padding: int, align_corners: bool, nan_position: float | None = None
+    xp: Any, g: Value, n: int, mode: int, pad: int, align_corners: bool, nan_at: float | None = None
 ) -> list[Tap]:
-    """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `nan_position`: NaN's in a volume."""
+    """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `nan_at`: NaN's in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
     x = (g + 1) * by if align_corners else (g + 1) * by - 0.5
     if mode == CUBIC:
         floor = xp.floor(x)
         t = x - floor
-        rounded = {k: xp.round(_padded(xp, floor + k, n, padding, align_corners)) for k in range(-1, 3)}
+        rounded = {k: xp.round(_padded(xp, floor + k, n, pad, align_corners)) for k in range(-1, 3)}
         return [_tap(xp, at, _cubic(xp, t, k), n) for k, at in rounded.items()]
     x = (
-        _padded(xp, x, n, padding, align_corners)
-        if nan_position is None
-        else _pixel_coordinates(xp, x, n, padding, align_corners, nan_position)
+        _padded(xp, x, n, pad, align_corners)
+        if nan_at is None
+        else _pixel_coordinates(xp, x, n, pad, align_corners, nan_at)
     )
     if mode == NEAREST:
         return [_tap(xp, xp.round(x), xp.ones_like(x), n)]
@@ -126,8 +126,8 @@ def _grid_sampler(
     for taps in itertools.product(*axes):
         position, weight, in_bounds = taps[0]
         for extent, tap in zip(spatial[1:], taps[1:], strict=True):
-            position, weight = position * extent + tap.place, weight * tap.weight
-            in_bounds = in_bounds & tap.inside
+            position, weight = position * extent + tap.position, weight * tap.weight
+            in_bounds = in_bounds & tap.in_bounds
         part = xp.gather(pixels, (rows, position))
         part = xp.where(xp.expand_dims(in_bounds, 2), part, xp.zeros_like(part))
         part = part * xp.expand_dims(weight, 2)
@@ -139,17 +139,14 @@ def _grid_sampler_backward(
     xp: Any, grad: Array, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, mask: Sequence[bool]
 ) -> tuple[Array | None, ...]:
     operands = wide(xp, x), wide(xp, grid)
-    wanted_operands = [k for k in (0, 1) if mask[k]]
+    wanted = [k for k in (0, 1) if mask[k]]
 
-    def sampled(inner: Any, *wanted_values: Array) -> Array:
-        operand_pair = [
-            wanted_values[wanted_operands.index(k)] if k in wanted_operands else inner.lifted(operands[k])
-            for k in (0, 1)
-        ]
-        return _grid_sampler(inner, *operand_pair, mode, padding, align_corners, True)
+    def sampled(inner: Any, *values: Array) -> Array:
+        pair = [values[wanted.index(k)] if k in wanted else inner.lifted(operands[k]) for k in (0, 1)]
+        return _grid_sampler(inner, *pair, mode, padding, align_corners, True)
 
-    slopes = gradients(xp, sampled, [operands[k] for k in wanted_operands], wide(xp, grad)) if wanted_operands else ()
-    return tuple(slopes[wanted_operands.index(k)] if k in wanted_operands else None for k in (0, 1))
+    slopes = gradients(xp, sampled, [operands[k] for k in wanted], wide(xp, grad)) if wanted else ()
+    return tuple(slopes[wanted.index(k)] if k in wanted else None for k in (0, 1))
 
 
 for _d in (2, 3):

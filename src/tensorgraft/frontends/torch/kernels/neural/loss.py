@@ -63,12 +63,7 @@ def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: in
 @kernel("binary_cross_entropy_with_logits")
 @with_operators
 def _bce_with_logits(
-    xp: Any,
-    x: Value,
-    y: Value,
-    weight: Value | None = None,
-    pos_weight: Value | None = None,
-    reduction: int = MEAN,
+    xp: Any, x: Value, y: Value, weight: Value | None = None, pos_weight: Value | None = None, reduction: int = MEAN
 ) -> Value:
     x, extra_weight = widened(xp, x), None
     if pos_weight is not None:  # in its own dtype, where unsigned integers wrap

@@ -142,15 +142,7 @@ def _rms_norm_backward(
 @kernel("native_group_norm", meta=_meta(aten.native_group_norm.default, 1, 2))
 @with_operators
 def _group_norm(
-    xp: Any,
-    x: Value,
-    weight: Value | None,
-    bias: Value | None,
-    n: int,
-    c: int,
-    hxw: int,
-    group: int,
-    eps: float,
+    xp: Any, x: Value, weight: Value | None, bias: Value | None, n: int, c: int, hxw: int, group: int, eps: float
 ) -> tuple[Value, Value, Value]:
     wide = xp.reshape(widened(xp, x), (n, group, c // group, hxw))
     normal, mean, rstd = xp.standardize(wide, (2, 3), eps)

@@ -106,10 +106,8 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
             return p - ratio / denominator, m, v, *top
 
         states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else [])]
-        new, scaled, new_states = _steps(
-            xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf
-        )
-        return new, scaled, *new_states, *([] if amsgrad else [[None] * len(max_exp_avg_sqs)])
+        new, scaled, states_ = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
+        return new, scaled, *states_, *([] if amsgrad else [[None] * len(max_exp_avg_sqs)])
 
     return fused
 

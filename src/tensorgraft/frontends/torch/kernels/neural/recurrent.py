@@ -51,13 +51,7 @@ def _lstm_cell(
 @kernel("_thnn_fused_lstm_cell_backward_impl", meta=False)
 @with_operators
 def _lstm_cell_backward(
-    xp: Any,
-    grad_hy: Value | None,
-    grad_cy: Value | None,
-    cx: Value,
-    cy: Value,
-    workspace: Value,
-    has_bias: bool,
+    xp: Any, grad_hy: Value | None, grad_cy: Value | None, cx: Value, cy: Value, workspace: Value, has_bias: bool
 ) -> tuple[Value | None, ...]:
     """Gradients in the gates (N, 4 H), the cell state and, where there is one, the bias (4 H,)."""
     if grad_hy is None and grad_cy is None:

@@ -21,7 +21,7 @@ from tensorgraft.hub.array import Array
 class Taps(NamedTuple):
     """The old places (taps, out) that each of `out` new places reads, and their weights (taps, out)."""
 
-    places: np.ndarray
+    positions: np.ndarray
     weights: np.ndarray | None  # None: one tap, copied
     read: np.ndarray | None = (
         None  # where a tap is read at all (an infinity that is not, has no part); None: everywhere
@@ -29,10 +29,10 @@ class Taps(NamedTuple):
 
     def matrix(self, n: int) -> np.ndarray:
         """Return the taps as a dense matrix (out, n)."""
-        out = self.places.shape[1]
+        out = self.positions.shape[1]
         dense = np.zeros((out, n), np.float64)
-        weights = np.ones(self.places.shape) if self.weights is None else self.weights
-        for position, weight in zip(self.places, weights, strict=True):
+        weights = np.ones(self.positions.shape) if self.weights is None else self.weights
+        for position, weight in zip(self.positions, weights, strict=True):
             np.add.at(dense, (np.arange(out), position), weight)
         return dense
 
@@ -152,8 +152,8 @@ def _unscaled(rule: Rule, olds: Sequence[int], new_sizes: Sequence[int], n: int,
 
 def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
     total: Any = None
-    shape = tuple(taps.places.shape[1] if a == axis else 1 for a in range(xp.ndim(x)))
-    for j, position in enumerate(taps.places):
+    shape = tuple(taps.positions.shape[1] if a == axis else 1 for a in range(xp.ndim(x)))
+    for j, position in enumerate(taps.positions):
         piece = xp.take(x, xp.asarray(position), axis)
         if taps.weights is not None:
             piece = xp.multiply(piece, xp.asarray(taps.weights[j].astype(xp.dtype_of(x)).reshape(shape)))
@@ -168,7 +168,7 @@ def _read_fixed(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
     assert taps.weights is not None
     summed = np.array(taps.weights, np.float64)
     for j in range(1, len(summed)):  # beyond an edge all weights are the edge's
-        is_repeated = taps.places[j] == taps.places[j - 1]
+        is_repeated = taps.positions[j] == taps.positions[j - 1]
         summed[j] += np.where(is_repeated, summed[j - 1], 0)
         summed[j - 1] = np.where(is_repeated, 0, summed[j - 1])
     top, digits = float(summed.max(initial=0.0)), 0
@@ -176,7 +176,7 @@ def _read_fixed(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
         digits += 1
     scaled = summed * (1 << digits)
     weights = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5))
-    total = xp.add(_read(xp, x, axis, Taps(taps.places, weights)), 1 << (digits - 1))
+    total = xp.add(_read(xp, x, axis, Taps(taps.positions, weights)), 1 << (digits - 1))
     return xp.clip(xp.bitwise_right_shift(total, xp.full((), digits, dtypes.int32)), 0, 255)
 
 
@@ -188,7 +188,7 @@ def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
         of_bytes = dtypes.is_integer(dtype) and not copies  # uint8
         out = x if copies else xp.astype(x, dtypes.int32 if of_bytes else dtypes.accumulator(dtype))
         for axis, taps in reversed(list(zip(range(xp.ndim(x) - d, xp.ndim(x)), tables, strict=True))):
-            if (of_bytes or taps.read is not None) and taps.places.shape[1] == xp.shape(x)[axis]:
+            if (of_bytes or taps.read is not None) and taps.positions.shape[1] == xp.shape(x)[axis]:
                 continue
             out = _read_fixed(xp, out, axis, taps) if of_bytes else _read(xp, out, axis, taps)
         return out
