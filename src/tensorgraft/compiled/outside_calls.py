@@ -166,6 +166,19 @@ class OutsideCalls:
         self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *location))
 
 
+class NotedCalls(OutsideCalls):
+    """The calls of a function that is traced at each of its calls if it makes any of those that are refused elsewhere.
+    They are made while it is traced, as prints and warnings are."""
+
+    def _overrides(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        return (override for override in super()._overrides() if override[1] not in ("print", "warn", "handle"))
+
+    def _refuse(self, reason: str, *call: Any) -> Any:
+        original, args, kwargs = call
+        self.refused = reason
+        return original(*args, **kwargs)
+
+
 def _refused() -> Iterator[tuple[Any, str, str]]:
     """Yield (a module or class, a name in it, the reason) of each refused function whose module is loaded."""
     for reason, path, names in _REFUSED:

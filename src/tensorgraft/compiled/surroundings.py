@@ -122,7 +122,7 @@ class Surroundings:
             framework = _framework(x)
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
-                    self._arrays.append(Contents(its_name, x, framework))
+                    self._take(its_name, x, framework)
             elif contents is not None:
                 grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
                 if (contents.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
@@ -131,6 +131,14 @@ class Surroundings:
                     self._objects.append(x)
             elif is_of_program(x):
                 self._objects.append(x)
+
+    def _take(self, name: str, array: Any, framework: str) -> None:
+        """Look at an array that somebody can write. Raises TracedValueError for a large one."""
+        self._arrays.append(Contents(name, array, framework))
+
+    def written(self) -> str | None:
+        """Name an array of another framework that the trace has written; None where there is none."""
+        return next((one.name for one in (*self._arrays, *self._watched) if not one.holds()), None)
 
     def functions(self) -> list[types.FunctionType]:
         """Return the functions that have been met."""
