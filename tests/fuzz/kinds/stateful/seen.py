@@ -109,10 +109,13 @@ def unequal(expected: dict[str, Any], found: dict[str, Any], rough: bool = False
     for name in [*expected, *(n for n in found if n not in expected)]:
         want, got = expected.get(name, "nothing"), found.get(name, "nothing")
         if _is_tensor(want) and _is_tensor(got):
-            exact = [f"{key} {got[0][key]} for {v}" for key, v in want[0].items() if got[0][key] != v]
-            lines += [f"{name}: {said}" for said in exact]
-            same = want[0]["shape"] == got[0]["shape"] and want[0]["dtype"] == got[0]["dtype"]
-            if same and want[1] is not None and not _close(want[1], got[1], rough):
+            keys = [*want[0], *(key for key in got[0] if key not in want[0])]
+            exact = [(key, want[0].get(key), got[0].get(key)) for key in keys]
+            lines += [f"{name}: {key} {there} for {here}" for key, here, there in exact if here != there]
+            if want[1] is None or got[1] is None:
+                continue
+            same = want[1].shape == got[1].shape and want[1].dtype == got[1].dtype
+            if same and not _close(want[1], got[1], rough):
                 lines.append(f"{name}: {_short(got[1])} for {_short(want[1])}")
         elif not _same(want, got):
             lines.append(f"{name}: {_said(got)} for {_said(want)}")
