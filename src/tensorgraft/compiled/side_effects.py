@@ -114,6 +114,7 @@ class Reachable:
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
+        self.named: list[Table] = []  # variables and attributes of what is no argument
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
@@ -275,15 +276,19 @@ class Reachable:
         if isinstance(own, dict):
             for key, child in self._add(name, own, None if find is None else _attributes_of(find)).items():
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
-            if is_of_program(value):
-                self.owners.append(value)
-                if find is None:
-                    self.objects.append(self.tables[id(own)])
+            if find is None:
+                self.named.append(self.tables[id(own)])
+            if is_of_program(value) and find is None:
+                self.objects.append(self.tables[id(own)])
+        if is_of_program(value):
+            self.owners.append(value)
         if made_in_python and (slots := slots_of(cls)):
             table = self.slotted[id(value)] = Slots(value, slots)
             found = None if find is None else lambda call: Slots(find(call), slots)
             for key, child in self._add(name, table, found).items():
                 yield f"{name}.{key}", child, _attribute(find, key)
+            if find is None:
+                self.named.append(self.tables[id(table)])
 
     def _function(self, name: str, fn: types.FunctionType) -> Iterator[tuple[str, Any, Find | None]]:
         if in_library(fn.__code__.co_filename):
@@ -292,7 +297,9 @@ class Reachable:
         for variable, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             yield variable, content_of(cell), None
         self.codes.append(fn.__code__)
-        self._add(name, Variables(fn), None)
+        variables = Variables(fn)
+        self._add(name, variables, None)
+        self.named.append(self.tables[id(variables)])
         dynamic = sorted(global_names(fn.__code__) & _DYNAMIC - fn.__globals__.keys())
         self._once += [(f"{called}()", None) for called in dynamic]
         mentioned = {n for code in codes_of(fn.__code__) for n in code.co_names}
@@ -390,7 +397,26 @@ class Reachable:
         uses = self._uses(change.table)
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
-        return uses == {"written"} and change.order is None
+        # what is added to a set may have been in it
+        return uses == {"written"} and change.order is None and not (
+            isinstance(change.table.of, set) and change.table.before
+        )
+
+    def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:
+        """Yield (a table, keys) of entries that the function may have set to what they were, which is no change."""
+        changed = {id(change.table): change for change in changes}
+        stored = {name for code in self.codes if code.co_name not in MAKING for name in stored_attributes(code)}
+        for table in self.named:
+            keys = table.before.keys() if isinstance(table.of, Variables) else table.before.keys() & stored
+            yield table, self._unchanged(keys, changed.get(id(table)))
+        for change in changes:
+            if isinstance(change.table.of, dict) and change.table.find is None and self.only_written(change):
+                yield change.table, self._unchanged(change.table.before, change)
+
+    @staticmethod
+    def _unchanged(keys: Iterable[Any], change: Change | None) -> list[Any]:
+        new = set() if change is None else {*change.keys, *change.dropped}
+        return [key for key in keys if key not in new]
 
     def _uses(self, table: Table) -> set[str]:
         names = {name.rpartition(".")[2] for name in table.names}

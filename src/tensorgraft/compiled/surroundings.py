@@ -191,6 +191,9 @@ class Surroundings:
                 self._containers.append(
                     Held(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
                 )
+        for table, keys in world.written_as_before(changes):
+            if keys:
+                self.look_up(table.name, _entries(table.of, keys))
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
             if table.before or id(table.of) in changed:
@@ -292,6 +295,16 @@ def _description(held: Held) -> str:
             plain = is_plain(a) and is_plain(b)
             return f"{held.name}{name} was {a!r} and is {b!r}" if plain else f"{held.name}{name} is another object"
     return f"{held.name} has other elements"
+
+
+def _entries(of: Any, keys: list[Any]) -> Lookups:
+    """Return what looks up entries of a table by their keys."""
+    if isinstance(of, Variables):
+        names = [key for key in keys if isinstance(key, str)]
+        return Lookups([(of.fn.__globals__, name) for name in names])  # cells are looked at anyway
+    if isinstance(of, Slots):
+        return Lookups(attributes=[(of.of, key) for key in keys])
+    return Lookups([(of, key) for key in keys])
 
 
 def _identity(of: Any) -> int:

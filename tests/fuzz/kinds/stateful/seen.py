@@ -12,7 +12,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 Tensor = torch.Tensor
-# (relative to the largest element, ... of numbers of one); what is half as wide is only compared roughly
+# relative to the largest element, ... of numbers of one
 CLOSE = {torch.float32: 2e-4, torch.float64: 1e-6, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 _MOST = 12  # levels
 _FUNCTIONS = types.FunctionType | types.MethodType | types.BuiltinFunctionType
@@ -103,9 +103,31 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     return parts + [(f".{k}", v) for k, v in own.items() if not k.startswith("__")]
 
 
-def unequal(expected: dict[str, Any], found: dict[str, Any], rough: bool = False) -> list[str]:
-    """Return a line for each row that differs."""
-    lines = []
+Slack = dict[str, dict[str, float]]  # of a row of each table
+
+
+def slack(expected: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, float]:
+    """Return how far rows are from what they are in other tables, four times that."""
+    found: dict[str, float] = {}
+    for name, want in expected.items():
+        values = [v for rows in others if (v := _values(rows.get(name))) is not None]
+        if (here := _values(want)) is not None:
+            off = [(here - v).abs().nan_to_num(0.0).max() for v in values if v.shape == here.shape and v.numel()]
+            found[name] = 4 * float(max(off, default=0.0))
+    return found
+
+
+def _values(row: Any) -> Tensor | None:
+    if _is_tensor(row):
+        return None if row[1] is None or row[1].is_complex() else row[1].double()
+    return torch.tensor(row[1], dtype=torch.float64) if isinstance(row, tuple) and row[0] == "float" else None
+
+
+def unequal(
+    expected: dict[str, Any], found: dict[str, Any], slack: dict[str, float] | None = None
+) -> list[str]:
+    """Return a line for each row that differs, of numbers by more than its slack."""
+    lines, slack = [], slack or {}
     for name in [*expected, *(n for n in found if n not in expected)]:
         want, got = expected.get(name, "nothing"), found.get(name, "nothing")
         if _is_tensor(want) and _is_tensor(got):
@@ -115,9 +137,9 @@ def unequal(expected: dict[str, Any], found: dict[str, Any], rough: bool = False
             if want[1] is None or got[1] is None:
                 continue
             same = want[1].shape == got[1].shape and want[1].dtype == got[1].dtype
-            if same and not _close(want[1], got[1], rough):
+            if same and not _close(want[1], got[1], slack.get(name, 0.0)):
                 lines.append(f"{name}: {_short(got[1])} for {_short(want[1])}")
-        elif not _same(want, got):
+        elif not _same(want, got, slack.get(name, 0.0)):
             lines.append(f"{name}: {_said(got)} for {_said(want)}")
     return lines
 
@@ -126,10 +148,10 @@ def _is_tensor(row: Any) -> bool:
     return isinstance(row, tuple) and isinstance(row[0], dict)
 
 
-def _same(want: Any, got: Any) -> bool:
+def _same(want: Any, got: Any, slack: float) -> bool:
     if isinstance(want, tuple) and isinstance(got, tuple) and not _is_tensor(want) and not _is_tensor(got):
         if want[0] == got[0] == "float":
-            return want[1] == got[1] or abs(want[1] - got[1]) <= 1e-5 * abs(want[1]) or want[1] != want[1] != got[1]
+            return want[1] == got[1] or abs(want[1] - got[1]) <= max(1e-5 * abs(want[1]), slack) or want[1] != want[1] != got[1]
         return bool(want == got)
     return type(want) is type(got) and not isinstance(want, tuple) and bool(want == got)
 
@@ -140,14 +162,14 @@ def _said(row: Any) -> str:
     return repr(row[1]) if isinstance(row, tuple) else str(row)
 
 
-def _close(want: Tensor, got: Tensor, rough: bool) -> bool:
+def _close(want: Tensor, got: Tensor, slack: float) -> bool:
     if want.dtype not in CLOSE:
         return torch.equal(want, got)
-    limit = CLOSE[torch.bfloat16 if rough else want.dtype]
+    limit = CLOSE[want.dtype]
     want, got = want.double(), got.double()
     finite = want[want.isfinite()]
     scale = max(1.0, float(finite.abs().max())) if finite.numel() else 1.0
-    return torch.allclose(got, want, rtol=limit, atol=limit * scale, equal_nan=True)
+    return torch.allclose(got, want, rtol=limit, atol=max(limit * scale, slack), equal_nan=True)
 
 
 def _short(t: Tensor) -> str:

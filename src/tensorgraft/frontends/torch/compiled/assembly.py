@@ -202,7 +202,8 @@ class _Assembly:
         outside = [t for t, _ in tracing.versions if id(t) not in tracing.slots.tensors]
         # an argument with a history is here without it, too: each call has another one
         given = [t for t in outside if id(t) in place or id(cell_of(t)) not in tracing.cells]
-        tape.watch([(t, getter_of(t, place)) for t in given], tracing.flat)
+        once = [t if k == first else None for k, (t, first) in enumerate(zip(tracing.flat, tracing.again, strict=True))]
+        tape.watch([(t, getter_of(t, place)) for t in given], once)
         inside = {a: k for a, k in self.positions.items() if a in tracing.usable}
         arrays = {a: _array_of(self.sources, self.fed, a) for a in tracing.usable}
         tape.locate(inside, tracing.outputs, arrays)

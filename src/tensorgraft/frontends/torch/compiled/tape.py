@@ -579,6 +579,7 @@ def looks(
     """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
     those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
     given: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
+    behind = {id(b): functools.partial(_base_of, i) for i, t in arguments if (b := _base(t)) is not None}
     born = set(map(id, capture.survivors()))
 
     def look(t: Any) -> Finder | None:
@@ -600,13 +601,26 @@ def looks(
         base = t._base
         if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
             return None
-        find = given.get(id(base)) or outside.get(id(base))
+        find = given.get(id(base)) or outside.get(id(base)) or behind.get(id(base))
         if find is None and not base.requires_grad:
             return None
         seen, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
         return functools.partial(_view, find or (lambda leaves: base), seen, graded)
 
     return list(map(look, flat))
+
+
+def _base(t: Tensor) -> Tensor | None:
+    try:
+        return t._base
+    except RuntimeError:  # as in `look`
+        return None
+
+
+def _base_of(i: int, leaves: Sequence[Any]) -> Tensor:
+    """Return what an argument is a view of, or the argument."""
+    base = leaves[i]._base
+    return leaves[i] if base is None else base
 
 
 def _view(find: Finder, seen: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
