@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensorgraft import source
-from tensorgraft.codegen.output.writing import CannotBeSaidError
+from tensorgraft.codegen.output.writing import NotExpressibleError
 from tensorgraft.codegen.structure.size_merging import Extent, PartingError, joined, merge
 from tensorgraft.codegen.structure.sizes import Sizes
 
@@ -317,7 +317,7 @@ def test_what_a_target_lacks_names_the_place():
         def forward(self, x):
             return torch.linalg.eigvals(x)
 
-    with pytest.raises(CannotBeSaidError, match=r"test_source\.py"):
+    with pytest.raises(NotExpressibleError, match=r"test_source\.py"):
         source(Inverse(), torch.eye(3), onto="array_api")
 
 

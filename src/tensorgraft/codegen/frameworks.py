@@ -9,6 +9,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from tensorgraft.codegen.captured_values import captured_values, names_in
+
 # package -> framework
 _PACKAGES = {
     "jax": "jax", "jaxlib": "jax", "equinox": "jax", "flax": "jax", "haiku": "jax", "optax": "jax", "lineax": "jax",
@@ -59,36 +61,19 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
     """The frameworks of which a function's code names modules, functions and objects."""
-    if isinstance(fn, functools.partial):
-        yield from _mentioned(fn.func, depth)
-        return
-    fn = inspect.unwrap(fn)
-    fn = getattr(fn, "__func__", fn)
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return
-    around = dict(fn.__globals__)
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            around[name] = cell.cell_contents
-        except ValueError:  # it is not filled yet
-            continue
-    for name in _names(code):
-        if name in _NAMES:
-            yield _NAMES[name]
-        if name not in around:
-            continue
-        x = around[name]
-        package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(
-            "."
-        )[0]
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is not None:
+        yield from (_NAMES[name] for name in names_in(code) if name in _NAMES)
+    for _, x in captured_values(fn):
+        module = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or ""
+        package = module.partition(".")[0]
         found = _MODULES.get(package) or _of_class(type(x))
         if found is not None:
             yield found
-        elif depth and isinstance(x, types.FunctionType) and package == fn.__module__.partition(".")[0]:
+        elif depth and isinstance(x, types.FunctionType) and package == _package(fn):
             yield from _mentioned(x, depth - 1)
 
 
-def _names(code: types.CodeType) -> set[str]:
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return {*code.co_names, *code.co_freevars, *(n for c in inner for n in _names(c))}
+def _package(fn: Any) -> str:
+    fn = fn.func if isinstance(fn, functools.partial) else fn
+    return (getattr(fn, "__module__", "") or "").partition(".")[0]

@@ -109,7 +109,7 @@ NAMES = Names(
             "torch.compile",
             '`torch.compile(backend="tensorgraft")`',
             """
-            frontends.torch.graph.dynamo frontends.torch.compiled.cpu_functions frontends.jax.interop.dynamo
+            frontends.torch.graph.dynamo frontends.torch.compiled.host.cpu_functions frontends.jax.interop.dynamo
             """,
             """
             torch._dynamo: nonstrict_trace optimize
@@ -143,10 +143,10 @@ NAMES = Names(
             "tg.jit",
             "`tg.jit` of PyTorch programs",
             """
-            frontends.torch.compiled.jit frontends.torch.compiled.tracing frontends.torch.compiled.guards
-            frontends.torch.compiled.retraces frontends.torch.compiled.optimizers
-            frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing
-            frontends.torch.compiled.selections frontends.torch.compiled.module
+            frontends.torch.compiled.jit frontends.torch.compiled.tracing frontends.torch.compiled.guards.assumptions
+            frontends.torch.compiled.guards.retraces frontends.torch.compiled.optimizers.numbers
+            frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing.indices
+            frontends.torch.compiled.indexing.masks frontends.torch.compiled.module
             """,
             """
             torch.Tensor: _backward_hooks

@@ -43,7 +43,7 @@ def source(
         TypeError: for programs that are not known here.
         ValueError: for targets and styles that are not known.
         ModuleNotFoundError: where ruff, which formats the file, or the target's framework is not installed.
-        CannotBeSaidError: where the target has no words for what the program does, with the place in the program.
+        NotExpressibleError: where the target has no words for what the program does, with the place in the program.
     """
     required("ruff", by="tg.source", extra="source")
     target = target_of(onto)

@@ -13,7 +13,7 @@ from tensorgraft.codegen.output import weights
 from tensorgraft.codegen.output.expressions import fill, literal, name, renamed, text
 from tensorgraft.codegen.output.helpers import helper_sources, helpers_of
 from tensorgraft.codegen.output.writing import Statement, write_function
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.structure.functions import SourceFunction
 from tensorgraft.codegen.structure.size_merging import Extent
 from tensorgraft.codegen.styles import Definition, Style
@@ -74,7 +74,7 @@ def _function(f: SourceFunction, style: Style, trace: SourceTrace | None, used: 
     given = target.prelude.partition(" ")[0]
     if given and any(given in _names(s.node) for s in statements):
         if not names:
-            raise CannotBeSaidError(
+            raise NotExpressibleError(
                 f"{f.kind} creates arrays without having one as an argument to take the array namespace from: pass it"
                 " an array"
             )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.output.expressions import fill, literal, name, repeated, text
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError, bound, defaults
+from tensorgraft.codegen.recorders.calls import NotExpressibleError, bound, defaults
 from tensorgraft.codegen.structure.functions import Invoke, Repeat, SourceFunction, Static
 from tensorgraft.codegen.structure.size_merging import Extent, Quantity
 from tensorgraft.codegen.structure.sizes import Sizes
@@ -43,11 +43,11 @@ _MOVING = frozenset(
 )
 
 
-class SizeError(CannotBeSaidError):
+class SizeError(NotExpressibleError):
     """A number depends on the sizes of the arguments, and there is no expression of them for it."""
 
 
-class _Again(Exception):
+class _NeedsNameError(Exception):
     """An expression is needed at two places: write the function again, with a name for it."""
 
     def __init__(self, v: Var, hold: bool = False) -> None:
@@ -79,11 +79,11 @@ def write_function(
         writer = FunctionWriter(function, style, kept, root, held)
         try:
             return writer.write(result), writer.argument_names
-        except _Again as again:
-            known = held if again.hold else kept
-            if again.v in known:
+        except _NeedsNameError as needed:
+            known = held if needed.hold else kept
+            if needed.v in known:
                 raise
-            known.add(again.v)
+            known.add(needed.v)
 
 
 class FunctionWriter:
@@ -243,10 +243,10 @@ class FunctionWriter:
 
     def size_now(self, v: Var, axis: int) -> ast.expr:
         if v in self.pending or v in self.spent:
-            raise _Again(v)
+            raise _NeedsNameError(v)
         at = self.names.get(v)
         if at is None or self.holder.get(at) is not v:
-            raise _Again(v, hold=True)
+            raise _NeedsNameError(v, hold=True)
         self.refs.add(v)
         return fill("shape[i]", shape=fill(self.target.shape, x=ast.Name(at)), i=literal(axis))
 
@@ -313,18 +313,18 @@ class FunctionWriter:
             return self.style.parameter(self, v)
         if v in self.pending:
             if v in self.spent:
-                raise _Again(v)
+                raise _NeedsNameError(v)
             self.spent.add(v)
             expression, refs = self.pending.pop(v)
             self.refs |= refs
             return expression
         if v in self.spent:
-            raise _Again(v)
+            raise _NeedsNameError(v)
         at = self.names.get(v)
         if at is None or self.holder.get(at) is not v:
             if v in self.held:
                 raise AssertionError(f"{self.function.name}: {v} has no name any more")
-            raise _Again(v, hold=True)  # a body of a loop in a loop looks at it
+            raise _NeedsNameError(v, hold=True)  # a body of a loop in a loop looks at it
         self.refs.add(v)
         return ast.Name(at)
 
@@ -337,7 +337,7 @@ class FunctionWriter:
         known = self.style.constants.get(key)
         if known is None:
             if value.size > 4096:
-                raise CannotBeSaidError(f"{self.where()}: a constant of {v} is too large for source")
+                raise NotExpressibleError(f"{self.where()}: a constant of {v} is too large for source")
             title = self.style.titles.get(key, "")
             expression = self.regular(value)
             if expression is not None and not title:
@@ -522,7 +522,7 @@ class FunctionWriter:
     def operation(self, call: SourceStep) -> ast.expr:
         rule = self.target.words.get(call.method)
         if rule is None:
-            raise CannotBeSaidError(f"{self.where()}: {call.method} cannot be written in {self.target.name}")
+            raise NotExpressibleError(f"{self.where()}: {call.method} cannot be written in {self.target.name}")
         arguments = bound(call.method, call.args, call.kwargs)
         if call.method == "reshape":
             arguments["shape"] = self.inferred(arguments["shape"])

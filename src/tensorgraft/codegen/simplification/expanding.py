@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tensorgraft.codegen.recorders.call_recorder import first_sentence
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError, bound
+from tensorgraft.codegen.recorders.calls import NotExpressibleError, bound
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import Block, Frame, HubName, SourceStep, SourceTrace, Tree, Var, prune, variables
 from tensorgraft.codegen.words import definition
@@ -19,8 +19,9 @@ MOST = 2  # operations that are written in the place of one; more are a function
 
 
 def expand(trace: SourceTrace, target: Target) -> None:
-    """Write the trace in the operations and words that the target has. Raises CannotBeSaidError for a primitive that it
-    lacks."""
+    """Write the trace in the operations and words that the target has.
+
+    Raises NotExpressibleError for a primitive that it lacks."""
     expander = _Expander(target)
     expander.frame(trace.root)
     trace.result = expander.substituted(trace.result)
@@ -96,7 +97,7 @@ class _Expander:
                 with xp.recording() as inner, _variables(fn, self.names, self.arguments):
                     out = fn(xp, *args, **kwargs)
             except NotImplementedError:
-                raise CannotBeSaidError(
+                raise NotExpressibleError(
                     f"{call.method} cannot be written in {self.target.name}{f' ({place})' if place else ''}"
                 ) from None
             for old, new in zip(variables(call.outcome), variables(_listed(out)), strict=True):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorgraft.codegen.output.expressions import fill, literal, name, text
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.structure.functions import Invoke, Path, Repeat, SourceFunction, Static
 from tensorgraft.codegen.styles import Definition, Style, Writer
 from tensorgraft.codegen.styles.modules import Multiple
@@ -23,7 +23,7 @@ from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
 
 
-class TwoWaysError(CannotBeSaidError):
+class TwoWaysError(NotExpressibleError):
     """Modules (by `paths`) are called in two ways, which one method cannot say."""
 
     def __init__(self, parted: dict[str, SourceFunction]) -> None:
@@ -404,7 +404,7 @@ def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
                     at = put_once(inner, path[i:])
                     if at is not None:
                         return at
-                    raise CannotBeSaidError(
+                    raise NotExpressibleError(
                         f"{user.kind} ({user.place}): the content of a module ({'.'.join(path)}) is used from"
                         " outside, but not in other modules of its class"
                     )
@@ -429,7 +429,7 @@ def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
                   if isinstance(i, Invoke) and i.function.is_module and i.path is not None]  # fmt: skip
         for path, invoke in sorted(called, key=lambda c: len(c[0])):
             if not path:
-                raise CannotBeSaidError(f"{f.kind} ({f.place}): a module calls itself")
+                raise NotExpressibleError(f"{f.kind} ({f.place}): a module calls itself")
             node = put(f, path, f)
             if node is not None and node.invoke is None:
                 node.invoke = invoke

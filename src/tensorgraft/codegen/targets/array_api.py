@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
-from tensorgraft.codegen.targets import Rule, Target, Var, Writing, rules, worded
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
+from tensorgraft.codegen.targets import Rule, Target, Var, Writing, rules, shared_words
 from tensorgraft.codegen.targets.helpers import array_api as helpers
 from tensorgraft.hub import dtypes
 
@@ -21,7 +21,7 @@ _KNOWN = (dtypes.bool_, *dtypes.INTEGER, dtypes.float32, dtypes.float64, *dtypes
 
 def _dtype(dtype: np.dtype) -> str:
     if dtype not in _KNOWN:
-        raise CannotBeSaidError(f"the Array API standard has no {dtype}")
+        raise NotExpressibleError(f"the Array API standard has no {dtype}")
     return "xp.bool" if dtype == np.bool_ else f"xp.{dtype.name}"
 
 
@@ -133,7 +133,7 @@ def _tri(name: str) -> Rule:
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
     if len(operands) > 1:
-        raise CannotBeSaidError("the Array API standard cannot sort several arrays together")
+        raise NotExpressibleError("the Array API standard cannot sort several arrays together")
     return ast.Tuple([w.fill("xp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load())
 
 
@@ -251,14 +251,14 @@ WORDS: dict[str, Rule] = {
     "diagonal": "xp.linalg.diagonal(x, offset=offset)",
     # indexing and sorting
     "gather": rules.gather,
-    "index": worded.index,
+    "index": shared_words.index,
     "embedding": lambda w, weight, indices, padding=None: _take(w, weight, indices, 0),
     "nonzero": "xp.nonzero(x)",
     "take": _take,
     "take_along_axis": _take_along_axis,
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": worded.sort_with_indices,
+    "sort_with_indices": shared_words.sort_with_indices,
     "searchsorted": lambda w, boundaries, values, right=False: w.fill(
         "xp.searchsorted(b, v, side=side)" if boundaries.ndim == 1 else "searchsorted(b, v, side=side)", b=boundaries,
         v=values, side="right" if right else None),
@@ -275,19 +275,19 @@ WORDS: dict[str, Rule] = {
     "solve": "xp.linalg.solve(a, b)",
     "inv": "xp.linalg.inv(x)",
     # windows and transforms
-    "convolution": worded.convolution,
-    "reduce_window": worded.reduce_window({"sum": "xp.add", "max": "xp.maximum", "min": "xp.minimum"}),
+    "convolution": shared_words.convolution,
+    "reduce_window": shared_words.reduce_window({"sum": "xp.add", "max": "xp.maximum", "min": "xp.minimum"}),
     **{name: f"xp.fft.{name}(x, axis=axis)" for name in _TRANSFORMS},
     "irfft": "xp.fft.irfft(x, n=n, axis=axis)",
     # control flow
-    "cond": worded.cond,
-    "while_loop": worded.while_loop,
-    "scan": worded.scan(),
+    "cond": shared_words.cond,
+    "while_loop": shared_words.while_loop,
+    "scan": shared_words.scan(),
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words
     "stop_gradient": "x",
-    "arange": worded.arange("xp.arange"),
+    "arange": shared_words.arange("xp.arange"),
 }  # fmt: skip
 
 TARGET = Target(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.targets import Rule, Target, Var, Writing, numpylike, rules, worded
+from tensorgraft.codegen.targets import Rule, Target, Var, Writing, numpylike, rules, shared_words
 from tensorgraft.codegen.targets.helpers import numpy as helpers
 from tensorgraft.hub import dtypes
 
@@ -178,7 +178,7 @@ def _scatter(w: Writing, x: Var, indices: Any, updates: Any, mode: str = "set") 
 
 
 def _index_update(w: Writing, x: Var, indices: Any, values: Any, mode: str = "set") -> ast.expr:
-    return _scatter(w, x, worded.index_of(indices), values, mode)
+    return _scatter(w, x, shared_words.index_of(indices), values, mode)
 
 
 def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, mode: str = "set") -> ast.expr:
@@ -303,8 +303,8 @@ WORDS: dict[str, Rule] = {
     "full": _full,
     "pad": _of_one_dtype(_pad),
     "slice_update": _slice_update,
-    "dynamic_slice": worded.dynamic_slice,
-    "dynamic_update_slice": worded.dynamic_update_slice,
+    "dynamic_slice": shared_words.dynamic_slice,
+    "dynamic_update_slice": shared_words.dynamic_update_slice,
     "copy": "x.copy()",
     # indexing and sorting
     "scatter": _scatter,
@@ -312,7 +312,7 @@ WORDS: dict[str, Rule] = {
     "one_hot": "(indices[..., None] == np.arange(n)).astype(dtype)",
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": worded.sort_with_indices,
+    "sort_with_indices": shared_words.sort_with_indices,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,
@@ -324,11 +324,11 @@ WORDS: dict[str, Rule] = {
     "eig": lambda w, x: w.fill("np.linalg.eig(x)" if dtypes.is_complex(x.dtype) else "np.linalg.eig(x.astype(dtype))",
                                x=x, dtype=dtypes.complex_dtype(x.dtype)),
     "lu": "lu(x)",
-    "triangular_solve": worded.triangular_solve,
+    "triangular_solve": shared_words.triangular_solve,
     "householder_product": "householder_product(a, tau)",
     # windows
-    "convolution": worded.convolution,
-    "reduce_window": worded.reduce_window({"sum": "np.sum", "max": "np.max", "min": "np.min"}),
+    "convolution": shared_words.convolution,
+    "reduce_window": shared_words.reduce_window({"sum": "np.sum", "max": "np.max", "min": "np.min"}),
     # random numbers: a key is a numpy.random.Generator
     "fold_in": "key",
     "random_bits": "tuple(key.integers(2**32, size=(2, *shape), dtype=np.uint32))",
@@ -340,26 +340,26 @@ WORDS: dict[str, Rule] = {
     "randint": "key.integers(low, high, size=shape, dtype=dtype)",
     "permutation": "key.permutation(n)",
     # control flow
-    "cond": worded.cond,
-    "while_loop": worded.while_loop,
-    "scan": worded.scan(),
+    "cond": shared_words.cond,
+    "while_loop": shared_words.while_loop,
+    "scan": shared_words.scan(),
     "optimization_barrier": lambda w, x, after: w(x),
     # words
     "relu": _of_one_dtype(lambda w, x: w.fill("np.maximum(x, zero)", x=x, zero=_zero(w, x))),
     **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
     "jax_fold_in": "jax_fold_in(key, data)",
     "stop_gradient": "x",
-    "resize": _all_widened(worded.resize),
+    "resize": _all_widened(shared_words.resize),
     "linear": _all_widened(numpylike.linear),
     "dropout": "dropout(x, key, rate)",
     "leaky_relu": _widened("np.where(x > 0, x, slope * x)"),
     "relu6": _widened("np.clip(x, 0, 6)"),
     "hard_sigmoid": _widened("np.clip(x + 3, 0, 6) / 6"),
     "hard_silu": _widened("x * np.clip(x + 3, 0, 6) / 6"),
-    "index": worded.index,
+    "index": shared_words.index,
     "index_update": _index_update,
-    "arange": worded.arange("np.arange"),
-    "einsum": _all_widened(worded.einsum("np.einsum")),
+    "arange": shared_words.arange("np.arange"),
+    "einsum": _all_widened(shared_words.einsum("np.einsum")),
     "split_key": lambda w, key: w((key, key)),
 }  # fmt: skip
 

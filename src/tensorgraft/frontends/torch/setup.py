@@ -52,7 +52,7 @@ PARTS = (
     "device.collectives",
     "device.flops",
     "graph.inductor",
-    "compiled.recurrent",
+    "compiled.control_flow.recurrent",
     "device.runtime",
     "device.scripted",
     "device.sparse",

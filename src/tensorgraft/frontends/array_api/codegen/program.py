@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.codegen.captured_values import captured_values
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
 from tensorgraft.codegen.recorders.call_recorder import leaves, mapped
 from tensorgraft.codegen.recorders.frames import Watched, framed
@@ -255,25 +256,13 @@ def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
 
 
 def _variables_around(fn: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(fn, functools.partial):
-        yield from _variables_around(fn.func, depth)
-        return
-    fn = getattr(inspect.unwrap(fn), "__func__", inspect.unwrap(fn))
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return
-    around: dict[str, Any] = {n: fn.__globals__[n] for n in code.co_names if n in fn.__globals__}
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            around[name] = cell.cell_contents
-        except ValueError:  # it is not filled yet
-            continue
-    for name, x in around.items():
-        if isinstance(x, types.FunctionType) and depth and x.__module__ == fn.__module__:
+    for name, x in captured_values(fn):
+        if isinstance(x, types.FunctionType) and depth and x.__module__ == getattr(fn, "__module__", None):
             yield from _variables_around(x, depth - 1)
-        elif isinstance(x, Array | dict | list | tuple):
-            some = by_path(x) if not isinstance(x, Array) else {"result": x}
-            yield from ((name if isinstance(x, Array) else f"{name}.{p}", y) for p, y in some.items())
+        elif isinstance(x, Array):
+            yield name, x
+        elif isinstance(x, dict | list | tuple):
+            yield from ((f"{name}.{p}", y) for p, y in by_path(x).items())
 
 
 __all__ = ["ArrayFunctionProgram"]

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from tensorgraft.codegen.captured_values import captured_values
 from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax import staging
@@ -204,7 +205,7 @@ def _is_inexact(x: Any) -> bool:
 
 def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """Return (arrays that a function has from around it, by path, the named pytrees that they are in)."""
-    named = list(_held_around(fn))
+    named = list(_captured_trees(fn))
     single = len({name for name, _ in named}) == 1
     found: dict[str, Any] = {}
     seen: set[int] = set()
@@ -404,45 +405,19 @@ def _holds_parameters(name: str, value: Any, asked: Any) -> bool:
     return name in PARAMETERS and not is_array(value) and any(map(is_array, jax.tree.leaves(value)))
 
 
-def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """Return (name, pytree with arrays) of what a function has from around it."""
-    if isinstance(fn, functools.partial):
-        yield from _held_around(fn.func, depth)
-        for i, x in enumerate((*fn.args, *fn.keywords.values())):
-            yield from _if_held(f"arg{i}", x, depth)
-        return
-    if isinstance(fn, types.MethodType):
-        yield from _if_held("self", fn.__self__, depth)
-        fn = fn.__func__
-    fn = inspect.unwrap(fn, stop=lambda f: models.is_module(f)) if callable(fn) else fn
-    if models.is_module(fn):
-        yield "model", fn
-        return
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            yield from _if_held(name, cell.cell_contents, depth)
-        except ValueError:  # it is not filled yet
+def _captured_trees(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """Yield (name, pytree with arrays) of what a function captures."""
+    for name, value in captured_values(fn, of_user=_of_program, stop=models.is_module):
+        if isinstance(value, types.ModuleType | type):
             continue
-    defaults = fn.__defaults__ or ()
-    for name, default in zip(code.co_varnames[code.co_argcount - len(defaults) :], defaults, strict=False):
-        yield from _if_held(name, default, depth)
-    if "/site-packages/" in code.co_filename or not is_users(code.co_filename):
-        return
-    for name in code.co_names:
-        if name in fn.__globals__:
-            yield from _if_held(name, fn.__globals__[name], depth)
+        if models.is_module(value) or isinstance(value, jax.Array) or _has_arrays(value):
+            yield name, value
+        elif isinstance(value, types.FunctionType | functools.partial | types.MethodType) and depth:
+            yield from _captured_trees(value, depth - 1)
 
 
-def _if_held(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, types.ModuleType | type):
-        return
-    if models.is_module(value) or isinstance(value, jax.Array) or _has_arrays(value):
-        yield name, value
-    elif isinstance(value, types.FunctionType | functools.partial | types.MethodType) and depth:
-        yield from _held_around(value, depth - 1)
+def _of_program(path: str) -> bool:
+    return "/site-packages/" not in path and is_users(path)
 
 
 def _has_arrays(value: Any, depth: int = 4) -> bool:

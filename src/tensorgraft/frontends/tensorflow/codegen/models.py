@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 import types
 from collections import Counter
@@ -13,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensorgraft.codegen.captured_values import captured_values
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import is_users
 from tensorgraft.frontends.tensorflow.models import is_model
 
@@ -135,42 +134,17 @@ def _is_of_keras(x: Any) -> bool:
 
 def _variables_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of models, variables and containers of these that a function captures."""
-    if isinstance(fn, functools.partial):
-        yield from _variables_around(fn.func, depth)
-        for i, x in enumerate((*fn.args, *fn.keywords.values())):
-            yield from _if_held(f"arg{i}", x, depth)
-        return
-    fn = getattr(fn, "python_function", fn)
-    if isinstance(fn, types.MethodType):
-        yield from _if_held("self", fn.__self__, depth)
-    fn = inspect.unwrap(fn)
-    fn = getattr(fn, "__func__", fn)
-    code = getattr(fn, "__code__", None)
-    if code is None or not is_users(code.co_filename):
-        return
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            yield from _if_held(name, cell.cell_contents, depth)
-        except ValueError:  # it is not filled yet
+    for name, x in captured_values(fn, of_user=is_users):
+        if isinstance(x, types.ModuleType | type):
             continue
-    for name, default in inspect.signature(fn).parameters.items():
-        yield from _if_held(name, default.default, depth)
-    names = {*code.co_names, *(n for c in code.co_consts if isinstance(c, types.CodeType) for n in c.co_names)}
-    for name in sorted(names & fn.__globals__.keys()):
-        yield from _if_held(name, fn.__globals__[name], depth)
-
-
-def _if_held(name: str, x: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(x, types.ModuleType | type):
-        return
-    if isinstance(x, tf.Variable) or is_model(x) or _is_optimizer(x):
-        yield name, x
-    elif isinstance(x, list | tuple | dict):
-        some = list(x.values()) if isinstance(x, dict) else list(x)
-        if some and all(isinstance(y, tf.Variable) or is_model(y) for y in some):
+        if isinstance(x, tf.Variable) or is_model(x) or _is_optimizer(x):
             yield name, x
-    elif depth and (callable(x) and (hasattr(x, "__code__") or hasattr(x, "python_function"))):
-        yield from _variables_around(x, depth - 1)
+        elif isinstance(x, list | tuple | dict):
+            some = list(x.values()) if isinstance(x, dict) else list(x)
+            if some and all(isinstance(y, tf.Variable) or is_model(y) for y in some):
+                yield name, x
+        elif depth and (callable(x) and (hasattr(x, "__code__") or hasattr(x, "python_function"))):
+            yield from _variables_around(x, depth - 1)
 
 
 def _is_optimizer(x: Any) -> bool:

@@ -16,7 +16,7 @@ import torch
 from torch.library import Library
 
 from tensorgraft.frontends.torch.codegen.kernels import each, in_words, widened
-from tensorgraft.frontends.torch.compiled import recurrent
+from tensorgraft.frontends.torch.compiled.control_flow import recurrent
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.nested import tensors_in

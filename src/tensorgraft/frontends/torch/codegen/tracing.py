@@ -26,7 +26,7 @@ from tensorgraft.frontends.torch.codegen.keys import join_keys
 from tensorgraft.frontends.torch.codegen.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
 from tensorgraft.frontends.torch.codegen.values import values_of
 from tensorgraft.frontends.torch.compiled.capture import active
-from tensorgraft.frontends.torch.compiled.host import HostWatch
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
 from tensorgraft.frontends.torch.core.spec import OWN

@@ -16,11 +16,11 @@ from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, SharedObjects, getter_of
-from tensorgraft.frontends.torch.compiled.host_tensors import calling, on_host
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, Modules, SharedObjects, getter_of
+from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
+from tensorgraft.frontends.torch.compiled.host.call_tensors import calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
-from tensorgraft.frontends.torch.compiled.value_guards import ValueGuards
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.codes import QuantizedPart, count, kind_of, split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE

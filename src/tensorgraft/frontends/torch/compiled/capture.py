@@ -21,9 +21,9 @@ import torch
 from tensorgraft.compiled.program import Feed
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import CompilationError
-from tensorgraft.frontends.torch.compiled.host_tensors import HostTensors, Live, raw_gradient
-from tensorgraft.frontends.torch.compiled.loops import Loops
-from tensorgraft.frontends.torch.compiled.recomputation import Recomputation
+from tensorgraft.frontends.torch.compiled.autograd.recomputation import Recomputation
+from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import Loops
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostTensors, Live, raw_gradient
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import current_line, refused

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tensorgraft.compiled.captured_objects import objects_behind
-from tensorgraft.frontends.torch.compiled.host_tensors import on_host
+from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host
 from tensorgraft.frontends.torch.core.codes import plain
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.source_location import in_library

@@ -22,7 +22,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import current
 from tensorgraft.frontends.torch.compiled.device_inference import home_of
-from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.jit import Compiled
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.compiled.trace import Trace

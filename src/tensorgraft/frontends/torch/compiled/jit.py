@@ -28,19 +28,19 @@ from tensorgraft.compiled.uncompiled import (
     when_traced,
 )
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.assembly import assemble
+from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.cpu_functions import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.device_inference import has_lazy_modules, home_of
-from tensorgraft.frontends.torch.compiled.guards import (
+from tensorgraft.frontends.torch.compiled.guards import recurring
+from tensorgraft.frontends.torch.compiled.guards.assumptions import (
     attributes_key,
     leaf_key,
     modes,
 )
-from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
-from tensorgraft.frontends.torch.compiled.retraces import History
-from tensorgraft.frontends.torch.compiled.tape import Tape
+from tensorgraft.frontends.torch.compiled.guards.retraces import History
+from tensorgraft.frontends.torch.compiled.host.cpu_functions import CpuCall, OnCpu
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core import state

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.captured_objects import arguments, objects_behind
-from tensorgraft.frontends.torch.compiled.optimizers import prepare
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import prepare
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import Slot, slot_named

@@ -17,9 +17,9 @@ from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.tables import Find
-from tensorgraft.frontends.torch.compiled.guards import Guards
-from tensorgraft.frontends.torch.compiled.host_tensors import HostWrite, calling
-from tensorgraft.frontends.torch.compiled.tape import Tape
+from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostWrite, calling
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata

@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
-from tensorgraft.frontends.torch.compiled.host import HostWatch
-from tensorgraft.frontends.torch.compiled.host_tensors import on_host, raw_gradient, set_raw_gradient
+from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host, raw_gradient, set_raw_gradient
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 

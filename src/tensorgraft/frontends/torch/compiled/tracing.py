@@ -18,15 +18,16 @@ from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, called
 from tensorgraft.compiled.values import is_plain
+from tensorgraft.frontends.torch.compiled.autograd.history import is_leaf, looks, record
+from tensorgraft.frontends.torch.compiled.autograd.replay import usable
+from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
-from tensorgraft.frontends.torch.compiled.guards import Rebound, global_hooks, modes, modes_around
-from tensorgraft.frontends.torch.compiled.host import HostWatch
-from tensorgraft.frontends.torch.compiled.host_tensors import Argument, on_host, raw_gradient
-from tensorgraft.frontends.torch.compiled.indexing import traced_calls
-from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
-from tensorgraft.frontends.torch.compiled.replay import usable
-from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import Surrounded, Tape, is_leaf, looks, record
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
+from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
+from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
+from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import Groups, Stepped, optimizers_traced
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
 from tensorgraft.frontends.torch.core import settings
 from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads

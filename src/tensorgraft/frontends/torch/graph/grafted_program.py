@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import SUPPORTED_NODES
 
-from tensorgraft.frontends.torch.compiled.guards import surroundings
+from tensorgraft.frontends.torch.compiled.guards.assumptions import surroundings
 from tensorgraft.frontends.torch.core.devices import recording_slot
 from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
 from tensorgraft.hub.array import Array

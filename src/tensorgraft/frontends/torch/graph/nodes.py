@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.compiled import control_flow
+from tensorgraft.frontends.torch.compiled.control_flow import operators as control_flow
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of
 from tensorgraft.frontends.torch.core.source_location import Place

@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from tensorgraft.frontends.torch.compiled.capture import active
-from tensorgraft.frontends.torch.compiled.recurring import Counts
+from tensorgraft.frontends.torch.compiled.guards.recurring import Counts
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.metadata import Metadata

@@ -15,10 +15,11 @@ import torch
 from torch.func import functional_call
 
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
+from tensorgraft.frontends.torch.compiled.autograd.history import record
+from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.capture import active
-from tensorgraft.frontends.torch.compiled.guards import surroundings
-from tensorgraft.frontends.torch.compiled.host_tensors import on_host
-from tensorgraft.frontends.torch.compiled.tape import Tape, record
+from tensorgraft.frontends.torch.compiled.guards.assumptions import surroundings
+from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host
 from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.compiled import recurrent
+from tensorgraft.frontends.torch.compiled.control_flow import recurrent
 
 Tensor = torch.Tensor
 

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.host_tensors import (
+from tensorgraft.frontends.torch.compiled.host.call_tensors import (
     Argument,
     Computed,
     GradientOfOutside,

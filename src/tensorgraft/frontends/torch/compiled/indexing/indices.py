@@ -19,9 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.compiled import numbers
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.selections import MaskedSelection, selected
+from tensorgraft.frontends.torch.compiled.host import numbers
+from tensorgraft.frontends.torch.compiled.indexing.masks import MaskedSelection, selected
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.nested import tensors_in

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from tensorgraft.errors import CompilationError, TracedValueError
+from tensorgraft.frontends.torch.compiled.autograd.saved_tensors import nodes
 from tensorgraft.frontends.torch.compiled.capture import current
-from tensorgraft.frontends.torch.compiled.tape import nodes
 from tensorgraft.frontends.torch.core import pytrees, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import from_array, to_array

@@ -15,7 +15,7 @@ from tensorgraft.compiled.captured_objects import Reached, is_plain_tensor, obje
 from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.source_location import quoted
 from tensorgraft.compiled.values import SameObject, is_plain
-from tensorgraft.frontends.torch.compiled.guards import Guards, modes
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards, modes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.source_location import Place, in_library
 from tensorgraft.frontends.torch.core.tensors import cell_of

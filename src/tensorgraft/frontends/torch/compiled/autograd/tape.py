@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,9 +21,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tensorgraft.compiled.function import one_at_a_time
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.uncompiled import RunsUncompiled
-from tensorgraft.frontends.torch.compiled import replay
+from tensorgraft.frontends.torch.compiled.autograd import replay
+from tensorgraft.frontends.torch.compiled.autograd.compiled_node import CompiledNode, present, retaining
+from tensorgraft.frontends.torch.compiled.autograd.saved_tensors import Residual, Saved, nodes, saved_of_node
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
-from tensorgraft.frontends.torch.compiled.host_tensors import Gone, Live
+from tensorgraft.frontends.torch.compiled.host.call_tensors import Gone, Live
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -37,50 +37,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
 
 Tensor = torch.Tensor
-_functorch: Any = torch._C._functorch
 _SavedTensor: Any = torch._C._autograd.SavedTensor
-
-
-@dataclass
-class Residual:
-    """A tensor that the graph has saved."""
-
-    keys: tuple[int, ...]  # which residuals: several of a tensor that is quantised
-    metadata: Metadata
-    conj: bool
-    neg: bool
-
-    def on(self, cell: Storage) -> Tensor:
-        t = self.metadata.on(cell)
-        t = torch.conj(t) if self.conj else t
-        return torch.ops.aten._neg_view(t) if self.neg else t
-
-
-class Saved:
-    """A tensor outside, or an alias of it, whose memory the graph has saved: what is written into it without autograd's
-    notice (`.data`) a backward pass sees, and of anything else PyTorch's error tells."""
-
-    def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
-        self.t, self.version, self._keys = t, t._version, keys
-        self._look = t.dtype, t.size(), t.stride(), t.storage_offset()
-
-    def put(self, residuals: list[Array]) -> None:
-        """Put what is there now into the residuals. Raises RuntimeError."""
-        t = self.t
-        if t._version != self.version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation:"
-                f" a tensor of shape {tuple(t.shape)} saved by a compiled function is at version {t._version};"
-                f" expected version {self.version} instead"
-            )
-        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._look:
-            raise RuntimeError(
-                "a tensor that a compiled function has saved for its backward pass, of shape"
-                f" {tuple(self._look[1])} and {self._look[0]}, has changed its shape, dtype or layout:"
-                f" {tuple(t.shape)}, {t.dtype}"
-            )
-        for key, cell in zip(self._keys, codes.split_quantized([cell_of(t)]), strict=True):
-            residuals[key] = cell.array
 
 
 class Surrounded:
@@ -247,10 +204,10 @@ class Tape:
                 return self.attach(backend, residuals, results, ends, saved)
         slot = slot_of_backend(backend)
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
-        out = _Outside.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
+        out = CompiledNode.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
         if self.retained and out[0].grad_fn is not None:
             places = {id(t): o for t, o in zip(self.roots, out, strict=True)}
-            out[0].grad_fn.retained = [_retaining(one, places.get(id(one))) for one in self.retained]
+            out[0].grad_fn.retained = [retaining(one, places.get(id(one))) for one in self.retained]
         return out
 
     # ---- backward -------------------------------------------------------------------------------------------------
@@ -280,7 +237,7 @@ class Tape:
         `cotangents`: None for a result that has none. `batched`: which of the others have an axis in front, over which
         the gradients are computed (`is_grads_batched`), and have then one, too."""
         arrays = [None if t is None else to_array(t) for t in cotangents]
-        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *_given(arrays)])
+        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *present(arrays)])
         slot = slot_of_backend(backend)
         return [None if a is None else from_array(a, slot) for a in slopes]
 
@@ -295,11 +252,11 @@ class Tape:
         """The same with a history, which ends in `ends` and in the cotangents."""
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
-        slopes, more = program([*residuals, *_given(arrays)])
+        slopes, more = program([*residuals, *present(arrays)])
         slot = slot_of_backend(backend)
         gradients = [None if a is None else from_array(a, slot) for a in slopes]
         if tape is not None:
-            all_ends = [program.end(t, ends, _given(cotangents)) for t in tape.leaves]
+            all_ends = [program.end(t, ends, present(cotangents)) for t in tape.leaves]
             roots = program.roots
             attached = tape.attach(backend, [*residuals, *more], [gradients[i] for i in roots], all_ends, saved)  # type: ignore[misc]
             for i, t in zip(roots, attached, strict=True):
@@ -393,257 +350,10 @@ class Tape:
                 cell.array, codes.owner(cell).capture = array, None
 
 
-class _Outside(torch.autograd.Function):
-    """The compiled function as one node of autograd's graph."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        tape: Tape,
-        residuals: list[Tensor],
-        held: Sequence[Saved],
-        results: list[Tensor],
-        *ends: Tensor,
-    ) -> Any:
-        ctx.tape, ctx.retained, ctx.held = tape, (), held
-        ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
-        ctx.set_materialize_grads(False)
-        ctx.saves = tape.saves or bool(residuals)
-        # of numbers nothing is a residual, and a backward pass releases them nevertheless
-        ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
-        return tuple(results)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        # what has saved nothing can be gone through again
-        saved = ctx.saved_tensors if ctx.saves else ()
-        residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
-        for one in ctx.held:
-            one.put(residuals)
-        n = len(ctx.ends)
-        if all(g is None for g in gradients):
-            return (None,) * (4 + n)
-        level = max(map(_level, _given(gradients)))
-        if level < 0:
-            slopes = _slopes(ctx, residuals, gradients)
-            for (ref, held), slope in zip(ctx.retained, slopes[n:], strict=False):
-                if slope is not None and (t := ref()) is not None:
-                    before = held.pop() if held else t.grad
-                    t.grad = slope.clone() if before is None else before + slope
-        else:
-            slopes = _batched_slopes(ctx, residuals, gradients, level)
-        return None, None, None, None, *slopes[:n]
-
-
-def _retaining(one: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:
-    """Let the result that a traced tensor has become retain its gradient; return what retains it, and a list for the
-    gradient that this has before a backward pass.
-
-    Outside it retains what comes from there. Where hooks of the traced tensor come before, that does not count.
-    """
-    held: list[Tensor | None] = []
-    ref = weakref.ref(one if result is None else result)
-    if result is not None:
-        if one._backward_hooks:
-            result.register_hook(lambda _: held.append(this.grad) if (this := ref()) is not None else None)
-        result.retain_grad()
-    return ref, held
-
-
-def _slopes(
-    ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], batched: tuple[bool, ...] = ()
-) -> list[Tensor | None]:
-    gradients = [g if g is None or g.layout is torch.strided else g.to_dense() for g in gradients]
-    backend = cell_of(_given(gradients)[0]).backend
-    if torch.is_grad_enabled():
-        ends = [t if t.is_leaf else t.grad_fn.saved_tensors[0] for t in ctx.ends]
-        return ctx.tape.differentiable_gradients(residuals, gradients, backend, ends, ctx.held)
-    return ctx.tape.gradients(residuals, gradients, backend, batched)
-
-
-def _batched_slopes(
-    ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], level: int
-) -> list[Tensor | None]:
-    """Compute the gradients for cotangents that a `vmap` has batched: in one program, or row by row where they are
-    batched again or are to be differentiated."""
-    inner: list[Tensor | None] = list(gradients)
-    batched = []
-    for i, g in enumerate(gradients):
-        if g is not None:
-            batched.append(_level(g) == level)
-            inner[i] = _unwrapped(g, level) if batched[-1] else g
-    if not torch.is_grad_enabled() and all(_level(g) < 0 for g in _given(inner)):
-        whole = _slopes(ctx, residuals, inner, tuple(batched))
-    else:
-        which = iter(batched)
-        apart = [None if g is None else g.unbind(0) if next(which) else g for g in inner]
-        length = next(len(g) for g in apart if isinstance(g, tuple))
-        rows = []
-        for k in range(length):
-            row = [g[k] if isinstance(g, tuple) else g for g in apart]
-            nested = max(map(_level, _given(row)))
-            rows.append(_slopes(ctx, residuals, row) if nested < 0 else _batched_slopes(ctx, residuals, row, nested))
-        whole = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
-    return [None if t is None else _wrapped(t, level) for t in whole]
-
-
-_LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grads_batched`, which does not nest
-
-
-def _level(t: Tensor) -> int:
-    """Return the level of the `vmap` that has batched a tensor, -1 for none."""
-    return _LEGACY if _functorch.is_legacy_batchedtensor(t) else _functorch.maybe_get_level(t)
-
-
-def _unwrapped(t: Tensor, level: int) -> Tensor:
-    """Return the tensor behind a batched one, the batch in front."""
-    if level == _LEGACY:
-        return torch._remove_batch_dim(t, _legacy_level(), 0, 0)
-    return torch.func.debug_unwrap(t, recurse=False).movedim(_functorch.maybe_get_bdim(t), 0)
-
-
-def _wrapped(t: Tensor, level: int) -> Tensor:
-    if level == _LEGACY:
-        return torch._add_batch_dim(t, 0, _legacy_level())
-    return _functorch._add_batch_dim(t, 0, level)
-
-
-def _legacy_level() -> int:
-    try:
-        return torch._C._vmapmode_increment_nesting() - 1
-    finally:
-        torch._C._vmapmode_decrement_nesting()
-
-
-def _given(cotangents: Sequence[Any]) -> list[Any]:
-    return [c for c in cotangents if c is not None]
-
-
 def _strides(array: Array) -> Any:
     """Return the strides of an array, where its framework has such and its compiler takes them for granted."""
     stride = getattr(array, "stride", None)
     return stride() if callable(stride) else None
-
-
-class _Edge(torch.autograd.Function):
-    """A node that saves a tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
-        ctx.save_for_backward(t)
-        return torch.empty(0)
-
-
-def _edge_of(t: Tensor) -> Any:
-    """The place of a tensor in autograd's graph, without its values: what a node behind it has for `saved_tensors`."""
-    with torch.enable_grad():
-        end: Any = _Edge.apply(t)
-    like = functools.partial(torch.empty, (), dtype=t.dtype, device=t.device)
-    end.grad_fn._raw_saved_tensors[0].register_hooks(lambda t: t.shape, lambda shape: like().expand(shape))
-    return end
-
-
-def record(
-    flat: Sequence[Any], identical: Sequence[int | None], looks: Sequence[Any], first_node: int, capture: Capture
-) -> tuple[list[int], Tape | None]:
-    """Return (which of the results can be differentiated, the tape of these). Those that are arguments, and those that
-    `looks` has something for, have their own history.
-
-    `first_node` is the sequence number of autograd's nodes at which the function began. Raises RuntimeError where the
-    graph goes on to nodes from before.
-    """
-    places = [
-        i
-        for i, t in enumerate(flat)
-        if isinstance(t, Tensor)
-        and t.device.type == TYPE
-        and has_history(t)
-        and identical[i] is None
-        and looks[i] is None
-        and not any(t is before for before in flat[:i])
-    ]
-    tape = taped([flat[i] for i in places], first_node, capture) if places else None
-    if tape is not None:
-        tape.cut = frozenset(capture.cut)
-        tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
-        tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
-    return ([], None) if tape is None else (places, tape)
-
-
-Finder = Callable[[Sequence[Any]], Tensor]
-
-
-def looks(
-    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
-) -> list[Finder | None]:
-    """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
-    those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
-    given: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
-    behind = {id(b): functools.partial(_base_of, i) for i, t in arguments if (b := _base(t)) is not None}
-    born = set(map(id, capture.survivors()))
-
-    def look(t: Any) -> Finder | None:
-        try:
-            return look_of(t)
-        except RuntimeError:  # one of several views of what was written since, which PyTorch tells nothing of
-            return None
-
-    def look_of(t: Any) -> Finder | None:
-        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in given:
-            return None
-        cell = cell_of(t)
-        if id(cell) in born or cell.backend.compound or capture.looking_elsewhere(t):
-            return None
-        if id(t) in outside:
-            return outside[id(t)]
-        if t.is_leaf and t.requires_grad:
-            return lambda leaves: t
-        base = t._base
-        if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
-            return None
-        find = given.get(id(base)) or outside.get(id(base)) or behind.get(id(base))
-        if find is None and not base.requires_grad:
-            return None
-        seen, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
-        return functools.partial(_view, find or (lambda leaves: base), seen, graded)
-
-    return list(map(look, flat))
-
-
-def _base(t: Tensor) -> Tensor | None:
-    try:
-        return t._base
-    except RuntimeError:  # as in `look`
-        return None
-
-
-def _base_of(i: int, leaves: Sequence[Any]) -> Tensor:
-    """Return what an argument is a view of, or the argument."""
-    base = leaves[i]._base
-    return leaves[i] if base is None else base
-
-
-def _view(find: Finder, seen: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
-    with torch.set_grad_enabled(graded):
-        return seen.view(find(leaves))
-
-
-def has_history(t: Tensor) -> bool:
-    """Say whether `t` is the result of a function that can be differentiated: not one of several views (chunk, unbind)
-    of what was written since, of which PyTorch refuses to tell."""
-    try:
-        return t.grad_fn is not None
-    except RuntimeError:
-        return False
-
-
-def is_leaf(t: Tensor) -> bool:
-    """Say whether a tensor has no history; a view from `no_grad` that was written since, of which PyTorch refuses to
-    tell, is no leaf whose `requires_grad` can be set."""
-    try:
-        return t.is_leaf
-    except RuntimeError:
-        return False
 
 
 # what the CPU saves a view of, which goes on when `.data` is given something else
@@ -671,7 +381,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
             if name.startswith("_raw_saved_"):
                 try:
                     with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
-                        for saved, value in _intact(node, name):
+                        for saved, value in saved_of_node(node, name):
                             saved.register_hooks(*tape.hooks())
                             if (node.name(), name) not in _VIEWED:
                                 tape.originals.add(id(value))
@@ -697,35 +407,3 @@ def _used_up(roots: list[Tensor], before: Tape | None, error: RuntimeError) -> T
     tape.leaves = [t for t in variables if t is not None][:1]
     tape.spoilt = error
     return tape if tape.leaves else None
-
-
-def _intact(node: Any, name: str) -> list[tuple[Any, Tensor]]:
-    """Return the saved tensors of a node, as autograd holds them and themselves; none for one in a checkpoint. Raises
-    PyTorch's RuntimeError where one was written since, or was freed.
-    """
-    raw = getattr(node, name)
-    raw = list(raw) if isinstance(raw, list | tuple) else [raw]
-    hooks = {saved.unpack_hook for saved in raw} - {None}
-    if any(hook.__module__ == "torch.utils.checkpoint" for hook in hooks):
-        return []
-    if hooks:
-        raise RuntimeError(
-            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit require the backward"
-            " pass inside, too"
-        )
-    values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
-    values = values if isinstance(values, list | tuple) else [values]
-    return [(saved, value) for saved, value in zip(raw, values, strict=True) if value is not None]
-
-
-def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
-    """The nodes of autograd's graph behind tensors."""
-    seen = set()
-    stack = [t.grad_fn for t in roots]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        yield node
-        stack.extend(after for after, _ in node.next_functions)

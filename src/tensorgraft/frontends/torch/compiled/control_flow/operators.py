@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tensorgraft.errors import CompilationError
-from tensorgraft.frontends.torch.compiled.bodies import Body, differentiable, pulled_back, with_history
+from tensorgraft.frontends.torch.compiled.control_flow.bodies import Body, differentiable, pulled_back, with_history
 from tensorgraft.frontends.torch.core import pytrees, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, on_device, to_array

@@ -22,8 +22,8 @@ from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.tables import Table, entry_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
-from tensorgraft.frontends.torch.compiled.host_tensors import HostGuard
-from tensorgraft.frontends.torch.compiled.optimizers import Stepped
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostGuard
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import Stepped
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE

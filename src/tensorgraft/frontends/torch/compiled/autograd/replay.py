@@ -12,7 +12,7 @@ import torch
 
 from tensorgraft.compiled.program import Feed
 from tensorgraft.frontends.torch.compiled.capture import Capture, active, current
-from tensorgraft.frontends.torch.compiled.indexing import traced_calls
+from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tensorgraft.frontends.torch.compiled.retraces import History, NamedKey
+from tensorgraft.frontends.torch.compiled.guards.retraces import History, NamedKey
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend

@@ -14,8 +14,8 @@ import torch
 from torch.library import Library
 from torch.nn import functional as F
 
-from tensorgraft.frontends.torch.compiled.bodies import pulled_back, with_history
-from tensorgraft.frontends.torch.compiled.control_flow import compiled_scan
+from tensorgraft.frontends.torch.compiled.control_flow.bodies import pulled_back, with_history
+from tensorgraft.frontends.torch.compiled.control_flow.operators import compiled_scan
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.modes import below_modes

@@ -23,8 +23,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.captured_objects import in_library
-from tensorgraft.frontends.torch.compiled.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
+from tensorgraft.frontends.torch.compiled.optimizers.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, replaced
 from tensorgraft.frontends.torch.core.attributes import step_hooks
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.compiled.program import ProgramInputs
-from tensorgraft.frontends.torch.compiled.guards import Guards
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards
 from tensorgraft.frontends.torch.core.values import Values
 from tensorgraft.hub.backend import Backend
 

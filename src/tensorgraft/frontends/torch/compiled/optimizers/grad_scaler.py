@@ -14,7 +14,7 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 
 from tensorgraft.frontends.torch.compiled.capture import paused
-from tensorgraft.frontends.torch.compiled.optimizers import prepare
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import prepare
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.device.accelerator import Patches
 
