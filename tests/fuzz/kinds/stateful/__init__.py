@@ -67,8 +67,8 @@ class Stateful(Kind):
                 lines.extend(block)
                 return True
 
-            for line in drawing.setup():
-                taken([line])
+            for text in drawing.setup():
+                taken(text.splitlines())
             before = dict(names)
             taken(drawing.function())
             if not callable(names.get("f")) or "f" in before:
@@ -251,9 +251,16 @@ def _as_new() -> Iterator[None]:
         torch.default_generator.manual_seed(0)  # `torch.manual_seed` queues a call for each kind of device
         torch.graft.manual_seed_all(0)
         os.environ.pop(world.VARIABLE, None)
+        types = ("cpu", "graft")
+        casts = [(kind, torch.get_autocast_dtype(kind)) for kind in types]
         try:
             yield
         finally:
+            torch.set_float32_matmul_precision("highest")
+            torch.backends.cudnn.benchmark = False
+            for kind, dtype in casts:
+                torch.set_autocast_enabled(kind, False)
+                torch.set_autocast_dtype(kind, dtype)
             torch.set_default_dtype(torch.float32)
             torch.use_deterministic_algorithms(False)
             torch.set_grad_enabled(True)

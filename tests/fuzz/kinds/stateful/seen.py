@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import itertools
+import random
 import types
 import warnings
 from typing import Any
@@ -30,6 +32,8 @@ class Table:
         given = names["given"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            self.rows["settings"] = str(_settings(names["D"].type))
+            self.rows["random numbers"] = str(hash((random.getstate(), np.random.get_state()[1].tobytes())))
             for name, value in sorted(names.items()):
                 if name not in given and name not in ("given", "f", "bind") and not name.startswith("_"):
                     self._see(name, value, 0)
@@ -72,10 +76,21 @@ class Table:
             "is_leaf": leaf,
             "inference": t.is_inference(),
         }
-        random = name == "place.u"  # drawn on the device, which has other numbers
-        self.rows[name] = exact, None if random else t.detach().cpu().resolve_conj().clone()
+        drawn = name == "place.u"  # drawn on the device, which has other numbers
+        self.rows[name] = exact, None if drawn else t.detach().cpu().resolve_conj().clone()
         if (leaf or t.retains_grad) and not name.endswith(".grad"):
             self._see(f"{name}.grad", t.grad, deep + 1)
+
+
+def _settings(device: str) -> tuple[Any, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.is_autocast_enabled(device),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+    )
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
@@ -95,6 +110,12 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         parts += [(f"[{i}]", v) for i, v in enumerate(value)] + [(".len()", len(value))]
     elif isinstance(value, set | frozenset):
         parts += [(".sorted()", str(sorted(value)))]
+    elif isinstance(value, random.Random):
+        return [(".getstate()", hash(value.getstate()))]
+    elif isinstance(value, np.random.Generator):
+        return [(".state", str(value.bit_generator.state))]
+    elif isinstance(value, itertools.count):
+        return [(".next", repr(value))]
     elif isinstance(value, np.ndarray):
         return [(".tolist()", str(value.tolist()))]
     slots = [k for k in getattr(type(value), "__slots__", ()) if hasattr(value, k)] if type(value).__module__ == __package__ + ".world" else []  # fmt: skip
