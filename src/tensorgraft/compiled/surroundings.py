@@ -205,6 +205,8 @@ class Surroundings:
         for owner in whole:
             self._containers.append(Held(type(owner).__name__, vars(owner), functools.partial(_own_items, owner)))
         self._settle_containers(world, changed, slot)
+        # arguments of one call among them, whose memory would be kept
+        self._seen = {key: x for key, x in self._seen.items() if framework_of(x) is None}
 
     def _settle_containers(
         self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]

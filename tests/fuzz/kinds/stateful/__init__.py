@@ -253,6 +253,7 @@ def _as_new() -> Iterator[None]:
         os.environ.pop(world.VARIABLE, None)
         types = ("cpu", "graft")
         casts = [(kind, torch.get_autocast_dtype(kind)) for kind in types]
+        torch.set_autocast_dtype("graft", torch.bfloat16)  # the CPU's
         try:
             yield
         finally:

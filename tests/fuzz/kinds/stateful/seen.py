@@ -42,6 +42,9 @@ class Table:
         if value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.Size):
             self.rows[name] = (type(value).__name__, value)
             return
+        if type(value) is frozenset:  # plain, as numbers are
+            self.rows[name] = ("frozenset", str(sorted(value)))
+            return
         if isinstance(value, RemovableHandle):  # its number is the process's
             return
         if isinstance(value, _FUNCTIONS) or type(value).__module__.startswith("tensorgraft.") or deep > _MOST:
@@ -108,7 +111,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         parts += [(f"[{k!r}]", v) for k, v in value.items()] + [(".keys()", str(list(value)))]
     elif isinstance(value, tuple | list | collections.deque):
         parts += [(f"[{i}]", v) for i, v in enumerate(value)] + [(".len()", len(value))]
-    elif isinstance(value, set | frozenset):
+    elif isinstance(value, set):
         parts += [(".sorted()", str(sorted(value)))]
     elif isinstance(value, random.Random):
         return [(".getstate()", hash(value.getstate()))]
