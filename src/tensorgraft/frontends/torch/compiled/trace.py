@@ -74,7 +74,7 @@ class Trace:
     kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
     results: list[Result]
     moved: list[int]  # arguments that look at the last results after a call
-    required: list[tuple[int, bool]]  # arguments whose `requires_grad` a call sets
+    required: list[tuple[Callable[[Sequence[Any]], Tensor], bool]]  # tensors whose `requires_grad` a call sets
     structure: Structure | None  # None: there is one result, and nothing around it
     gradients: list[Gradient]
     draws: list[tuple[state.RandomState, int]]
@@ -159,9 +159,9 @@ class Trace:
                 torch.autograd.graph.increment_version([*self.versions[0], *(leaves[i] for i in self.versions[1])])
             for i in self.moved:  # before any result is a view of it, whose history a later write would end
                 torch.autograd.graph.increment_version(leaves[i])
-            for i, required in self.required:
+            for find, required in self.required:
                 if required:  # results have it in their history
-                    leaves[i].requires_grad_()
+                    find(leaves).requires_grad_()
             try:
                 slopes, flat, built = self._made(leaves, arrays, outputs)
             except BaseException:
@@ -205,8 +205,8 @@ class Trace:
                 torch.autograd.graph.increment_version(t)
         for leaf, slope in slopes:
             leaf.grad = slope
-        for i, required in self.required:
-            leaves[i].requires_grad_(required)
+        for find, required in self.required:
+            find(leaves).requires_grad_(required)
         if self.grad_mode is not None:
             torch.set_grad_enabled(self.grad_mode)
         if built is not None:

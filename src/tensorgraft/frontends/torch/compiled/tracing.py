@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, called
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.autograd.history import is_leaf, looks, record
+from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, looks, record
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
@@ -61,7 +62,7 @@ class Tracing:
     tape: Tape | None
     slots: Rebound
     moved: list[int]  # arguments with another geometry or storage after the call
-    required: list[tuple[int, bool]]  # arguments whose `requires_grad` the call sets
+    required: list[tuple[Finder, bool]]  # what finds tensors whose `requires_grad` the call sets
     written: list[Any]  # storages that the call writes
     survivors: list[Storage]  # new storages that something holds on to
     outputs: list[Array]  # arrays of written and surviving storages
@@ -105,10 +106,13 @@ class Tracing:
                 self.ours[k] = (i, handed[i])
                 self.cut[id(handed[i])] = i
         self.capture.cut.update(self.cut)
-        # leaves, whose `requires_grad` a call may set
-        self._settable = [
-            (i, t, t.requires_grad) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is handed[i]
-        ]
+        # leaves, whose `requires_grad` a call may set, and what finds them
+        given = [(i, t) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is handed[i]]
+        self._settable = [(operator.itemgetter(i), t, t.requires_grad) for i, t in given]
+        others = {id(t): t for t in self.world.seen.values() if _has_version(t) and is_leaf(t)}
+        for key in others.keys() - {id(t) for t in self.leaves}:
+            t = others[key]
+            self._settable.append((lambda leaves, t=t: t, t, t.requires_grad))
         replaced = {id(self.leaves[i]): handed[i] for i in self.cut.values()}
         self._args, self._kwargs = self.world.substituted(call, replaced)
 
@@ -213,9 +217,7 @@ class Tracing:
             self.identical.append(None)
             flat.append(t.detach())
         self.moved = [i for i, _ in moved]
-        self.required = [
-            (i, not before) for i, t, before in self._settable if is_leaf(t) and t.requires_grad is not before
-        ]
+        self.required = [(find, not before) for find, t, before in self._settable if _is_set(t, before)]
         self.flat = flat
         for t in flat:
             if isinstance(t, Tensor) and t.device.type == TYPE:
@@ -275,6 +277,7 @@ class Tracing:
         self.slopes = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
         self.capture.undo_gradients()
         self.host.undo_writes()
+        self._put_back_required()
         self.world.undo()
         self.world.is_new = lambda value: False
 
@@ -286,12 +289,19 @@ class Tracing:
     def restore(self) -> None:
         """Give the storages their arrays, and arguments their `requires_grad`, as they were."""
         self.capture.restore()
+        self._put_back_required()
+
+    def _put_back_required(self) -> None:
         for _, t, before in self._settable:
-            if is_leaf(t) and t.requires_grad is not before:
+            if _is_set(t, before):
                 t.requires_grad_(before)
 
 
 _LATER = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+def _is_set(t: Tensor, before: bool) -> bool:
+    return is_leaf(t) and t.requires_grad is not before
 
 
 def _has_version(t: Any) -> bool:
