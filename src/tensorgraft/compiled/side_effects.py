@@ -22,6 +22,7 @@ from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import (
+    REMEMBERS,
     Call,
     Named,
     functions_around,
@@ -66,8 +67,6 @@ _MOST = 100_000  # objects
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
-
-_REMEMBERS = type(functools.lru_cache(len))
 
 
 def opaque(*kinds: type) -> None:
@@ -223,7 +222,7 @@ class Reachable:
                 self._spaces.append((cls.__name__, cls))
                 above = {name for base in cls.__mro__[1:-1] if _of_library(base) for name in vars(base)}
                 for key, member in vars(cls).items():
-                    if isinstance(member, _REMEMBERS):
+                    if isinstance(member, REMEMBERS):
                         yield member.__name__, member, None
                     anyway = key in above or (is_special(key) and key != "__init_subclass__")
                     for fn in functions_of(member):
@@ -254,13 +253,15 @@ class Reachable:
             yield name, value(), None
         elif isinstance(value, ContextVar):
             yield from ((name, child, None) for child in self._add(name, ContextValue(value), None).values())
-        elif isinstance(value, _REMEMBERS):
+        elif isinstance(value, REMEMBERS):
             self._caches.append((name, value, value.cache_info()))
             yield name, value.__wrapped__, None
+            yield f"{name}.__dict__", vars(value), None
         if type(value).__name__ == "partial" and hasattr(value, "func"):
             yield name, value.func, None
             yield from ((f"args[{k}]", child, None) for k, child in enumerate(value.args))
             yield "keywords", value.keywords, None
+            yield f"{name}.__dict__", vars(value), None
         elif not isinstance(value, types.FunctionType | types.MethodType):
             yield from self._attributes(name, value, find)
 

@@ -47,6 +47,7 @@ class Table:
             return
         if isinstance(value, RemovableHandle):  # its number is the process's
             return
+        value = getattr(value, "_orig_mod", value)  # of a compiled module
         if isinstance(value, _FUNCTIONS) or type(value).__module__.startswith("tensorgraft.") or deep > _MOST:
             self.rows[name] = "function"
             return

@@ -141,7 +141,7 @@ def tensors(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
 
 def total(value: Any) -> Tensor:
     """Return the sum of what in a result has a history."""
-    return sum((t.float().sum() for t in tensors(value) if t.requires_grad), torch.zeros(()))  # type: ignore[return-value]
+    return sum((t.float().sum() for t in tensors(value) if t.requires_grad and not t.is_inference()), torch.zeros(()))  # type: ignore[return-value]
 
 
 def first(value: Any) -> Tensor:
