@@ -7,7 +7,6 @@ compared: what differs is a `Change`, which is undone, and done again at every c
 
 from __future__ import annotations
 
-import functools
 import gc
 import io
 import random
@@ -26,7 +25,6 @@ from tensorgraft.compiled.captured_objects import (
     Call,
     Named,
     functions_around,
-    has_attributes,
     in_library,
     is_bound_builtin,
     is_compiled_function,
@@ -292,6 +290,7 @@ class Reachable:
                 self.named.append(self.tables[id(table)])
 
     def _function(self, name: str, fn: types.FunctionType) -> Iterator[tuple[str, Any, Find | None]]:
+        yield f"{name}.__dict__", vars(fn), None
         if in_library(fn.__code__.co_filename):
             yield from ((variable, child, None) for variable, child in functions_around(fn))
             return
@@ -314,8 +313,6 @@ class Reachable:
             yield module.__name__, module, None
         yield from ((f"default {k}", child, None) for k, child in enumerate(fn.__defaults__ or ()))
         yield from ((key, child, None) for key, child in (fn.__kwdefaults__ or {}).items())
-        if has_attributes(fn):
-            yield f"{name}.__dict__", vars(fn), None
 
     # ---- after a trace ---------------------------------------------------------------------------------------------
 

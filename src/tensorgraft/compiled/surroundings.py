@@ -22,7 +22,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, roots, walk
+from tensorgraft.compiled.captured_objects import Held, has_attributes, is_namespace, is_of_program, roots, walk
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
@@ -96,7 +96,7 @@ class Surroundings:
         self._growing: list[Held] = []  # containers that are asked for their elements
         self._lengths: list[int] = []
         self._elements: list[Any] = []
-        self._bare: list[dict[str, Any]] = []  # of tensors without attributes
+        self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes
         self._told = 0
 
     def new_objects(self) -> list[Any]:
@@ -196,17 +196,24 @@ class Surroundings:
                 self.look_up(table.name, _entries(table.of, keys))
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
-            if table.before or id(table.of) in changed:
-                self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
-            else:
-                self._bare.append(table.of)
+            self._settle_bare(table.name, table.of, id(table.of) in changed)
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
+        for fn in self.functions():
+            if not has_attributes(fn):
+                self._settle_bare(f"{fn.__name__}.__dict__", vars(fn), id(vars(fn)) in changed)
         for owner in whole:
             self._containers.append(Held(type(owner).__name__, vars(owner), functools.partial(_own_items, owner)))
         self._settle_containers(world, changed, slot)
         # arguments of one call among them, whose memory would be kept
         self._seen = {key: x for key, x in self._seen.items() if framework_of(x) is None}
+
+    def _settle_bare(self, name: str, attributes: dict[str, Any], changed: bool) -> None:
+        """Keep attributes of what mostly has none."""
+        if attributes or changed:
+            self._containers.append(Held(name, attributes, functools.partial(_items, attributes)))
+        else:
+            self._bare.append(attributes)
 
     def _settle_containers(
         self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]
@@ -281,7 +288,7 @@ class Surroundings:
             if not held.holds():
                 return f"{held.name or 'a variable'} has other elements" if held.names is None else _description(held)
         if any(self._bare):
-            return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
+            return f"a tensor or function has an attribute now: {next(iter(next(filter(None, self._bare))))}"
         return next((f"{one.name} has other values" for one in self._arrays if not one.holds()), None)
 
     def __bool__(self) -> bool:

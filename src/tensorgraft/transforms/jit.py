@@ -151,9 +151,11 @@ class Jit:
     # attributes are the function's, which has them under another name too, and may count its calls in one
 
     def __getattr__(self, name: str) -> Any:
-        own = getattr(self.__dict__.get("fn"), "__dict__", {})
-        if name in own:
-            return own[name]
+        fn = self.__dict__.get("fn")
+        while type(fn) is Jit:  # compiled twice
+            fn = fn.fn
+        if name in getattr(fn, "__dict__", ()):
+            return vars(fn)[name]
         if name.startswith("__") or self.__dict__.get("_compiled") is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._compiled, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import random
 import types
@@ -17,7 +18,13 @@ Tensor = torch.Tensor
 # relative to the largest element, ... of numbers of one
 CLOSE = {torch.float32: 2e-4, torch.float64: 1e-6, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 _MOST = 12  # levels
-_FUNCTIONS = types.FunctionType | types.MethodType | types.BuiltinFunctionType
+_FUNCTIONS = (
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    functools.partial,
+    type(functools.lru_cache(len)),
+)
 
 
 class Table:

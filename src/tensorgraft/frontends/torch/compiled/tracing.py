@@ -239,6 +239,8 @@ class Tracing:
         for i, (t, same, look) in enumerate(zip(flat, self.identical, self.looks, strict=True)):
             if same is None and is_plain_tensor(t) and id(t) not in self.world.seen:
                 required = look is None and is_leaf(t) and t.requires_grad
+                if look is None and not is_leaf(t) and t.retains_grad and t.grad is not None:
+                    raise RunsUncompiled("returns or keeps a tensor that retains the gradient of a backward pass in it")
                 if required and (t.grad is not None or id(t) in ends):
                     raise RunsUncompiled(
                         "returns or keeps a new leaf of autograd together with a result computed from it"

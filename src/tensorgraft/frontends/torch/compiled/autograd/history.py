@@ -55,6 +55,7 @@ def looks(
     those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
     given: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
     behind = {id(b): functools.partial(_base_of, i) for i, t in arguments if (b := _base(t)) is not None}
+    cells = {id(cell_of(t)) for _, t in arguments}
     born = set(map(id, capture.survivors()))
 
     def look(t: Any) -> Finder | None:
@@ -72,9 +73,11 @@ def looks(
         if id(t) in outside:
             return outside[id(t)]
         if t.is_leaf and t.requires_grad:
-            return lambda leaves: t
+            return None if id(cell) in cells else _new_leaf(t)
         base = t._base
         if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
+            return None
+        if t.requires_grad and not base.requires_grad:  # by an argument between the two
             return None
         find = given.get(id(base)) or outside.get(id(base)) or behind.get(id(base))
         if find is None and not base.requires_grad:
@@ -83,6 +86,14 @@ def looks(
         return functools.partial(_view, find or (lambda leaves: base), seen, graded)
 
     return list(map(look, flat))
+
+
+def _new_leaf(t: Tensor) -> Finder:
+    """Return what makes a tensor like a leaf that the function has made of memory from outside."""
+    seen, memory = Metadata.whole(t), t.detach()
+    if isinstance(t, torch.nn.Parameter):
+        return lambda leaves: torch.nn.Parameter(seen.beside(memory))
+    return lambda leaves: seen.beside(memory).requires_grad_()
 
 
 def _base(t: Tensor) -> Tensor | None:
