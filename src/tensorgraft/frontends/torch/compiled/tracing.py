@@ -195,7 +195,7 @@ class Tracing:
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
         outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
-        self.looks = looks(flat, self.ours, {**outside, **self.slots.tensors}, capture)
+        self.looks = looks(flat, self.ours, {**outside, **self.slots.tensors}, self.slots.memory, capture)
         self.roots, self.tape = record(flat, self.identical, self.looks, first_node, capture)
         if self.tape is not None and self.tape.python:
             self.tape.surroundings = Surrounded(self._fn)

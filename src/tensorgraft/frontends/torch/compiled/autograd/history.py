@@ -49,10 +49,15 @@ Finder = Callable[[Sequence[Any]], Tensor]
 
 
 def looks(
-    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
+    flat: Sequence[Any],
+    arguments: Sequence[tuple[int, Tensor]],
+    outside: dict[int, Finder],
+    memory: dict[int, Finder],
+    capture: Capture,
 ) -> list[Finder | None]:
     """Return what results that are tensors from outside, or views of some, are at a call with given arguments; None for
-    those that the program makes, and for those that are arguments themselves. `outside`: by identity."""
+    those that the program makes, and for those that are arguments themselves. `outside`: by identity; `memory`: what
+    finds tensors that may be others at each call, by their storages."""
     given: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
     behind = {id(b): functools.partial(_base_of, i) for i, t in arguments if (b := _base(t)) is not None}
     cells = {id(cell_of(t)) for _, t in arguments}
@@ -72,15 +77,18 @@ def looks(
             return None
         if id(t) in outside:
             return outside[id(t)]
-        if t.is_leaf and t.requires_grad:
-            return None if id(cell) in cells else _new_leaf(t)
+        if capture.from_outside(t):
+            return lambda leaves: t
         base = t._base
-        if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
+        if t.grad_fn is None and id(cell) not in cells and (base is None or t.requires_grad or id(cell) in memory):
+            return _anew(t, memory.get(id(cell)))
+        leaf = t.grad_fn is None and t.requires_grad
+        if base is None or leaf or base.grad_fn is not None or capture.looking_elsewhere(base):
             return None
         if t.requires_grad and not base.requires_grad:  # by an argument between the two
             return None
         find = given.get(id(base)) or outside.get(id(base)) or behind.get(id(base))
-        if find is None and not base.requires_grad:
+        if find is None and id(cell) in cells and not base.requires_grad:
             return None
         seen, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
         return functools.partial(_view, find or (lambda leaves: base), seen, graded)
@@ -88,12 +96,16 @@ def looks(
     return list(map(look, flat))
 
 
-def _new_leaf(t: Tensor) -> Finder:
-    """Return what makes a tensor like a leaf that the function has made of memory from outside."""
-    seen, memory = Metadata.whole(t), t.detach()
-    if isinstance(t, torch.nn.Parameter):
-        return lambda leaves: torch.nn.Parameter(seen.beside(memory))
-    return lambda leaves: seen.beside(memory).requires_grad_()
+def _anew(t: Tensor, find: Finder | None) -> Finder:
+    """Return what makes a tensor without history like one that the function has made of memory from outside. `find`:
+    what finds a tensor that has this memory at a call."""
+    seen, held, kind, required = Metadata.whole(t), t.detach(), type(t), t.requires_grad
+
+    def look(leaves: Sequence[Any]) -> Tensor:
+        new = seen.beside(held if find is None else find(leaves))
+        return kind(new, required) if issubclass(kind, torch.nn.Parameter) else new.requires_grad_(required)
+
+    return look
 
 
 def _base(t: Tensor) -> Tensor | None:
