@@ -49,7 +49,7 @@ class Table:
         if value is None or isinstance(value, bool | int | float | str | torch.dtype | torch.Size):
             self.rows[name] = (type(value).__name__, value)
             return
-        if type(value) is frozenset:  # plain, as numbers are
+        if type(value) is frozenset and not any(isinstance(v, Tensor) for v in value):  # plain, as numbers are
             self.rows[name] = ("frozenset", str(sorted(value)))
             return
         if isinstance(value, RemovableHandle):  # its number is the process's
