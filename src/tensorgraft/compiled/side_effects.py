@@ -396,8 +396,10 @@ class Reachable:
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
         # what is added to a set may have been in it
-        return uses == {"written"} and change.order is None and not (
-            isinstance(change.table.of, set) and change.table.before
+        return (
+            uses == {"written"}
+            and change.order is None
+            and not (isinstance(change.table.of, set) and change.table.before)
         )
 
     def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:

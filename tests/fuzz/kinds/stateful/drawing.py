@@ -7,7 +7,20 @@ import re
 
 from tests.fuzz.kinds.stateful import forms
 
-_OWN = ("number", "tensor", "matrix", "list", "dict", "tree", "tuple", "deque", "set", "array", "mode", "helper")  # whose name a function may give another object
+_OWN = (
+    "number",
+    "tensor",
+    "matrix",
+    "list",
+    "dict",
+    "tree",
+    "tuple",
+    "deque",
+    "set",
+    "array",
+    "mode",
+    "helper",
+)  # whose name a function may give another object
 
 
 # kind -> how often one is in the world
@@ -58,9 +71,7 @@ class Drawing:
 
     def setup(self) -> list[str]:
         rng, lines = self.rng, []
-        kinds = rng.choices(
-            [*_CHOSEN], [*_CHOSEN.values()], k=rng.choice([1, 2, 2, 3, 3, 4, 5])
-        )
+        kinds = rng.choices([*_CHOSEN], [*_CHOSEN.values()], k=rng.choice([1, 2, 2, 3, 3, 4, 5]))
         for i, kind in enumerate(kinds):
             name = f"{kind}{i}"
             lines.append(f"{name} = {self.filled(rng.choice(forms.MADE[kind]))}")

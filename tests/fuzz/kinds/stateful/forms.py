@@ -160,4 +160,6 @@ OPTIONS = [
     ', compile="first"',
     ', check="never"',
     ', compile="first", check="never"',
-    ', compile="first", check="always"', ", guard_values=True"]
+    ', compile="first", check="always"',
+    ", guard_values=True",
+]

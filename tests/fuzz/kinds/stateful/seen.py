@@ -155,9 +155,7 @@ def _values(row: Any) -> Tensor | None:
     return torch.tensor(row[1], dtype=torch.float64) if isinstance(row, tuple) and row[0] == "float" else None
 
 
-def unequal(
-    expected: dict[str, Any], found: dict[str, Any], slack: dict[str, float] | None = None
-) -> list[str]:
+def unequal(expected: dict[str, Any], found: dict[str, Any], slack: dict[str, float] | None = None) -> list[str]:
     """Return a line for each row that differs, of numbers by more than its slack."""
     lines, slack = [], slack or {}
     for name in [*expected, *(n for n in found if n not in expected)]:
@@ -183,7 +181,11 @@ def _is_tensor(row: Any) -> bool:
 def _same(want: Any, got: Any, slack: float) -> bool:
     if isinstance(want, tuple) and isinstance(got, tuple) and not _is_tensor(want) and not _is_tensor(got):
         if want[0] == got[0] == "float":
-            return want[1] == got[1] or abs(want[1] - got[1]) <= max(1e-5 * abs(want[1]), slack) or want[1] != want[1] != got[1]
+            return (
+                want[1] == got[1]
+                or abs(want[1] - got[1]) <= max(1e-5 * abs(want[1]), slack)
+                or want[1] != want[1] != got[1]
+            )
         return bool(want == got)
     return type(want) is type(got) and not isinstance(want, tuple) and bool(want == got)
 
