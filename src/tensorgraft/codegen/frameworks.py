@@ -31,11 +31,11 @@ def framework_of(program: Any, examples: Any) -> str | None:
         of_class = _of_class(type(x))
         if of_class not in (None, "array_api"):
             return of_class
-    given = {f for x in _leaves(examples) for f in [_of_class(type(x))] if f}
+    of_examples = {f for x in _leaves(examples) for f in [_of_class(type(x))] if f}
     mentioned = set(_mentioned(program))
-    for found in (given, mentioned):
+    for candidates in (of_examples, mentioned):
         for framework in ("tensorflow", "jax", "array_api"):  # that of arrays names none of the others
-            if framework in found:
+            if framework in candidates:
                 return framework
     plain = all(type(x).__module__ == "numpy" for x in _leaves(examples) if hasattr(x, "dtype"))
     return "array_api" if (plain and isinstance(program, types.FunctionType)) or "jax" not in sys.modules else "jax"
@@ -43,9 +43,9 @@ def framework_of(program: Any, examples: Any) -> str | None:
 
 def _of_class(cls: type) -> str | None:
     for base in cls.__mro__:
-        found = _PACKAGES.get(base.__module__.partition(".")[0])
-        if found is not None:
-            return found
+        framework = _PACKAGES.get(base.__module__.partition(".")[0])
+        if framework is not None:
+            return framework
     return None
 
 
@@ -67,9 +67,9 @@ def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
     for _, x in captured_values(fn):
         module = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or ""
         package = module.partition(".")[0]
-        found = _MODULES.get(package) or _of_class(type(x))
-        if found is not None:
-            yield found
+        framework = _MODULES.get(package) or _of_class(type(x))
+        if framework is not None:
+            yield framework
         elif depth and isinstance(x, types.FunctionType) and package == _package(fn):
             yield from _mentioned(x, depth - 1)
 

@@ -11,8 +11,9 @@ import gc
 import io
 import random
 import sys
+import threading
 import types
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from operator import is_not
@@ -39,6 +40,7 @@ from tensorgraft.compiled.instructions import (
     asked_attributes,
     codes_of,
     global_names,
+    is_dotted_name,
     names_of,
     stored_attributes,
     uses_of,
@@ -57,13 +59,15 @@ from tensorgraft.compiled.tables import (
     Variables,
     entries_of,
     is_special,
-    restore,
 )
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_scalar
 
 _MOST = 100_000  # objects
+_MOST_STRINGS = 1000
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
-_OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes")
+# of loggers the level is looked at, of generators the random state
+_OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes", "logging", "random")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
 
@@ -75,20 +79,18 @@ def opaque(*kinds: type) -> None:
 _HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Collection[str]]] = []
 
 
-def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own: Collection[str]) -> None:
+def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Collection[str]) -> None:
     """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
-    program have beside the attributes `own` of the type."""
-    _HOOKS.append((kind, hooks, own))
+    program have beside the attributes `own_attributes` of the type."""
+    _HOOKS.append((kind, hooks, own_attributes))
 
 
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
-_DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
+_IMPORTING = ("import_module", "__import__", "modules")
+_DYNAMIC = {"globals", "eval", "exec", "dir"}  # reach what no name in the code tells of
 
 # by the name of a module or class: `time` itself is mentioned wherever the module is
-_CLOCKS = {
-    "datetime": ("now", "today", "utcnow"),
-    "date": ("today",),
-}
+_CLOCKS = {"datetime": ("now", "today", "utcnow"), "date": ("today",)}
 
 
 def _of_library(cls: type) -> bool:
@@ -100,13 +102,13 @@ class Reachable:
 
     def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {})) -> None:
         self.tables: dict[int, Table] = {}
-        self.seen: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
-        self.finds: dict[int, Find] = {}  # of objects behind arguments
+        self.visited: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
+        self.finders: dict[int, Find] = {}  # of objects behind arguments
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
         self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
-        self.objects: list[Table] = []  # attributes of objects of the program's classes
-        self.owners: list[Any] = []  # those objects
+        self.owners: list[Any] = []  # objects of the program's classes
+        self.standard: dict[int, Any] = {}  # objects of the standard library's classes, by identity
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self.hooks: list[Any] = []  # of tensors and optimizers
@@ -114,16 +116,26 @@ class Reachable:
         self.named: list[Table] = []  # variables and attributes of what is no argument
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
-        self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
-        self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
+        # functions that remember results, how often they have, and what they have remembered
+        self._caches: list[tuple[str, Any, Any, frozenset[Any]]] = []
+        self._strings: set[str] = set()  # by which the function may ask for attributes and modules
+        # while other threads run, which may change something, too: what is behind each value, with the attributes that
+        # it is found by, and what the walk began with
+        self._links: dict[int, list[tuple[str | None, Any]]] | None = {} if threading.active_count() > 1 else None
+        self._starts: list[Any] = []
+        # clocks and iterators, and the attribute that they are
+        self._one_time_objects: list[tuple[str, str | None]] = []
         self._walk([(name, value, None) for name, value in fn_roots])
         args, kwargs = call
         self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
         self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
         names = self._walk_spaces()
         # a source of new values at each call (a clock, an iterator) that the function's code mentions
+        self.reads_subclasses = "__subclasses__" in names
         self.reads_vars = "vars" in names or "__dict__" in names
-        self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
+        self.once = next(
+            (name for name, attribute in self._one_time_objects if attribute is None or attribute in names), None
+        )
         if "argv" in names:
             self._walk([("sys.argv", sys.argv, None)])
         if "environ" in names or "getenv" in names:
@@ -133,55 +145,79 @@ class Reachable:
     def _walk_spaces(self) -> dict[str, Any]:
         """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
         until there are no further functions; return the names that all of them mention."""
-        known = -1, -1
-        while known != (known := (len(self.codes), len(self._spaces))):
+        known = -1, -1, -1
+        while known != (known := (len(self.codes), len(self._spaces), len(self._strings))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
+            if not names.keys().isdisjoint(_IMPORTING):
+                self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
+            if "__subclasses__" in names:
+                classes = [of for _, of in self._spaces if isinstance(of, type)]
+                self._walk([(below.__name__, below, None) for of in classes for below in type.__subclasses__(of)])
+            asked_by_value = sorted(self._strings - names.keys())
             stored = {name for code in self.codes for name in stored_attributes(code)}
-            asked = {name for code in self.codes for name in asked_attributes(code)}
-            tables = [(name, Namespace(space, names, stored, asked)) for name, space in self._spaces]
+            requested = {name for code in self.codes for name in asked_attributes(code)}
+            tables = [
+                (name, Namespace(space, [*names, *asked_by_value], stored, requested)) for name, space in self._spaces
+            ]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
         for name, table in tables:
             self._add(name, table, None)
         return names
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
-        names = {name} if id(of) in self.seen and id(of) not in self.tables else set()
+        names = {name} if id(of) in self.visited and id(of) not in self.tables else set()
         self.tables[id(of)] = table = Table(name, of, entries_of(of), find, names=names)
         return table.before
 
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
         queue = deque(roots)
-        seen = self.seen
-        while queue and len(seen) < _MOST:
+        if self._links is not None:
+            self._starts += [value for _, value, _ in queue]
+        seen_objects = self.visited
+        while queue and len(seen_objects) < _MOST:
             name, value, find = queue.popleft()
             if is_scalar(value):
+                if value.__class__ is str and len(self._strings) < _MOST_STRINGS and is_dotted_name(value):
+                    self._strings.add(value)
                 continue
-            if id(value) in seen:
+            if id(value) in seen_objects:
                 if (table := self.tables.get(id(value))) is not None and table.names:
                     table.names.add(name)
                 continue
-            seen[id(value)] = value
+            seen_objects[id(value)] = value
             if find is not None:
-                self.finds[id(value)] = find
-            if isinstance(value, type | types.ModuleType):
-                queue.extend(self._space(name, value))
-                self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
-            elif is_outside(value) or _is_iterator(value):
-                _, dot, attribute = name.rpartition(".")
-                self._once.append((name, attribute if dot else None))
-            elif isinstance(value, io.IOBase):
-                self._once += [(f"{name}.{method}", method) for method in _STREAMED]
-            elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
-                self.generators.append(value)
-            elif is_bound_builtin(value):
-                queue.append(("self", value.__self__, None))
-            elif is_plain_tensor(value):
-                queue.append((type(value).__name__, type(value), None))
-                queue.extend(self._of_tensor(name, value, find))
-            elif isinstance(value, tuple(_OPAQUE)):
-                queue.extend(self._of_opaque(name, value, find))
-            elif framework_of(value) is None:
-                queue.extend(self._children(name, value, find))
+                self.finders[id(value)] = find
+            children = list(self._behind(name, value, find))
+            queue.extend(children)
+            if self._links is not None:
+                owned = is_of_program(value)  # whose attributes are seen being used
+                links = ((its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children)
+                self._links[id(value)] = list(links)
+
+    def _behind(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
+        """Note a value; yield what is behind it."""
+        if isinstance(value, type | types.ModuleType):
+            self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
+            yield from self._space(name, value)
+        elif is_outside(value) or is_iterator(value) or (is_bound_builtin(value) and _acts(value.__self__)):
+            _, dot, attribute = name.rpartition(".")
+            self._one_time_objects.append((name, attribute if dot else None))
+        elif isinstance(value, io.IOBase):
+            self._one_time_objects += [(f"{name}.{method}", method) for method in _STREAMED]
+        elif _acts(value):
+            methods = [method for method in dir(type(value)) if not is_special(method)]
+            self._one_time_objects += [(f"{name}.{method}", method) for method in methods]
+        elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
+            self.generators.append(value)
+        elif is_bound_builtin(value):
+            yield "self", value.__self__, None
+        elif is_plain_tensor(value):
+            yield type(value).__name__, type(value), None
+            yield from self._of_tensor(name, value, find)
+        elif isinstance(value, tuple(_OPAQUE)):
+            yield from self._of_opaque(name, value, find)
+        elif framework_of(value) is None:
+            yield from self._children(name, value, find)
 
     def _of_tensor(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, None]]:
         """Note the attributes of a tensor; those of an argument are in its key, objects by their identity."""
@@ -189,34 +225,37 @@ class Reachable:
         if find is None:
             self.of_tensors.append(self.tables[id(value.__dict__)])
         hooks = (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None))
-        called = [hook for table in hooks for hook in (table or {}).values()]
-        self.hooks += called
+        hooked = [hook for table in hooks for hook in (table or {}).values()]
+        self.hooks += hooked
         yield from ((f"{name}.{key}", child, None) for key, child in before.items())
-        yield from ((f"a hook of {name}", hook, None) for hook in called)
+        yield from ((f"a hook of {name}", hook, None) for hook in hooked)
 
     def _of_opaque(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
-        for kind, hooks, own in _HOOKS:
+        for kind, hooks, own_attributes in _HOOKS:
             if isinstance(value, kind):
-                called = list(hooks(value))
-                self.hooks += called
-                yield from ((f"a hook of {name}", hook, None) for hook in called)
+                hooked = list(hooks(value))
+                self.hooks += hooked
+                yield from ((f"a hook of {name}", hook, None) for hook in hooked)
                 if is_of_program(value):
-                    inside = self._attributes(name, value, find)
-                    yield from (one for one in inside if one[0].rpartition(".")[2] not in own)
+                    found_inside = self._attributes(name, value, find)
+                    yield from (entry for entry in found_inside if entry[0].rpartition(".")[2] not in own_attributes)
 
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""
         if isinstance(value, types.ModuleType):
-            if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
+            if not in_library(vars(value).get("__file__") or "") and value.__name__ not in sys.stdlib_module_names:
                 self._spaces.append((name, value))
+                for fn in functions_of(vars(value).get("__getattr__")):
+                    self.methods.append((fn.__name__, True, fn))
+                    yield fn.__qualname__, fn, None
             return
         if not value.__flags__ & 1 << 9:  # made in C
             return
         for cls in (*value.__mro__, *type(value).__mro__):
             if not cls.__flags__ & 1 << 9 or _of_library(cls):
                 continue
-            if cls is value or id(cls) not in self.seen:
-                self.seen[id(cls)] = cls
+            if cls is value or id(cls) not in self.visited:
+                self.visited[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
                 above = {name for base in cls.__mro__[1:-1] if _of_library(base) for name in vars(base)}
                 for key, member in vars(cls).items():
@@ -232,6 +271,8 @@ class Reachable:
             before = self._add(name, value, find)
             for key, child in before.items():
                 yield f"{name}[{key!r}]" if is_scalar(key) else f"{name}[...]", child, _item(find, key)
+            if isinstance(value, defaultdict):
+                yield f"{name}.default_factory", value.default_factory, None
         elif isinstance(value, list | deque):
             for k, child in enumerate(self._add(name, value, find)):
                 yield f"{name}[{k}]", child, _item(find, k)
@@ -252,7 +293,8 @@ class Reachable:
         elif isinstance(value, ContextVar):
             yield from ((name, child, None) for child in self._add(name, ContextValue(value), None).values())
         elif isinstance(value, REMEMBERS):
-            self._caches.append((name, value, value.cache_info()))
+            known = frozenset(key for results in _results_of(value) for key in results)
+            self._caches.append((name, value, value.cache_info(), known))
             yield name, value.__wrapped__, None
             yield f"{name}.__dict__", vars(value), None
         if type(value).__name__ == "partial" and hasattr(value, "func"):
@@ -265,26 +307,29 @@ class Reachable:
 
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
-        home = cls.__module__.partition(".")[0]
-        if home in _OWN_MODULES or (home in _OF_STANDARD and not is_namespace(value)):
-            return
+        package = cls.__module__.partition(".")[0]
         made_in_python = bool(cls.__flags__ & 1 << 9)
+        if package in _OF_STANDARD and package not in _OWN_MODULES and not is_namespace(value):
+            if made_in_python and isinstance(attributes := getattr(value, "__dict__", None), dict):
+                self._add(name, attributes, None)
+                self.standard[id(value)] = value
+            return
+        if package in _OWN_MODULES:
+            return
         if made_in_python:
             yield cls.__name__, cls, None
-        own = getattr(value, "__dict__", None)
-        if isinstance(own, dict):
-            for key, child in self._add(name, own, None if find is None else _attributes_of(find)).items():
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            for key, child in self._add(name, attributes, None if find is None else _attributes_of(find)).items():
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
             if find is None:
-                self.named.append(self.tables[id(own)])
-            if is_of_program(value) and find is None:
-                self.objects.append(self.tables[id(own)])
+                self.named.append(self.tables[id(attributes)])
         if is_of_program(value):
             self.owners.append(value)
         if made_in_python and (slots := slots_of(cls)):
             table = self.slotted[id(value)] = Slots(value, slots)
-            found = None if find is None else lambda call: Slots(find(call), slots)
-            for key, child in self._add(name, table, found).items():
+            find_slots = None if find is None else lambda call: Slots(find(call), slots)
+            for key, child in self._add(name, table, find_slots).items():
                 yield f"{name}.{key}", child, _attribute(find, key)
             if find is None:
                 self.named.append(self.tables[id(table)])
@@ -301,7 +346,7 @@ class Reachable:
         self._add(name, variables, None)
         self.named.append(self.tables[id(variables)])
         dynamic = sorted(global_names(fn.__code__) & _DYNAMIC - fn.__globals__.keys())
-        self._once += [(f"{called}()", None) for called in dynamic]
+        self._one_time_objects += [(f"{called_name}()", None) for called_name in dynamic]
         mentioned = {n for code in codes_of(fn.__code__) for n in code.co_names}
         for variable in sorted(mentioned & fn.__globals__.keys()):
             if is_outside(value := fn.__globals__[variable]):
@@ -318,30 +363,58 @@ class Reachable:
 
     def watch(self, name: str, of: Any) -> None:
         """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
-        if id(of) not in self.seen and not self.is_new(of):
+        if id(of) not in self.visited and not self.is_new(of):
             self._walk([(name, of, None)])
 
-    def substituted(self, call: Call, others: dict[int, Any]) -> Call:
+    def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
         """Put other objects (by the identity of those that they stand for) into a call and into everything mutable
         behind it, until `undo`; return the call."""
-        if not others:
+        if not new_of:
             return call
         for table in self.tables.values():
             if table.find is not None:
                 entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
-                made = {key: new for key, value in entries if (new := _substituted(value, others)) is not value}
-                if made and not isinstance(table.before, set):
-                    for key, value in made.items():
+                new_values = {key: new for key, value in entries if (new := _substituted(value, new_of)) is not value}
+                if new_values and not isinstance(table.before, set):
+                    for key, value in new_values.items():
                         table.of[key] = value
                     table.start = entries_of(table.of)
         args, kwargs = call
-        return _substituted(args, others), {key: _substituted(value, others) for key, value in kwargs.items()}
+        return _substituted(args, new_of), {key: _substituted(value, new_of) for key, value in kwargs.items()}
+
+    def leave_to_others(self, uses: Callable[[Any, str], bool]) -> None:
+        """Leave out what this thread has not changed, since it has not asked for it. `uses`: tells the attributes of an
+        object of the program's that it has."""
+        if self._links is None:
+            return
+        reached: set[int] = set()
+        queue = deque(self._starts)
+        while queue:
+            value = queue.popleft()
+            if id(value) not in reached:
+                reached.add(id(value))
+                links = self._links.get(id(value), ())
+                queue.extend(child for attribute, child in links if attribute is None or uses(value, attribute))
+        directly = self.reads_vars or any("__setattr__" in names_of(code) for code in self.codes)
+        for owner in self.owners:
+            for of in (getattr(owner, "__dict__", None), self.slotted.get(id(owner))):
+                if (table := self.tables.get(id(of))) is not None and not (directly and id(owner) in reached):
+                    keys = (key for key in {**table.before, **table.entries()} if uses(owner, key))
+                    table.restrict(set(keys) if id(owner) in reached else ())
+        containers = (dict, list, deque, set)
+        for key, table in list(self.tables.items()):
+            if isinstance(table.of, containers) and key in self.visited and key not in reached:
+                del self.tables[key]
 
     def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
-        """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the
+        """Compare with the copies, and return what is different; raises RunsUncompiled for what cannot be done again.
+        `counted`: attributes that are only counted up, by the
         identity of the dictionary that they are in."""
-        found = [change for table in self.tables.values() if (change := change_of(table)) is not None]
-        for change in found:
+        differences = [change for table in self.tables.values() if (change := change_of(table)) is not None]
+        attributes = {id(vars(value)): value for value in self.standard.values()}
+        for change in differences:
+            if (value := attributes.get(id(change.table.of))) is not None:
+                raise RunsUncompiled(f"changes a {type(value).__name__} of the standard library")
             before = change.table.before
             if isinstance(before, dict):
                 counts = self._uses(change.table) == {"counted"}
@@ -350,7 +423,7 @@ class Reachable:
                         continue
                     if type(value) is int and type(before.get(key)) is int:  # no difference of floats is exact
                         change.counts = {**(change.counts or {}), key: value - before[key]}
-        return found
+        return differences
 
     def called_by_name(self, names: Collection[str]) -> Iterator[types.FunctionType]:
         """Yield the methods of the program's classes that functions which mention these names may call: those of these
@@ -359,35 +432,39 @@ class Reachable:
 
     def drew(self) -> bool:
         """Say whether Python's or NumPy's random numbers were drawn."""
-        now = states_of(self.generators)
-        return not all(map(same_state, self._dice, now)) if self._dice[1] is not None else now[0] != self._dice[0]
+        states_now = states_of(self.generators)
+        return (
+            not all(map(same_state, self._dice, states_now))
+            if self._dice[1] is not None
+            else states_now[0] != self._dice[0]
+        )
 
     def remembered(self) -> str | None:
         """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
         later call, or the same with other values, it would be asked about in vain."""
-        for name, results in self.asked_caches():
+        for name, results, _ in self.asked_caches():
             keys = (key if isinstance(key, tuple | list) else (key,) for key in results)
             if any(framework_of(part) is not None for key in keys for part in key):
                 return name
         return None
 
-    def asked_caches(self) -> Iterator[tuple[str, dict[Any, Any]]]:
-        """Yield the results that functions under `functools.lru_cache` remember, of those that were called."""
-        for name, cached, before in self._caches:
+    def asked_caches(self) -> Iterator[tuple[str, dict[Any, Any], frozenset[Any]]]:
+        """Yield the results that functions under `functools.lru_cache` remember, of those that were called, and the
+        keys that were there before."""
+        for name, cached, before, known in self._caches:
             if cached.cache_info() != before:
-                tables = (of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached))
-                yield from ((name, table) for table in tables)
+                yield from ((name, results, known) for results in _results_of(cached))
 
     def forget(self) -> None:
         """Clear the caches of functions that have computed something new: it has no values once a trace is given up."""
-        for _, cached, before in self._caches:
+        for _, cached, before, _ in self._caches:
             if cached.cache_info().misses != before.misses:
                 cached.cache_clear()
 
     def undo(self) -> None:
         """Put every table and random state back as it was."""
         for table in self.tables.values():
-            restore(table.of, table.before)
+            table.restore()
         set_states(self._dice, self.generators)
 
     def only_written(self, change: Change) -> bool:
@@ -425,6 +502,11 @@ class Reachable:
         return {use for name in names for use in uses_of(name, self.codes)}
 
 
+def _results_of(cached: Any) -> list[dict[Any, Any]]:
+    """Return the table of what a function under `functools.lru_cache` remembers."""
+    return [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
+
+
 def _writes_blindly(of: Any) -> bool:
     """Say whether a container's methods that write are Python's own, which do not read it."""
     methods = (getattr(of, name, None) for name in ("__setitem__", "__getitem__", *WRITES))
@@ -443,13 +525,13 @@ def function_of(member: Any) -> types.FunctionType | None:
     return next(iter(functions_of(member)), None)
 
 
-def _substituted(value: Any, others: dict[int, Any]) -> Any:
-    if id(value) in others:
-        return others[id(value)]
+def _substituted(value: Any, substitutes: dict[int, Any]) -> Any:
+    if id(value) in substitutes:
+        return substitutes[id(value)]
     if isinstance(value, tuple):
-        made = [_substituted(v, others) for v in value]
-        if any(map(is_not, made, value)):
-            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        new_items = [_substituted(v, substitutes) for v in value]
+        if any(map(is_not, new_items, value)):
+            return type(value)(*new_items) if hasattr(value, "_fields") else type(value)(new_items)
     return value
 
 
@@ -457,11 +539,16 @@ def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
     """Return the modules, of those that are loaded, that `import` inside a function of a package finds by a name."""
     parts = package.split(".") if package else []
     above = ["", *(".".join(parts[: k + 1]) + "." for k in range(len(parts)))]
-    found = (sys.modules.get(before + name) for name in sorted(names) for before in above)
-    return [module for module in found if isinstance(module, types.ModuleType)]
+    modules = (sys.modules.get(before + name) for name in sorted(names) for before in above)
+    return [module for module in modules if isinstance(module, types.ModuleType)]
 
 
-def _is_iterator(value: Any) -> bool:
+def _acts(value: Any) -> bool:
+    """Say whether it is a stream, or an object made in C that has no contents to compare."""
+    return isinstance(value, io.IOBase) or type(value).__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
+
+
+def is_iterator(value: Any) -> bool:
     """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
     return isinstance(value, Iterator) and not type(value).__flags__ & 1 << 9 and not hasattr(value, "fileno")
 

@@ -31,6 +31,21 @@ class Table:
     find: Find | None  # None: always `of`
     start: Any = None  # what the trace began with, where that is not `before`
     names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
+    only: Collection[Any] | None = None  # of a dict: the keys that count, others are another thread's
+
+    def entries(self) -> Any:
+        """Return a copy of what is in it now, of the entries that count."""
+        now = entries_of(self.of)
+        return now if self.only is None else {key: value for key, value in now.items() if key in self.only}
+
+    def restrict(self, keys: Collection[Any]) -> None:
+        """Let no more than the entries of these keys count."""
+        self.only = keys
+        self.before = {key: value for key, value in self.before.items() if key in keys}
+
+    def restore(self) -> None:
+        """Give it the entries that it had."""
+        _restore(self.of, self.before, self.entries())
 
     def located(self, call: Call) -> Any:
         return self.of if self.find is None else self.find(call)
@@ -46,11 +61,11 @@ class Variables:
     def entries(self) -> dict[int | str, Any]:
         """Return cells by their places, global variables by their names."""
         space = self.fn.__globals__
-        made: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
+        values: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
         for k, cell in enumerate(self.fn.__closure__ or ()):
             with contextlib.suppress(ValueError):  # a variable that is not bound yet
-                made[k] = cell.cell_contents
-        return made
+                values[k] = cell.cell_contents
+        return values
 
     def put(self, key: int | str, value: Any) -> None:
         if isinstance(key, int):
@@ -73,21 +88,23 @@ class Namespace:
     """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
 
     def __init__(
-        self, of: Any, names: Iterable[str], stored: Collection[str] = (), asked: Collection[str] = ()
+        self, of: Any, names: Iterable[str], stored: Collection[str] = (), requested: Collection[str] = ()
     ) -> None:
-        """`stored`: names that the functions may add; `asked`: those that count though they are not there."""
+        """`stored`: names that the functions may add; `requested`: those that count though they are not there."""
         self.of = of
         classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]
         public = [n for n in names if not is_special(n)]
-        self.names = [n for n in public if n in asked or any(n in space for space in above)]
+        if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # which is requested for those
+            requested = public
+        self.names = [n for n in public if n in requested or any(n in space for space in above)]
         if isinstance(of, type):  # which nobody needs to mention
             self.names += [n for n, v in vars(of).items() if is_special(n) and isinstance(v, types.FunctionType)]
         self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
 
     def entries(self) -> dict[str, Any]:
-        own = vars(self.of)
-        return {name: own[name] for name in self._all if name in own}
+        attributes = vars(self.of)
+        return {name: attributes[name] for name in self._all if name in attributes}
 
     def put(self, key: str, value: Any) -> None:
         setattr(self.of, key, value)
@@ -195,24 +212,22 @@ def entry_of(of: Any, key: Any) -> Any:
     return of[key] if isinstance(of, dict | list | deque) else of.entries()[key]
 
 
-def restore(of: Any, before: Any) -> None:
-    """Give a table the entries that it had."""
+def _restore(of: Any, before: Any, entries: Any) -> None:
     if isinstance(of, set):
         if of != before:
             of.clear()
             of.update(before)
         return
-    now = entries_of(of)
     if isinstance(before, list):
-        if len(now) != len(before) or not all(map(is_, now, before)):
+        if len(entries) != len(before) or not all(map(is_, entries, before)):
             of.clear()
             of.extend(before)
         return
-    for key in now:
+    for key in entries:
         if key not in before:
             drop(of, key)
     for key, value in before.items():
-        if key not in now or now[key] is not value:
+        if key not in entries or entries[key] is not value:
             put(of, key, value)
     if isinstance(of, dict) and len(of) == len(before) and list(of) != list(before):
         reorder(of, before)

@@ -61,16 +61,16 @@ def _program(program: Any, examples: Any) -> SourceProgram:
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram
 
         return ModuleProgram(program)
-    found = framework_of(program, examples)
-    if found == "tensorflow":
+    framework = framework_of(program, examples)
+    if framework == "tensorflow":
         from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram
 
         return GraphFunctionProgram(program)
-    if found == "jax":
+    if framework == "jax":
         from tensorgraft.frontends.jax.codegen.program import FunctionProgram
 
         return FunctionProgram(program)
-    if found == "array_api":
+    if framework == "array_api":
         from tensorgraft.frontends.array_api.codegen.program import ArrayFunctionProgram
 
         return ArrayFunctionProgram(program)

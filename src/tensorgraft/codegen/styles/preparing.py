@@ -12,12 +12,12 @@ RANDOM = frozenset(
 )
 
 
-def without_keys(trace: SourceTrace, only: str = "") -> None:
-    """Random numbers come from a generator of the framework: operations take None for a key. `only`: the operation that
-    can; a trace with others stays as it is."""
+def without_keys(trace: SourceTrace, only_method: str = "") -> None:
+    """Take random numbers from a generator of the framework: operations get None for a key. `only_method`: the one
+    operation that can; a trace with other random ones stays as it is."""
     if trace.key is None:
         return
-    if only and not {s.method for s in steps(trace.root)}.isdisjoint(RANDOM - {only}):
+    if only_method and not {s.method for s in steps(trace.root)}.isdisjoint(RANDOM - {only_method}):
         return
     keys = {trace.key}
 
@@ -40,7 +40,7 @@ def without_keys(trace: SourceTrace, only: str = "") -> None:
             if isinstance(call, Frame):
                 walk(call)
             elif call.method in ("split_key", "fold_in") and not keys.isdisjoint(variables(call.args)):
-                keys.update(variables(call.outcome))
+                keys.update(variables(call.results))
                 continue
             else:
                 call.args, call.kwargs = clean(call.args), clean(call.kwargs)

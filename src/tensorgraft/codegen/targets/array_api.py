@@ -43,9 +43,9 @@ def _astype(w: Writing, x: Var, dtype: np.dtype) -> ast.expr:
 
 def _reduced(name: str) -> Rule:
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
-        told = x.dtype if name in ("sum", "prod") and x.dtype in rules.NARROW_INTEGERS else None
+        result_dtype = x.dtype if name in ("sum", "prod") and x.dtype in rules.NARROW_INTEGERS else None
         return w.fill(f"xp.{name}(x, axis=axis, keepdims=keepdims, dtype=dtype)", x=x, axis=axis,
-                      keepdims=keepdims or None, dtype=told)  # fmt: skip
+                      keepdims=keepdims or None, dtype=result_dtype)  # fmt: skip
 
     return rule
 
@@ -56,8 +56,8 @@ def _extreme(name: str, identity: Any) -> Rule:
             return w.fill("xp.full(shape, value, dtype=dtype)", shape=w.call_outcome().shape, value=identity(x.dtype),
                           dtype=x.dtype)  # fmt: skip
         if x.dtype == np.bool_:
-            whole = {"max": "any", "min": "all"}[name]
-            return w.fill(f"xp.{whole}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis, keepdims=keepdims or None)
+            reduction = {"max": "any", "min": "all"}[name]
+            return w.fill(f"xp.{reduction}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis, keepdims=keepdims or None)
         return w.fill(f"xp.{name}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis, keepdims=keepdims or None)
 
     return rule
@@ -73,8 +73,8 @@ def _position(name: str) -> Rule:
 
 def _cumulative(name: str) -> Rule:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
-        told = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
-        return w.fill(f"xp.cumulative_{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=told)
+        result_dtype = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        return w.fill(f"xp.cumulative_{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=result_dtype)
 
     return rule
 
@@ -94,7 +94,7 @@ def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
 
 
 def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
-    template = "xp.eye(n, k=k, dtype=dtype)" if rules.same(n, m) else "xp.eye(n, m, k=k, dtype=dtype)"
+    template = "xp.eye(n, k=k, dtype=dtype)" if rules.equal_sizes(n, m) else "xp.eye(n, m, k=k, dtype=dtype)"
     return w.fill(template, n=n, m=m, k=k or None, dtype=dtype)
 
 
@@ -142,11 +142,11 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
                   descending=descending or None)  # fmt: skip
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.int32 if out == np.bool_ else out  # the standard multiplies numbers
     left, right = (w(x) if x.dtype == wide else w.fill("xp.astype(x, dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     return y if wide == out else w.fill("y != 0", y=y)
 
 

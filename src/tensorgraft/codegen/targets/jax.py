@@ -106,7 +106,7 @@ def _running(name: str) -> Rule:
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
-    if all(low >= 0 and high >= 0 and gap == 0 for low, high, gap in config):
+    if all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config):
         widths = tuple((low, high) for low, high, _ in config)
         constant = None if not isinstance(value, Var) and value == 0 else value
         return w.fill("jnp.pad(x, widths, constant_values=value)", x=x, widths=widths, value=constant)
@@ -115,8 +115,8 @@ def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
 
 
 def _updated(w: Writing, x: Var, index: list[Any], update: Any, mode: str = "set") -> ast.expr:
-    place = rules.indexed(w, w.fill("x.at", x=x), index or [Ellipsis])
-    return w.fill(f"place.{mode}(update)", place=place, update=update)
+    target = rules.indexed(w, w.fill("x.at", x=x), index or [Ellipsis])
+    return w.fill(f"place.{mode}(update)", place=target, update=update)
 
 
 def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast.expr:

@@ -62,8 +62,8 @@ def _all_widened(rule: Rule) -> Callable[..., ast.expr]:
             return rule(w, **arguments)  # type: ignore[operator]
         arguments = {k: rules.mapped(lambda v: _float32(w, v), v) for k, v in arguments.items()}
         y = rule(w, **arguments)  # type: ignore[operator]
-        outcome = w.call_outcome()
-        if isinstance(outcome, Var):
+        result_vars = w.call_outcome()
+        if isinstance(result_vars, Var):
             return w.fill("y.astype(dtype)", y=y, dtype=dtype)
         return w.fill("tuple([y.astype(dtype) for y in ys])", ys=y, dtype=dtype)
 
@@ -87,8 +87,8 @@ def _pow(w: Writing, x: Any, y: Any) -> ast.expr:
 
 def _clip(w: Writing, x: Var, low: Any = None, high: Any = None) -> ast.expr:
     if x.dtype in _FOREIGN:
-        held = w(x) if low is None else w.fill("np.maximum(x, low)", x=x, low=low)
-        return held if high is None else w.fill("np.minimum(x, high)", x=held, high=high)
+        bounded = w(x) if low is None else w.fill("np.maximum(x, low)", x=x, low=low)
+        return bounded if high is None else w.fill("np.minimum(x, high)", x=bounded, high=high)
     return w.fill("np.clip(x, low, high)", x=x, low=low, high=high)
 
 
@@ -126,10 +126,10 @@ def _total(name: str) -> Callable[..., ast.expr]:
 
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
         narrow = x.dtype in _NARROW
-        told = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        result_dtype = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
         out = w.fill(
             f"np.{name}(x, axis=axis, keepdims=keepdims, dtype=dtype)",
-            x=x, axis=axis, keepdims=keepdims or None, dtype=told,
+            x=x, axis=axis, keepdims=keepdims or None, dtype=result_dtype,
         )  # fmt: skip
         return w.fill("y.astype(dtype)", y=out, dtype=x.dtype) if narrow else out
 
@@ -139,8 +139,8 @@ def _total(name: str) -> Callable[..., ast.expr]:
 def _scan_along(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
         narrow = x.dtype in _NARROW
-        told = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
-        out = w.fill(f"np.{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=told)
+        result_dtype = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        out = w.fill(f"np.{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=result_dtype)
         return w.fill("y.astype(dtype)", y=out, dtype=x.dtype) if narrow else out
 
     return rule
@@ -190,7 +190,7 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
-    if all(low >= 0 and high >= 0 and gap == 0 for low, high, gap in config):
+    if all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config):
         constant = None if not isinstance(value, Var) and value == 0 else value
         return w.fill("np.pad(x, widths, constant_values=value)", x=x,
                       widths=tuple((low, high) for low, high, _ in config), value=constant)  # fmt: skip
@@ -230,11 +230,11 @@ def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False)
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.float32 if out in _NARROW else out
     left, right = (w(x) if x.dtype == wide else w.fill("x.astype(dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     return y if wide == out else w.fill("y.astype(dtype)", y=y, dtype=out)
 
 

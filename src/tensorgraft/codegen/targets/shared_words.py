@@ -19,8 +19,8 @@ def arange(name: str) -> Callable[..., ast.expr]:
     """Write `name(stop)`, `name(start, stop)` or `name(start, stop, step)`; of ints these make int64."""
 
     def rule(w: Writing, start: Any, stop: Any, step: Any, dtype: Any) -> ast.expr:
-        numbers = [stop] if rules.same(step, 1) and rules.same(start, 0) else [start, stop]
-        numbers = [start, stop, step] if not rules.same(step, 1) else numbers
+        numbers = [stop] if rules.equal_sizes(step, 1) and rules.equal_sizes(start, 0) else [start, stop]
+        numbers = [start, stop, step] if not rules.equal_sizes(step, 1) else numbers
         plain = dtype.name == "int64" and all(isinstance(n, int) for n in numbers)
         return expressions.call(name, *map(w, numbers), dtype=None if plain else w(dtype))
 
@@ -119,7 +119,7 @@ def scan(zeros: Callable[..., ast.expr] | None = None) -> Rule:
     """A loop over `xs`. Of one of no steps nothing tells what would be stacked: `zeros(w, shape=..., dtype=...)`."""
 
     def rule(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
-        if zeros is not None and rules.same(length, 0):
+        if zeros is not None and rules.equal_sizes(length, 0):
             _, stacked = w.call_outcome()
             return w((tuple(init), tuple(zeros(w, shape=v.shape, dtype=v.dtype) for v in stacked)))
         return w.fill("scan(step, init, xs, length, reverse=reverse)", step=w.body(body, "step"), init=tuple(init),

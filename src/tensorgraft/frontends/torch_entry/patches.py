@@ -17,8 +17,8 @@ from tensorgraft.frontends.torch_entry.patching import At, Patch
 from tensorgraft.importing import when_imported
 
 
-def _rows(owner: str, names: str, by: str, why: str, **rest: Any) -> list[Patch]:
-    return [Patch(f"{owner}.{name}", by, why, **rest) for name in names.split()]
+def _rows(owner: str, names: str, by: str, reason: str, **rest: Any) -> list[Patch]:
+    return [Patch(f"{owner}.{name}", by, reason, **rest) for name in names.split()]
 
 
 _UNTOLD = "C++ does not say that it meets the device: it loads the front end, and PyTorch's own is put back"

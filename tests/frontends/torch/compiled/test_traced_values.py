@@ -175,21 +175,6 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-class Counting(torch.optim.Optimizer):
-    """An optimizer that somebody wrote for eager PyTorch."""
-
-    def __init__(self, params):
-        super().__init__(params, {"lr": 0.1})
-        for group in self.param_groups:
-            for p in group["params"]:
-                self.state[p]["n"] = 0
-
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                self.state[p]["n"] += 1
-
-
 def writes(x):
     torch.add(COUNTS, 1, out=COUNTS)
     return x
@@ -201,14 +186,6 @@ def draws(x):
 
 def no_kernel(x):
     return tripled(x) + 1
-
-
-optimizer = Counting([torch.nn.Parameter(torch.zeros(5))])
-
-
-def counts(x):
-    optimizer.step()
-    return x
 
 
 def evaluates(x):
@@ -235,12 +212,6 @@ REFUSED = {
         " arguments have no values yet that the CPU could compute with.",
         "  do it outside:  before the call, and pass the result",
         "  see them all:   tg.explain(function, ...) lists the operators without a kernel",
-    ],
-    counts: [
-        "{at}: `optimizer.step()` is a step of Counting, which updates n in Python: every call would repeat the first"
-        " step.",
-        "  count with a tensor:  torch.zeros((), device=p.device)",
-        "  do it outside:        call step() after the compiled function",
     ],
     evaluates: [
         "{at}: `optimizer.step(lambda: x.sum())` cannot be compiled: LBFGS decides by values how often it evaluates its"

@@ -38,17 +38,17 @@ def in_other_dtype(template: Rule, table: dict[np.dtype, np.dtype]) -> Callable[
                 k: w.fill("tf.cast(x, wide)", x=v, wide=wide) if isinstance(v, Var) and v.dtype == dtype else v
                 for k, v in arguments.items()
             }
-        said = (
+        expression = (
             w.fill(template, **rules.without_defaults(arguments))
             if isinstance(template, str)
             else template(w, **arguments)
         )
-        outcome = w.call_outcome()
-        if wide is None or (isinstance(outcome, Var) and outcome.dtype != dtype):
-            return said
-        if not isinstance(outcome, Var):
-            return w.fill("tuple([tf.cast(y, dtype) for y in ys])", ys=said, dtype=dtype)
-        return w.fill("tf.cast(y, dtype)", y=said, dtype=dtype)
+        result_vars = w.call_outcome()
+        if wide is None or (isinstance(result_vars, Var) and result_vars.dtype != dtype):
+            return expression
+        if not isinstance(result_vars, Var):
+            return w.fill("tuple([tf.cast(y, dtype) for y in ys])", ys=expression, dtype=dtype)
+        return w.fill("tf.cast(y, dtype)", y=expression, dtype=dtype)
 
     return rule
 

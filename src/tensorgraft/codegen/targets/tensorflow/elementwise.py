@@ -56,10 +56,6 @@ def _compared(sign: str) -> Callable[..., ast.expr]:
     return rule
 
 
-def _infix(w: Writing, sign: str, x: Any, y: Any) -> ast.expr:
-    return w.fill(f"x {sign} y", x=x, y=y)
-
-
 def _of_parts(name: str, combine: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var) -> ast.expr:
         if dtypes.is_complex(x.dtype):
@@ -87,10 +83,10 @@ def _pow(w: Writing, x: Any, y: Any) -> ast.expr:
 def _shift(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Any, y: Any) -> ast.expr:
         dtype = rules.dtype_of(x, y)
-        fits = isinstance(y, int) and 0 <= y < 8 * dtype.itemsize
+        in_range = isinstance(y, int) and 0 <= y < 8 * dtype.itemsize
         y = y if isinstance(y, Var) else w.fill("tf.constant(y, dtype)", y=y, dtype=dtype)
         x = x if isinstance(x, Var) else w.fill("tf.constant(x, dtype)", x=x, dtype=dtype)
-        return w.fill(f"tf.bitwise.{name}(x, y)" if fits else f"{name}(x, y)", x=x, y=y)
+        return w.fill(f"tf.bitwise.{name}(x, y)" if in_range else f"{name}(x, y)", x=x, y=y)
 
     return rule
 

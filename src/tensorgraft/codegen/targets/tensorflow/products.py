@@ -15,11 +15,11 @@ from tensorgraft.hub import dtypes
 _OF_PRODUCTS = {dtypes.bool_: dtypes.float32, **AS_FLOAT32, **AS_INT32, dtypes.uint64: dtypes.int64}
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = _OF_PRODUCTS.get(out, out)
     left, right = (w(x) if x.dtype == wide else w.fill("tf.cast(x, dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     if out == dtypes.bool_:
         return w.fill("y != 0", y=y)
     return y if wide == out else w.fill("tf.cast(y, dtype)", y=y, dtype=out)
@@ -65,16 +65,16 @@ def _conv_channels_last(
 
 def _short(values: Any, default: Any) -> Any:
     """Return (2, 2) as 2, ((1, 1), (1, 1)) as 1, and None for the default."""
-    each = tuple(v[0] if isinstance(v, tuple) and rules.same(v[0], v[1]) else v for v in values)
-    if all(not isinstance(v, tuple) and rules.same(v, default) for v in each):
+    pairs = tuple(v[0] if isinstance(v, tuple) and rules.equal_sizes(v[0], v[1]) else v for v in values)
+    if all(not isinstance(v, tuple) and rules.equal_sizes(v, default) for v in pairs):
         return None
-    return each[0] if all(rules.same(v, each[0]) for v in each) and not isinstance(each[0], tuple) else each
+    return pairs[0] if all(rules.equal_sizes(v, pairs[0]) for v in pairs) and not isinstance(pairs[0], tuple) else pairs
 
 
 def _reduce_window(
     w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
 ) -> ast.expr:
-    def said(w: Writing, x: Any) -> ast.expr:
+    def windowed(w: Writing, x: Any) -> ast.expr:
         return w.fill(
             f"reduce_window(tf.reduce_{kind}, x, initial, window, strides, padding, dilation=dilation)",
             x=x, initial=rules.identity(kind, dtype), window=tuple(window), strides=tuple(strides),
@@ -82,7 +82,7 @@ def _reduce_window(
         )  # fmt: skip
 
     dtype = x.dtype
-    return in_other_dtype(said, AS_FLOAT32 if kind == "sum" else {})(w, x=x)
+    return in_other_dtype(windowed, AS_FLOAT32 if kind == "sum" else {})(w, x=x)
 
 
 def _transform(name: str) -> Callable[..., ast.expr]:
@@ -90,17 +90,17 @@ def _transform(name: str) -> Callable[..., ast.expr]:
         length = "" if n is None else ", [n]"
         if axis % x.ndim == x.ndim - 1:
             return w.fill(f"tf.signal.{name}(x{length})", x=x, n=n)
-        turned = list(range(x.ndim))
-        turned[axis], turned[-1] = turned[-1], turned[axis]
+        swapped_axes = list(range(x.ndim))
+        swapped_axes[axis], swapped_axes[-1] = swapped_axes[-1], swapped_axes[axis]
         return w.fill(f"tf.transpose(tf.signal.{name}(tf.transpose(x, axes){length}), axes)", x=x, n=n,
-                      axes=tuple(turned))  # fmt: skip
+                      axes=tuple(swapped_axes))  # fmt: skip
 
     return rule
 
 
 def _eigh(w: Writing, x: Var, lower: bool = True) -> ast.expr:
-    whole = w(x) if lower else w.fill("tf.linalg.adjoint(x)", x=x)
-    return w.fill("eigh(x)" if dtypes.is_complex(x.dtype) else "tf.linalg.eigh(x)", x=whole)
+    triangle = w(x) if lower else w.fill("tf.linalg.adjoint(x)", x=x)
+    return w.fill("eigh(x)" if dtypes.is_complex(x.dtype) else "tf.linalg.eigh(x)", x=triangle)
 
 
 WORDS: dict[str, Rule] = {

@@ -16,9 +16,9 @@ from tensorgraft.hub import dtypes
 
 def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     if isinstance(value, Var):
-        same = value.dtype == dtype
+        same_dtype = value.dtype == dtype
         return w.fill("tf.fill(shape, value)", shape=tuple(shape),
-                      value=value if same else w.fill("tf.cast(v, dtype)", v=value, dtype=dtype))  # fmt: skip
+                      value=value if same_dtype else w.fill("tf.cast(v, dtype)", v=value, dtype=dtype))  # fmt: skip
     if rules.is_plain_zero_or_one(value):
         return zeros_or_ones("ones" if value else "zeros")(w, shape=shape, dtype=dtype)
     if isinstance(value, int) and dtypes.is_floating(dtype):
@@ -45,7 +45,7 @@ def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
 def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
     if k:
         return w.fill("tf.cast(tf.range(n)[:, None] + k == tf.range(m), dtype)", n=n, m=m, k=k, dtype=dtype)
-    template = "tf.eye(n, dtype=dtype)" if rules.same(n, m) else "tf.eye(n, m, dtype=dtype)"
+    template = "tf.eye(n, dtype=dtype)" if rules.equal_sizes(n, m) else "tf.eye(n, m, dtype=dtype)"
     return w.fill(template, n=n, m=m, dtype=unless_float32(dtype))
 
 
@@ -68,7 +68,7 @@ def _swapaxes(w: Writing, x: Var, a: int, b: int) -> ast.expr:
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
-    plain = all(low >= 0 and high >= 0 and gap == 0 for low, high, gap in config)
+    plain = all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config)
     if plain and not isinstance(value, Var) and x.dtype in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64):
         return w.fill("tf.pad(x, widths, constant_values=value)", x=x, value=None if value == 0 else value,
                       widths=tuple((low, high) for low, high, _ in config))  # fmt: skip
@@ -79,7 +79,7 @@ def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast
     index = rules.region(x, update, start, step)
     if all(i == slice(None) for i in index) or not x.ndim:
         return w(update)
-    if all(rules.same(s, 1) for s in step):
+    if all(rules.equal_sizes(s, 1) for s in step):
         return w.fill("slice_update(x, update, start)", x=x, update=update, start=tuple(start))
     return w.fill("slice_update(x, update, start, step)", x=x, update=update, start=tuple(start), step=tuple(step))
 
@@ -106,8 +106,8 @@ def _split(w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
 
 def _tri(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
-        inside = not isinstance(k, Var) and (k >= 0 if name == "tril" else k <= 0)
-        if inside and x.dtype not in (dtypes.uint16, dtypes.uint32, dtypes.uint64):
+        keeps_diagonal = not isinstance(k, Var) and (k >= 0 if name == "tril" else k <= 0)
+        if keeps_diagonal and x.dtype not in (dtypes.uint16, dtypes.uint32, dtypes.uint64):
             ends = (-1, k) if name == "tril" else (-k, -1)
             return w.fill("tf.linalg.band_part(x, low, high)", x=x, low=ends[0], high=ends[1])
         mask = f"tf.range(n)[:, None] + k {'>=' if name == 'tril' else '<='} tf.range(m)"
@@ -126,17 +126,17 @@ def _triangle_mask(w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
 
 
 def _diagonal(w: Writing, x: Var, offset: int = 0) -> ast.expr:
-    if rules.same(w.call_outcome().shape[-1], 0):
+    if rules.equal_sizes(w.call_outcome().shape[-1], 0):
         return w.fill("x[..., 0, :0]", x=x)
     return w.fill("tf.linalg.diag_part(x, k=offset)", x=x, offset=offset or None)
 
 
 def _arange(w: Writing, start: Any, stop: Any, step: Any, dtype: np.dtype) -> ast.expr:
     known = dtype in (dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64)
-    numbers = [start, stop] if rules.same(step, 1) else [start, stop, step]
-    numbers = [stop] if len(numbers) == 2 and rules.same(start, 0) else numbers
-    told = dtype if known else dtypes.float32 if dtypes.is_floating(dtype) else dtypes.int64
-    out = expressions.call("tf.range", *map(w, numbers), dtype=w(told))
+    numbers = [start, stop] if rules.equal_sizes(step, 1) else [start, stop, step]
+    numbers = [stop] if len(numbers) == 2 and rules.equal_sizes(start, 0) else numbers
+    computed_dtype = dtype if known else dtypes.float32 if dtypes.is_floating(dtype) else dtypes.int64
+    out = expressions.call("tf.range", *map(w, numbers), dtype=w(computed_dtype))
     return out if known else w.fill("tf.cast(x, dtype)", x=out, dtype=dtype)
 
 

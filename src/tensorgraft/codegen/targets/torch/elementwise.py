@@ -77,7 +77,7 @@ def _astype(w: Writing, x: Var, dtype: np.dtype) -> ast.expr:
 
 
 def _complex(w: Writing, real: Any, imag: Any) -> ast.expr:
-    if isinstance(real, Var) and isinstance(imag, Var) and rules.same(real.shape, imag.shape):
+    if isinstance(real, Var) and isinstance(imag, Var) and rules.equal_sizes(real.shape, imag.shape):
         return w.fill("torch.complex(real, imag)", real=real, imag=imag)
     return w.fill("torch.complex(*torch.broadcast_tensors(real, imag))", real=real, imag=imag)
 
@@ -104,16 +104,18 @@ def _through_int64(template: str, rule: Rule) -> Rule:
 
     def wide(w: Writing, **arguments: Any) -> ast.expr:
         if not any(v.dtype in _UNSIGNED for v in rules.arrays(arguments)):
-            told = rules.without_defaults(arguments)
-            return w.fill(rule, **told) if isinstance(rule, str) else rule(w, **arguments)
-        said = template
+            operands = rules.without_defaults(arguments)
+            return w.fill(rule, **operands) if isinstance(rule, str) else rule(w, **arguments)
+        expression = template
         if template.startswith("torch.m") and not all(isinstance(v, Var) for v in arguments.values()):
             x, y = sorted(arguments.values(), key=lambda v: not isinstance(v, Var))
-            said = f"x.clamp({'min' if 'maximum' in template else 'max'}=y)"
+            expression = f"x.clamp({'min' if 'maximum' in template else 'max'}=y)"
             arguments = {"x": x, "y": y}
-        y = w.fill(said, **{k: w.fill("x.long()", x=v) if isinstance(v, Var) else v for k, v in arguments.items()})
-        outcome = w.call_outcome()
-        return w.fill("y.to(dtype)", y=y, dtype=outcome.dtype) if outcome.dtype in _UNSIGNED else y
+        y = w.fill(
+            expression, **{k: w.fill("x.long()", x=v) if isinstance(v, Var) else v for k, v in arguments.items()}
+        )
+        result_vars = w.call_outcome()
+        return w.fill("y.to(dtype)", y=y, dtype=result_vars.dtype) if result_vars.dtype in _UNSIGNED else y
 
     return wide
 

@@ -24,16 +24,16 @@ def _normalised(function: str, usual_eps: float) -> Rule:
 
 
 def _group_norm(w: Writing, x: Var, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ast.expr:
-    given = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
-    return w.fill(f"F.group_norm(x, groups{given}, eps=eps)", x=x, groups=groups, weight=weight, bias=bias,
+    affine = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
+    return w.fill(f"F.group_norm(x, groups{affine}, eps=eps)", x=x, groups=groups, weight=weight, bias=bias,
                   eps=None if eps == 1e-5 else eps)  # fmt: skip
 
 
 def _batch_norm(
     w: Writing, x: Var, mean: Any, variance: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> ast.expr:
-    given = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
-    return w.fill(f"F.batch_norm(x, mean, variance{given}, eps=eps)", x=x, mean=mean, variance=variance, weight=weight,
+    affine = ", weight, bias" if bias is not None else ", weight" if weight is not None else ""
+    return w.fill(f"F.batch_norm(x, mean, variance{affine}, eps=eps)", x=x, mean=mean, variance=variance, weight=weight,
                   bias=bias, eps=None if eps == 1e-5 else eps)  # fmt: skip
 
 
@@ -54,13 +54,15 @@ def _dot_product_attention(
     w: Writing, q: Var, k: Var, v: Var, mask: Any = None, causal: bool = False, scale: float | None = None
 ) -> ast.expr:
     if mask is not None and causal:  # of which PyTorch takes one
-        seen = w.fill("torch.ones(n, m, dtype=torch.bool, device=x.device).tril()", n=q.shape[2], m=k.shape[2], x=q)
-        both = "mask & seen" if mask.dtype == dtypes.bool_ else "mask.masked_fill(~seen, -torch.inf)"
-        mask, causal = w.fill(both, mask=mask, seen=seen), False
+        causal_mask = w.fill(
+            "torch.ones(n, m, dtype=torch.bool, device=x.device).tril()", n=q.shape[2], m=k.shape[2], x=q
+        )
+        combined = "mask & seen" if mask.dtype == dtypes.bool_ else "mask.masked_fill(~seen, -torch.inf)"
+        mask, causal = w.fill(combined, mask=mask, seen=causal_mask), False
     return w.fill(
         "F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=shared)",
         q=q, k=k, v=v, mask=mask, causal=causal or None, scale=scale,
-        shared=None if rules.same(q.shape[1], k.shape[1]) else True,
+        shared=None if rules.equal_sizes(q.shape[1], k.shape[1]) else True,
     )  # fmt: skip
 
 

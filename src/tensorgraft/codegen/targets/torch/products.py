@@ -13,11 +13,11 @@ from tensorgraft.codegen.targets.torch.shapes import pad
 from tensorgraft.hub import dtypes
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.float32 if out in (dtypes.bool_, dtypes.float16) else out
     left, right = (w(x) if x.dtype == wide else w.fill("x.to(dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     if out == dtypes.bool_:
         return w.fill("y != 0", y=y)
     return y if wide == out else w.fill("y.to(dtype)", y=y, dtype=out)
@@ -42,10 +42,10 @@ def _triangular_solve(
     w: Writing, a: Var, b: Var, lower: bool, left: bool = True, transpose: bool = False, adjoint: bool = False,
     unit_diagonal: bool = False,
 ) -> ast.expr:  # fmt: skip
-    turned = transpose or adjoint
+    swapped = transpose or adjoint
     return w.fill(
         "torch.linalg.solve_triangular(a, b, upper=upper, left=left, unitriangular=unit)",
-        a=w.fill("a.mH" if adjoint else "a.mT", a=a) if turned else a, b=b, upper=lower if turned else not lower,
+        a=w.fill("a.mH" if adjoint else "a.mT", a=a) if swapped else a, b=b, upper=lower if swapped else not lower,
         left=None if left else False, unit=unit_diagonal or None,
     )  # fmt: skip
 
@@ -56,11 +56,11 @@ def _single(v: Any) -> Any:
 
 
 def _non_default(usual: int, v: Any) -> Any:
-    return None if all(rules.same(x, usual) for x in v) else _single(v)
+    return None if all(rules.equal_sizes(x, usual) for x in v) else _single(v)
 
 
 def _symmetric(padding: Any) -> bool:
-    return all(rules.same(low, high) and low >= 0 for low, high in padding)
+    return all(rules.equal_sizes(low, high) and low >= 0 for low, high in padding)
 
 
 def _convolution(
@@ -81,9 +81,9 @@ def _conv(
 ) -> ast.expr:  # fmt: skip
     n = len(stride)
     narrow = x.dtype == dtypes.float16
-    around = None
+    symmetric = None
     if _symmetric(padding):
-        around = _non_default(0, [low for low, _ in padding])
+        symmetric = _non_default(0, [low for low, _ in padding])
     else:
         x = pad(w, x, 0, [(0, 0, 0), (0, 0, 0), *((*p, 0) for p in padding)])
     if narrow:
@@ -91,7 +91,7 @@ def _conv(
     out = w.fill(
         f"F.conv{n}d(x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)" if bias is not
         None else f"F.conv{n}d(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)",
-        x=x, weight=weight, bias=bias, stride=_non_default(1, stride), padding=around,
+        x=x, weight=weight, bias=bias, stride=_non_default(1, stride), padding=symmetric,
         dilation=_non_default(1, dilation), groups=None if groups == 1 else groups,
     )  # fmt: skip
     return w.fill("y.half()", y=out) if narrow else out
@@ -119,13 +119,13 @@ def _pool(kind: str) -> Rule:
         count_padding: bool = True,
     ) -> ast.expr:  # fmt: skip
         n, pads = len(window), tuple(padding) if len(padding) == len(window) else tuple(padding) * len(window)
-        fits = _symmetric(pads) and all(2 * low <= k for (low, _), k in zip(pads, window, strict=True))
-        if not fits or n > 3 or x.ndim not in (n + 1, n + 2) or not dtypes.is_floating(x.dtype):
-            ones = (1,) * (x.ndim - n)
-            where = {"window": ones + tuple(window), "stride": ones + tuple(stride)}
-            where["padding"] = ((0, 0),) * len(ones) + pads
+        is_supported = _symmetric(pads) and all(2 * low <= k for (low, _), k in zip(pads, window, strict=True))
+        if not is_supported or n > 3 or x.ndim not in (n + 1, n + 2) or not dtypes.is_floating(x.dtype):
+            unit_dims = (1,) * (x.ndim - n)
+            where = {"window": unit_dims + tuple(window), "stride": unit_dims + tuple(stride)}
+            where["padding"] = ((0, 0),) * len(unit_dims) + pads
             if kind == "max":
-                gaps = None if dilation is None else ones + tuple(dilation)
+                gaps = None if dilation is None else unit_dims + tuple(dilation)
                 template = "reduce_window(torch.amax, x, least, window, stride, padding, dilation=gaps)"
                 return w.fill(template, x=x, least=rules.identity("max", x.dtype), gaps=gaps, **where)
             total = "reduce_window(torch.sum, {}, 0, window, stride, padding)"
@@ -134,7 +134,8 @@ def _pool(kind: str) -> Rule:
         return w.fill(
             f"F.{kind}_pool{n}d(x, window, stride=stride, padding=padding,"
             f" {'dilation=dilation' if kind == 'max' else 'count_include_pad=counted'})",
-            x=x, window=_single(window), stride=None if rules.same(tuple(stride), tuple(window)) else _single(stride),
+            x=x, window=_single(window),
+            stride=None if rules.equal_sizes(tuple(stride), tuple(window)) else _single(stride),
             padding=_non_default(0, [low for low, _ in pads]),
             dilation=None if dilation is None else _non_default(1, dilation),
             counted=None if count_padding or not any(low for low, _ in pads) else False,

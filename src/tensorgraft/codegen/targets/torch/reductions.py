@@ -19,15 +19,15 @@ def _axes(x: Var, axis: Any, keepdims: bool = False) -> Any:
     return tuple(axis) if isinstance(axis, tuple | list) else axis
 
 
-def _reduced(name: str, over_none: str = "x", of_sum: bool = False, more: str = "") -> Rule:
+def _reduced(name: str, over_none: str = "x", of_sum: bool = False, suffix: str = "") -> Rule:
     """`over_none`: of each element by itself, which PyTorch takes for all."""
 
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
         if axis == ():
             return w.fill(over_none, x=x)
-        told = x.dtype if of_sum and x.dtype in rules.NARROW_INTEGERS else None
-        return w.fill(f"x.{name}(dim=axis, keepdim=keepdims, dtype=dtype{more})", x=x, axis=_axes(x, axis, keepdims),
-                      keepdims=keepdims or None, dtype=told)  # fmt: skip
+        result_dtype = x.dtype if of_sum and x.dtype in rules.NARROW_INTEGERS else None
+        return w.fill(f"x.{name}(dim=axis, keepdim=keepdims, dtype=dtype{suffix})", x=x, axis=_axes(x, axis, keepdims),
+                      keepdims=keepdims or None, dtype=result_dtype)  # fmt: skip
 
     return rule
 
@@ -35,13 +35,15 @@ def _reduced(name: str, over_none: str = "x", of_sum: bool = False, more: str = 
 def _prod(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
     """PyTorch multiplies along one axis, or all."""
     narrow = x.dtype in NARROW_FLOATS
-    told = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+    result_dtype = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
     out = w.fill("x.float()", x=x) if narrow else w(x)
     axes = rules.axes_of(x, axis)
     if axis is None and not keepdims:
-        out = w.fill("x.prod(dtype=dtype)", x=out, dtype=told)
+        out = w.fill("x.prod(dtype=dtype)", x=out, dtype=result_dtype)
     for a in sorted(axes, reverse=True) if axis is not None or keepdims else ():
-        out = w.fill("x.prod(dim=a, keepdim=keepdims, dtype=dtype)", x=out, a=a, keepdims=keepdims or None, dtype=told)
+        out = w.fill(
+            "x.prod(dim=a, keepdim=keepdims, dtype=dtype)", x=out, a=a, keepdims=keepdims or None, dtype=result_dtype
+        )
     return w.fill("y.to(dtype)", y=out, dtype=x.dtype) if narrow and (axes or not x.ndim) else out
 
 
@@ -87,8 +89,8 @@ def _scan_along(name: str) -> Rule:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
         if x.dtype in NARROW_FLOATS:
             return w.fill(f"x.{name}(dim=axis, dtype=torch.float32).to(dtype)", x=x, axis=axis, dtype=x.dtype)
-        told = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
-        return w.fill(f"x.{name}(dim=axis, dtype=dtype)", x=x, axis=axis, dtype=told)
+        result_dtype = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        return w.fill(f"x.{name}(dim=axis, dtype=dtype)", x=x, axis=axis, dtype=result_dtype)
 
     return rule
 

@@ -15,8 +15,8 @@ from tensorgraft.hub import dtypes
 
 def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     if isinstance(value, Var):
-        same = value.dtype == dtype
-        return rules.unpacked(w.fill("x.expand(shape)", x=value if same else w.fill("x.to(t)", x=value, t=dtype),
+        same_dtype = value.dtype == dtype
+        return rules.unpacked(w.fill("x.expand(shape)", x=value if same_dtype else w.fill("x.to(t)", x=value, t=dtype),
                                      shape=tuple(shape)))  # fmt: skip
     if rules.is_plain_zero_or_one(value):
         name = "ones" if value else "zeros"
@@ -37,7 +37,7 @@ def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
 def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
     if k:
         return w.fill("(torch.arange(n)[:, None] + k == torch.arange(m)).to(dtype)", n=n, m=m, k=k, dtype=dtype)
-    template = "torch.eye(n, dtype=dtype)" if rules.same(n, m) else "torch.eye(n, m, dtype=dtype)"
+    template = "torch.eye(n, dtype=dtype)" if rules.equal_sizes(n, m) else "torch.eye(n, m, dtype=dtype)"
     return w.fill(template, n=n, m=m, dtype=unless_float32(dtype))
 
 
@@ -53,13 +53,13 @@ def _permute_dims(w: Writing, x: Var, axes: Any) -> ast.expr:
 def _padding(config: Any) -> tuple[Any, ...]:
     """Return (low, high) of the last axis first, without axes that stay."""
     pairs = [(low, high) for low, high, *_ in config]
-    while pairs and rules.same(pairs[0], (0, 0)):
+    while pairs and rules.equal_sizes(pairs[0], (0, 0)):
         pairs.pop(0)
     return tuple(p for pair in reversed(pairs) for p in pair)
 
 
 def pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
-    if isinstance(value, Var) or any(gap for _, _, gap in config):
+    if isinstance(value, Var) or any(interior for _, _, interior in config):
         return w.fill("pad(x, value, config)", x=x, value=value, config=tuple(map(tuple, config)))
     widths = _padding(config)
     if not widths:
@@ -124,10 +124,10 @@ WORDS: dict[str, Rule] = {
     "full_like": _full_like,
     "iota": _iota,
     "eye": _eye,
-    "reshape": rules.spread("x.reshape(shape)"),
+    "reshape": rules.unpacked_arguments("x.reshape(shape)"),
     "permute_dims": _permute_dims,
     "matrix_transpose": rules.matrix_transpose,
-    "broadcast_to": rules.spread("x.expand(shape)"),
+    "broadcast_to": rules.unpacked_arguments("x.expand(shape)"),
     "concat": "torch.cat(arrays, dim=axis)",
     "stack": "torch.stack(arrays, dim=axis)",
     "pad": pad,
@@ -148,7 +148,7 @@ WORDS: dict[str, Rule] = {
     "repeat": "x.repeat_interleave(times, dim=axis)",
     "pad_reflect": _pad_by("reflect"),
     "pad_edge": _pad_by("replicate"),
-    "tile": rules.spread("x.repeat(repeats)"),
+    "tile": rules.unpacked_arguments("x.repeat(repeats)"),
     "tril": _tri("tril"),
     "triu": _tri("triu"),
     "triangle_mask": _triangle_mask,

@@ -109,7 +109,7 @@ def trace_function(
             if models.is_module(tree):
                 prefix = "" if single else name
                 program.inputs.containers |= {f"{prefix}.{p}".strip("."): c for p, c in models.containers(tree).items()}
-    held = {id(leaf): variable(leaf) for leaf in program.closed.values()}
+    variables = {id(leaf): variable(leaf) for leaf in program.closed.values()}
     paths: dict[Any, str] = {id(leaf): path for path, leaf in program.closed.items()}  # also of variables
     for path, i in (*program.inputs.parameters.items(), *program.inputs.buffers.items()):
         paths[id(program.inputs.values[i])] = path
@@ -127,7 +127,7 @@ def trace_function(
             closed = jax.make_jaxpr(flat)(*program.inputs.values)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
             closed = staging.make_jaxpr(flat, *program.inputs.values)  # the program needs values that it makes itself
-    recording = Recording(watch, held)
+    recording = Recording(watch, variables)
     with recording.xp.recording() as calls:
         operands = [
             KeyData(recording.xp, v) if is_key_dtype(a.dtype) else v
@@ -137,7 +137,7 @@ def trace_function(
             x.data(recording.xp) if isinstance(x, Keys) else recording.xp.variable(x)
             for x in recording.run(closed, operands)
         ]
-    return _traced(program, watch, recording, calls, results, held, paths)
+    return _traced(program, watch, recording, calls, results, variables, paths)
 
 
 def _traced(
@@ -146,20 +146,20 @@ def _traced(
     recording: Recording,
     calls: Any,
     results: Any,
-    held: dict[int, Var],
+    variables: dict[int, Var],
     paths: Any,
 ) -> SourceTrace:
     inputs = program.inputs
-    result, written = program.results(results)
+    result, writes = program.results(results)
     arguments = [(name, _filled(tree, inputs.vars)) for name, tree in program.arguments]
     watched = Watched(watch.called, _used_variables(recording), watch.names, _library_classes(), _filled_in)
-    root, (result, written), used = framed(recording.xp, watched, calls, (result, written), arguments, program.name)
+    root, (result, writes), used = framed(recording.xp, watched, calls, (result, writes), arguments, program.name)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
     weights = {path: host(inputs.values[i]) for path, i in (*inputs.parameters.items(), *inputs.buffers.items())}
     for path, leaf in program.closed.items():
-        if held[id(leaf)] in used:
-            (parameters if _is_inexact(leaf) else buffers)[path] = held[id(leaf)]
+        if variables[id(leaf)] in used:
+            (parameters if _is_inexact(leaf) else buffers)[path] = variables[id(leaf)]
             weights[path] = host(leaf)
     return SourceTrace(
         framework="jax",
@@ -169,7 +169,7 @@ def _traced(
         result=result,
         parameters=parameters,
         buffers=buffers,
-        written=written,
+        written=writes,
         aliases=inputs.aliases,
         weights=weights,
         containers=inputs.containers,
@@ -191,12 +191,12 @@ def _filled_in(tree: Any, became: Mapping[Any, Any]) -> Any:
 
 def _library_classes() -> set[str]:
     """Names of layers of the libraries that are there."""
-    found: set[str] = set()
+    layer_names: set[str] = set()
     for name in ("equinox.nn", "flax.linen", "flax.nnx", "haiku"):
         module = sys.modules.get(name)
         if module is not None:
-            found |= {n for n in vars(module) if n[:1].isupper()}
-    return found
+            layer_names |= {n for n in vars(module) if n[:1].isupper()}
+    return layer_names
 
 
 def _is_inexact(x: Any) -> bool:
@@ -207,14 +207,14 @@ def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """Return (arrays that a function has from around it, by path, the named pytrees that they are in)."""
     named = list(_captured_trees(fn))
     single = len({name for name, _ in named}) == 1
-    found: dict[str, Any] = {}
-    seen: set[int] = set()
+    arrays_by_path: dict[str, Any] = {}
+    seen_ids: set[int] = set()
     for name, tree in named:
         for path, leaf in models.named_leaves(tree):
-            if isinstance(leaf, jax.Array) and not is_key_dtype(leaf.dtype) and id(leaf) not in seen:
-                seen.add(id(leaf))
-                found[path if single and path else f"{name}.{path}".rstrip(".")] = leaf
-    return found, named
+            if isinstance(leaf, jax.Array) and not is_key_dtype(leaf.dtype) and id(leaf) not in seen_ids:
+                seen_ids.add(id(leaf))
+                arrays_by_path[path if single and path else f"{name}.{path}".rstrip(".")] = leaf
+    return arrays_by_path, named
 
 
 class _Slot:
@@ -277,11 +277,11 @@ class TakenApart:
             else:
                 self.method = "__call__"
         names = _argument_names(self.fn, args, kwargs)
-        given = dict(zip(names, (*args, *kwargs.values()), strict=True))
-        held = [n for n, x in given.items() if self.model is None and _holds_parameters(n, x, parameters)]
-        self.held = {i for i, n in enumerate(given) if n in held}  # numbers of arguments that are the model's arrays
+        by_name = dict(zip(names, (*args, *kwargs.values()), strict=True))
+        held = [n for n, x in by_name.items() if self.model is None and _holds_parameters(n, x, parameters)]
+        self.held = {i for i, n in enumerate(by_name) if n in held}  # numbers of arguments that are the model's arrays
         self.args_template = []
-        for name, value in given.items():
+        for name, value in by_name.items():
             leaves, structure = jax.tree.flatten(value)
             if name in held:
                 slots = [_Slot(i) if i is not None else x for x, i in self._take_held(name, value, len(held) == 1)]
@@ -295,7 +295,7 @@ class TakenApart:
         self.count = len(args)
         self.keywords = list(kwargs)
 
-    def _take_held(self, name: str, value: Any, alone: bool) -> Iterator[tuple[Any, int | None]]:
+    def _take_held(self, name: str, value: Any, is_only: bool) -> Iterator[tuple[Any, int | None]]:
         collections = isinstance(value, dict) and "params" in value and all(isinstance(v, dict) for v in value.values())
         for path, leaf in models.named_leaves(value):
             if not is_array(leaf):
@@ -306,7 +306,7 @@ class TakenApart:
             if collections:
                 collection, _, path = path.partition(".")
                 is_trained = is_trained and collection == "params"
-            yield leaf, self.inputs.add_held(path if alone else f"{name}.{path}", leaf, is_trained)
+            yield leaf, self.inputs.add_held(path if is_only else f"{name}.{path}", leaf, is_trained)
 
     def _take_model(self, model: Any) -> None:
         self.inputs.containers |= models.containers(model)
@@ -335,12 +335,12 @@ class TakenApart:
         values = [_put(t, arrays) for t in self.args_template]
         args, kwargs = values[: self.count], dict(zip(self.keywords, values[self.count :], strict=True))
         if self.objects is not None:
-            (model,), outcome = self.objects.inside([arrays[i] for _, i in self.slots])
+            (model,), outcome_of = self.objects.inside([arrays[i] for _, i in self.slots])
             result = getattr(model, self.method)(*args, **kwargs)
-            after = outcome(())
-            self.after = after.values if after.same else None
-            if after.same:
-                self.written = [n for n, (_, i) in enumerate(self.slots) if after.values[n] is not arrays[i]]
+            after_call = outcome_of(())
+            self.after = after_call.values if after_call.is_unchanged else None
+            if after_call.is_unchanged:
+                self.written = [n for n, (_, i) in enumerate(self.slots) if after_call.values[n] is not arrays[i]]
             else:
                 raise TypeError(f"{self.name} creates variables when it is called: call it once before")
         else:
@@ -397,9 +397,9 @@ def _argument_names(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
     return [*names, *kwargs]
 
 
-def _holds_parameters(name: str, value: Any, asked: Any) -> bool:
-    if asked is not None:
-        return name in asked
+def _holds_parameters(name: str, value: Any, parameter_names: Any) -> bool:
+    if parameter_names is not None:
+        return name in parameter_names
     if models.is_module(value):
         return True
     return name in PARAMETERS and not is_array(value) and any(map(is_array, jax.tree.leaves(value)))

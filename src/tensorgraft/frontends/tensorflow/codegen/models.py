@@ -38,94 +38,94 @@ class ProgramVariables:
 def held_by(program: Any) -> ProgramVariables:
     """Collect variables and modules reached from a function or a model. With several models, names begin with
     theirs."""
-    held = ProgramVariables()
+    variables = ProgramVariables()
     roots = [("", program)] if is_model(program) else list(_variables_around(program))
     roots = [(name, x) for k, (name, x) in enumerate(roots) if all(x is not y for _, y in roots[:k])]
-    alone = sum(is_model(x) for _, x in roots) == 1
+    is_only_model = sum(is_model(x) for _, x in roots) == 1
     for name, x in roots:
         if isinstance(x, tf.Variable):
-            held.add(name, x)
+            variables.add(name, x)
         else:
-            _add(held, "" if alone and is_model(x) else name, x)
-    return held
+            _add(variables, "" if is_only_model and is_model(x) else name, x)
+    return variables
 
 
-def _add(held: ProgramVariables, prefix: str, model: Any) -> None:
+def _add(variables: ProgramVariables, prefix: str, model: Any) -> None:
     if isinstance(model, list | tuple | dict):
         for k, x in model.items() if isinstance(model, dict) else enumerate(model):
             inner = f"{prefix}.{k}".strip(".")
             if isinstance(x, tf.Variable):
-                held.add(inner, x)
+                variables.add(inner, x)
             else:
-                _add(held, inner, x)
+                _add(variables, inner, x)
     elif _is_of_keras(model):
-        _add_layer(held, prefix, model)
+        _add_layer(variables, prefix, model)
     elif isinstance(model, tf.Module):
-        found = model._flatten(predicate=lambda x: isinstance(x, tf.Variable | tf.Module), with_path=True)
-        held.paths[id(model)] = prefix
-        held.classes.add(type(model))
-        for path, x in found:
+        flattened = model._flatten(predicate=lambda x: isinstance(x, tf.Variable | tf.Module), with_path=True)
+        variables.paths[id(model)] = prefix
+        variables.classes.add(type(model))
+        for path, x in flattened:
             name = ".".join(filter(None, (prefix, *map(str, path))))
             if isinstance(x, tf.Variable):
-                held.add(name, x)
+                variables.add(name, x)
             elif _is_of_keras(x):
-                _add(held, name, x)
+                _add(variables, name, x)
             else:
-                held.paths.setdefault(id(x), name)
-                held.classes.add(type(x))
+                variables.paths.setdefault(id(x), name)
+                variables.classes.add(type(x))
             if not isinstance(x, tf.Variable):
-                held.containers.setdefault(name, type(x).__name__)
+                variables.containers.setdefault(name, type(x).__name__)
                 if len(path) > 1 and str(path[-1]).isdigit():
-                    held.containers.setdefault(name.rpartition(".")[0], "list")
+                    variables.containers.setdefault(name.rpartition(".")[0], "list")
     elif hasattr(model, "variables"):  # an optimizer
         for v in model.variables:
             path = (getattr(v, "path", None) or v.name.removesuffix(":0")).replace("/", ".")
-            held.add(".".join(filter(None, (prefix, path))), v)
+            variables.add(".".join(filter(None, (prefix, path))), v)
 
 
-def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
+def _add_layer(variables: ProgramVariables, path: str, layer: Any) -> None:
     """Add a layer of Keras: its own variables by name, its sublayers by their attributes."""
-    if id(layer) in held.paths:
+    if id(layer) in variables.paths:
         return
-    held.paths[id(layer)] = path
+    variables.paths[id(layer)] = path
     for name, value, kind in _children(layer):
         inner = f"{path}.{name}".strip(".")
         if kind:
-            held.containers.setdefault(inner, kind)
+            variables.containers.setdefault(inner, kind)
         if value is not None:
-            _add_layer(held, inner, value)
+            _add_layer(variables, inner, value)
     for v in layer.variables:  # of the remaining variables, its own
-        held.add(f"{path}.{v.name.removesuffix(':0').rpartition('/')[2]}".strip("."), v)
+        variables.add(f"{path}.{v.name.removesuffix(':0').rpartition('/')[2]}".strip("."), v)
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
     """Yield (name, layer or None for a list of layers, class) of sublayers."""
-    seen: set[int] = {id(layer)}
+    seen_ids: set[int] = {id(layer)}
     counts: Counter[str] = Counter()
 
-    def one(name: str, x: Any) -> Iterator[tuple[str, Any, str]]:
-        if _is_of_keras(x) and id(x) not in seen:
-            seen.add(id(x))
+    def walk(name: str, x: Any) -> Iterator[tuple[str, Any, str]]:
+        if _is_of_keras(x) and id(x) not in seen_ids:
+            seen_ids.add(id(x))
             yield name, x, type(x).__name__
         elif isinstance(x, list | tuple) and any(map(_is_of_keras, x)):
             yield name, None, "list"
             for k, y in enumerate(x):
-                yield from one(f"{name}.{k}", y)
+                yield from walk(f"{name}.{k}", y)
         elif isinstance(x, dict) and any(map(_is_of_keras, x.values())):
             for k, y in x.items():
-                yield from one(f"{name}.{k}", y)
+                yield from walk(f"{name}.{k}", y)
 
-    own = type(layer).__module__.startswith(("keras.", "tf_keras."))
-    for name, x in [] if own else list(vars(layer).items()):  # Keras' own classes use the names of layers
+    is_keras_class = type(layer).__module__.startswith(("keras.", "tf_keras."))
+    for name, x in [] if is_keras_class else list(vars(layer).items()):  # Keras' own classes use the names of layers
         if not name.startswith("_"):
-            yield from one(name, x)
+            yield from walk(name, x)
     inner: Any = getattr(layer, "layers", None) or getattr(layer, "_layers", ())
     for x in inner:
         name, kind = x.name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", type(x).__name__).lower()
-        if id(x) not in seen and re.fullmatch(rf"{kind}(_\d+)?", name):  # Keras counts layers of the process
+        if id(x) not in seen_ids and re.fullmatch(rf"{kind}(_\d+)?", name):  # Keras counts layers of the process
             name = f"{kind}_{counts[kind]}" if counts[kind] else kind
             counts[kind] += 1
-        yield from one(name, x)
+        yield from walk(name, x)
 
 
 def _is_of_keras(x: Any) -> bool:

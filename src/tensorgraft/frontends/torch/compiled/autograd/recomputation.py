@@ -14,12 +14,12 @@ class Recomputation:
     """The storages that a recomputation reads and makes: those from before that it reads hold guarded arrays.
 
     Arguments:
-        after: an array that is computed before the recomputation begins.
+        newest_array: an array that is computed before the recomputation begins.
     """
 
-    def __init__(self, backend: Backend, after: Array | None) -> None:
+    def __init__(self, backend: Backend, newest_array: Array | None) -> None:
         self.own: weakref.WeakSet[Storage] = weakref.WeakSet()  # made by the recomputation itself
-        self._backend, self._after = backend, after
+        self._backend, self._barrier = backend, newest_array
         self._guarded: dict[int, tuple[Storage, Array, Array]] = {}
 
     def reads(self, cell: Storage) -> None:
@@ -27,8 +27,8 @@ class Recomputation:
             return
         before = cell.array
         for part in codes.split_quantized([cell]):
-            after = part.array if self._after is None else self._after
-            part.array = self._backend.optimization_barrier(part.array, after)
+            newest_array = part.array if self._barrier is None else self._barrier
+            part.array = self._backend.optimization_barrier(part.array, newest_array)
         self._guarded[id(cell)] = (cell, before, cell.array)
 
     def restore(self) -> None:

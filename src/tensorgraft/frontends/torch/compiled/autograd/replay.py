@@ -103,12 +103,12 @@ class _BackwardTracing:
         self._cotangents, self._differentiable, self._batched = cotangents, differentiable, batched
         self._count = len(residuals)
         self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
-        self._places = {id(a): k for k, a in enumerate(self._stand_ins)}
+        self._positions = {id(a): k for k, a in enumerate(self._stand_ins)}
         self._leaves: dict[int, int] = {}
-        self._after: Any = None  # of the backward pass itself
+        self._following_tape: Any = None  # of the backward pass itself
 
     def backward(self) -> tuple[Backward, Any]:
-        capture, places = self._capture, self._places
+        capture, positions_of = self._capture, self._positions
         try:
             with policy.counting_later() as notes:
                 program = self._backend.trace(self._run)
@@ -116,41 +116,43 @@ class _BackwardTracing:
             capture.restore()
         cells = {id(t.stand_in): t.cell for t in capture.touched}
         feeds = {id(f.stand_in): f for f in capture.feeds}
-        after = self._after
-        if after is not None:
+        following = self._following_tape
+        if following is not None:
             positions = {id(a): k for k, a in enumerate(program.captured) if id(a) in self._inputs}
-            after.locate(positions, self._made, {key: _source(key, None, places, cells, feeds) for key in self._inputs})
+            following.locate(
+                positions, self._outputs, {key: _source(key, None, positions_of, cells, feeds) for key in self._inputs}
+            )
         backward = Backward(
             run=policy.counting(program.compile(), notes),
-            inputs=[_source(id(a), a, places, cells, feeds) for a in program.captured],
+            inputs=[_source(id(a), a, positions_of, cells, feeds) for a in program.captured],
             used=self._used,
-            written=[t.cell for t in self._written] + self._kept,
+            written=[t.cell for t in self._writes] + self._survivors,
             draws=capture.advances(),
-            tape=after,
+            tape=following,
             roots=self._roots,
             leaves=self._leaves,
         )
-        return backward, after
+        return backward, following
 
     def _run(self) -> list[Array]:
         tape, capture = self._tape, self._capture
         with active(capture), traced_calls(capture):
             gradients = self._gradients()
             outputs = [_array(g) for g in gradients if g is not None]
-            self._written = [t for t in capture.touched if t.cell.array is not t.stand_in]
-            outputs += [t.cell.array for t in self._written]
+            self._writes = [t for t in capture.touched if t.cell.array is not t.stand_in]
+            outputs += [t.cell.array for t in self._writes]
             del gradients
             replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
             survivors = codes.split_quantized([cell for cell in capture.survivors() if id(cell) not in replayed])
             known = {id(a) for a in outputs}
-            self._kept = [cell for cell in survivors if id(cell.array) not in known]
-            outputs += [c.array for c in self._kept]
-            self._made = outputs
-            if self._after is None:
+            self._survivors = [cell for cell in survivors if id(cell.array) not in known]
+            outputs += [c.array for c in self._survivors]
+            self._outputs = outputs
+            if self._following_tape is None:
                 return outputs
-            self._after.keep(capture, survivors)
-            self._inputs = {**dict.fromkeys(self._places), **dict.fromkeys(usable(capture, self._written))}
-            return outputs + self._after.outputs(set(self._inputs), outputs)
+            self._following_tape.keep(capture, survivors)
+            self._inputs = {**dict.fromkeys(self._positions), **dict.fromkeys(usable(capture, self._writes))}
+            return outputs + self._following_tape.outputs(set(self._inputs), outputs)
 
     def _gradients(self) -> list[Tensor | None]:
         """Walk the tape, and record the walk where it is to be differentiated."""
@@ -161,10 +163,10 @@ class _BackwardTracing:
             dy = [t.requires_grad_() for t in dy]
             self._leaves = {id(t): k for k, t in enumerate((*tape.leaves, *dy))}
 
-        def walk(*given: Tensor) -> list[Tensor | None]:
-            each = iter(given)
-            whole = [None if a is None else next(each) for a in self._cotangents]
-            return tape.walk(capture, self._stand_ins[: self._count], whole, self._differentiable)
+        def walk(*some_cotangents: Tensor) -> list[Tensor | None]:
+            remaining = iter(some_cotangents)
+            all_cotangents = [None if a is None else next(remaining) for a in self._cotangents]
+            return tape.walk(capture, self._stand_ins[: self._count], all_cotangents, self._differentiable)
 
         with torch.set_grad_enabled(self._differentiable):
             gradients = _mapped(walk, self._batched, dy) if self._batched else walk(*dy)
@@ -174,7 +176,7 @@ class _BackwardTracing:
         self._roots = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
         if self._roots:
             rooted = [g for g in gradients if g is not None and g.requires_grad]
-            self._after = tape.following(rooted, first_node, capture)
+            self._following_tape = tape.following(rooted, first_node, capture)
         return gradients
 
 
@@ -189,13 +191,13 @@ def _mapped(
         used[:] = [g is not None for g in gradients]
         return tuple(g for g in gradients if g is not None)
 
-    found = iter(torch.vmap(given_back, tuple(0 if b else None for b in batched))(*dy))
-    return [next(found) if has else None for has in used]
+    batched_gradients = iter(torch.vmap(given_back, tuple(0 if b else None for b in batched))(*dy))
+    return [next(batched_gradients) if has else None for has in used]
 
 
-def usable(capture: Capture, written: Sequence[Any]) -> set[int]:
+def usable(capture: Capture, written_tensors: Sequence[Any]) -> set[int]:
     """The inputs that a call finds as they were: by the identity of their stand-ins."""
-    changed = {id(t) for t in written}
+    changed = {id(t) for t in written_tensors}
     return {id(t.stand_in) for t in capture.touched if id(t) not in changed} | {id(f.stand_in) for f in capture.feeds}
 
 
@@ -207,7 +209,7 @@ def fed_view(t: Tensor) -> Array | None:
     for leaf, value in capture.fed_tensors.values():
         if leaf.untyped_storage()._cdata == t.untyped_storage()._cdata:
             view = partial(_host_view, t.size(), t.stride(), int(t.storage_offset()))
-            return capture.feed(partial(_later, view, value), view(leaf), what="CPU argument")
+            return capture.feed(partial(_view_at_call, view, value), view(leaf), what="CPU argument")
     return None
 
 
@@ -215,7 +217,7 @@ def _host_view(size: Sequence[int], stride: Sequence[int], offset: int, of: Tens
     return np.ascontiguousarray(cpu_to_numpy(of.detach().as_strided(size, stride, offset)))
 
 
-def _later(view: Callable[[Tensor], np.ndarray], value: Callable[[], Tensor]) -> np.ndarray:
+def _view_at_call(view: Callable[[Tensor], np.ndarray], value: Callable[[], Tensor]) -> np.ndarray:
     return view(value())
 
 
@@ -227,10 +229,10 @@ def _array(t: Tensor) -> Array:
 
 
 def _source(
-    key: int, array: Any, places: dict[int, int], cells: dict[int, Storage], feeds: dict[int, Feed]
+    key: int, array: Any, positions_of: dict[int, int], cells: dict[int, Storage], feeds: dict[int, Feed]
 ) -> Callable[[Sequence[Array]], Array]:
     """Return a function that gives an input of a backward program at a call."""
-    if (k := places.get(key)) is not None:
+    if (k := positions_of.get(key)) is not None:
         return lambda arrays: arrays[k]
     if (cell := cells.get(key)) is not None:
         return lambda arrays: cell.array

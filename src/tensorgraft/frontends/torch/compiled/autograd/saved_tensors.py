@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.core import codes
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of
@@ -19,9 +20,9 @@ Tensor = torch.Tensor
 
 @dataclass
 class Residual:
-    """A tensor that the graph has saved."""
+    """A tensor saved by autograd's graph, as keys of residuals and its metadata."""
 
-    keys: tuple[int, ...]  # which residuals: several of a tensor that is quantised
+    keys: tuple[int, ...]  # of its residuals; a quantised tensor has several
     metadata: Metadata
     conj: bool
     neg: bool
@@ -33,15 +34,15 @@ class Residual:
 
 
 class Saved:
-    """A tensor outside, or an alias of it, whose memory the graph has saved: what is written into it without autograd's
-    notice (`.data`) a backward pass sees, and of anything else PyTorch's error tells."""
+    """A tensor outside, or an alias of it, whose memory the graph has saved. The backward pass reads its current
+    values, so it sees writes through `.data`; other writes raise PyTorch's error."""
 
     def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
         self.t, self.version, self._keys = t, t._version, keys
-        self._look = t.dtype, t.size(), t.stride(), t.storage_offset()
+        self._geometry = t.dtype, t.size(), t.stride(), t.storage_offset()
 
     def put(self, residuals: list[Array]) -> None:
-        """Put what is there now into the residuals. Raises RuntimeError."""
+        """Put its current arrays into the residuals. Raises RuntimeError if it was modified in place."""
         t = self.t
         if t._version != self.version:
             raise RuntimeError(
@@ -49,10 +50,10 @@ class Saved:
                 f" a tensor of shape {tuple(t.shape)} saved by a compiled function is at version {t._version};"
                 f" expected version {self.version} instead"
             )
-        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._look:
+        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._geometry:
             raise RuntimeError(
                 "a tensor that a compiled function has saved for its backward pass, of shape"
-                f" {tuple(self._look[1])} and {self._look[0]}, has changed its shape, dtype or layout:"
+                f" {tuple(self._geometry[1])} and {self._geometry[0]}, has changed its shape, dtype or layout:"
                 f" {tuple(t.shape)}, {t.dtype}"
             )
         for key, cell in zip(self._keys, codes.split_quantized([cell_of(t)]), strict=True):
@@ -61,7 +62,7 @@ class Saved:
 
 def saved_of_node(node: Any, name: str) -> list[tuple[Any, Tensor]]:
     """Return the saved tensors of a node, as autograd holds them and themselves; none for one in a checkpoint. Raises
-    PyTorch's RuntimeError where one was written since, or was freed.
+    PyTorch's RuntimeError where one was written since, or was freed; RunsUncompiled for what hooks have packed.
     """
     raw = getattr(node, name)
     raw = list(raw) if isinstance(raw, list | tuple) else [raw]
@@ -69,10 +70,7 @@ def saved_of_node(node: Any, name: str) -> list[tuple[Any, Tensor]]:
     if any(hook.__module__ == "torch.utils.checkpoint" for hook in hooks):
         return []
     if hooks:
-        raise RuntimeError(
-            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit require the backward"
-            " pass inside, too"
-        )
+        raise RunsUncompiled("saves tensors through saved_tensors_hooks for a backward pass outside")
     values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
     values = values if isinstance(values, list | tuple) else [values]
     return [(saved, value) for saved, value in zip(raw, values, strict=True) if value is not None]
@@ -80,12 +78,12 @@ def saved_of_node(node: Any, name: str) -> list[tuple[Any, Tensor]]:
 
 def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
     """The nodes of autograd's graph behind tensors."""
-    seen = set()
+    seen_nodes = set()
     stack = [t.grad_fn for t in roots]
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
+        if node is None or node in seen_nodes:
             continue
-        seen.add(node)
+        seen_nodes.add(node)
         yield node
-        stack.extend(after for after, _ in node.next_functions)
+        stack.extend(next_node for next_node, _ in node.next_functions)

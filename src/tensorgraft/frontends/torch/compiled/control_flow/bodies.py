@@ -39,11 +39,11 @@ class Body:
     def values(self, arrays: Sequence[Array]) -> list[Array]:
         """The results. Notes what has gradients outside."""
         flat, inputs, first_node = self._call(arrays)
-        inside = {id(t) for t in inputs}
+        input_ids = {id(t) for t in inputs}
         for node in nodes([t for t in flat if t.grad_fn is not None]):
             variable = getattr(node, "variable", None)
             if variable is not None:
-                if id(variable) not in inside:
+                if id(variable) not in input_ids:
                     self.captured[id(variable)] = variable
             elif node._sequence_nr() < first_node:
                 raise CompilationError(
@@ -85,10 +85,10 @@ class Body:
                 host.may_write = may_write
         self.described = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in flat)
         outside += [(t.cell, t.stand_in) for t in capture.touched[known:]]
-        written = [cell for cell, array in outside if cell.array is not array]
+        written_cells = [cell for cell, array in outside if cell.array is not array]
         for cell, array in outside:
             cell.array = array
-        if written:
+        if written_cells:
             raise TracedValueError("a branch or a loop body writes a tensor from outside: return the new value instead")
         if any(t.device.type != TYPE for t in flat):
             raise CompilationError("a branch or a loop body returns a tensor that is not on the device of its operands")
@@ -106,8 +106,8 @@ def pulled_back(
 ) -> list[Tensor]:
     """The cotangents of the operands that have one, and of tensors from outside, out of those of the results of `call`
     that have one. A function of operands and cotangents that can be differentiated where gradients are enabled."""
-    again = torch.is_grad_enabled()
-    inputs = [t.detach().requires_grad_(differentiable(t)) for t in operands] if not again else list(operands)
+    create_graph = torch.is_grad_enabled()
+    inputs = [t.detach().requires_grad_(differentiable(t)) for t in operands] if not create_graph else list(operands)
     with torch.enable_grad():
         smooth = [t for t in call(*inputs) if differentiable(t)]
     ends = [*(t for t in inputs if differentiable(t)), *outer]
@@ -115,7 +115,7 @@ def pulled_back(
     if not pairs:
         return [torch.zeros_like(t) for t in ends]
     roots, dy = zip(*pairs, strict=True)
-    slopes = torch.autograd.grad(roots, ends, dy, allow_unused=True, create_graph=again)
+    slopes = torch.autograd.grad(roots, ends, dy, allow_unused=True, create_graph=create_graph)
     # `materialize_grads` makes zeros that require gradients, which look like tensors from outside
     return [torch.zeros_like(t, requires_grad=False) if g is None else g for t, g in zip(ends, slopes, strict=True)]
 

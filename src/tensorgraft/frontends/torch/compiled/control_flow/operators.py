@@ -26,7 +26,7 @@ Tensor = torch.Tensor
 def cond(original: Callable[..., Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     """Implement `torch.cond`. Raises CompilationError if the branches differ in structure, shapes or dtypes."""
     leaves, spec = pytrees.flatten(tuple(operands))
-    if not _ours([pred, *leaves]):
+    if not _on_device([pred, *leaves]):
         return original(pred, true_fn, false_fn, operands)
     if not (isinstance(pred, Tensor) and on_device(pred) and state.now.capture is not None):
         return (true_fn if pred else false_fn)(*operands)
@@ -42,9 +42,9 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
     try:
         outputs = xp.cond(predicate, *[lambda *arrays, b=b: b.values(arrays) for b in branches], *map(_read, tensors))
     except TypeError:
-        seen = [b.described for b in branches]
+        returned = [b.described for b in branches]
         raise CompilationError(
-            f"torch.cond: the branches return {seen[0]} and {seen[1]}, which must have the same structure"
+            f"torch.cond: the branches return {returned[0]} and {returned[1]}, which must have the same structure"
         ) from None
     structure = branches[0].structure
     if structure is None or structure != branches[1].structure:
@@ -56,14 +56,14 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
     results = [from_array(a, slot) for a in outputs]
     smooth = [t for t in tensors if differentiable(t)]
     outer = list({id(t): t for b in branches for t in b.captured.values()}.values())
-    which = [i for i, t in enumerate(results) if differentiable(t)]
-    like = [_zeros_of(results[i]) for i in which]
+    inexact = [i for i, t in enumerate(results) if differentiable(t)]
+    like = [_zeros_of(results[i]) for i in inexact]
     if not torch.is_grad_enabled():
         return results, structure
 
     def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
         pred, *operands = saved
-        dy = [zeros() if (c := cotangents[i]) is None else c for i, zeros in zip(which, like, strict=True)]
+        dy = [zeros() if (c := cotangents[i]) is None else c for i, zeros in zip(inexact, like, strict=True)]
         sides = [lambda *inputs, b=b: pulled_back(b.flat, inputs[:n], inputs[n:], outer) for b in branches]
         inputs = [*operands, *dy]
         return _branch(pred, [Body(side, inputs, None) for side in sides], inputs)[0]
@@ -74,13 +74,13 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
     """Implement `torch.while_loop`. Inside a compiled function a carried Python int comes back as a tensor."""
     leaves, spec = pytrees.flatten(tuple(carried_inputs))
-    if not _ours(leaves):
+    if not _on_device(leaves):
         return original(cond_fn, body_fn, carried_inputs)
     if state.now.capture is None:
-        carried = tuple(carried_inputs)
-        while cond_fn(*carried):
-            carried = tuple(body_fn(*carried))
-        return carried
+        carry = tuple(carried_inputs)
+        while cond_fn(*carry):
+            carry = tuple(body_fn(*carry))
+        return carry
     if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in leaves):
         raise CompilationError(
             "torch.while_loop inside a compiled function has no gradient, since the number of iterations is"
@@ -104,7 +104,7 @@ def scan(
     """Implement `torch._higher_order_ops.scan`."""
     x_leaves, x_spec = pytrees.flatten(xs)
     carry, carry_spec = pytrees.flatten(init)
-    if not x_leaves or not _ours([*x_leaves, *carry]):
+    if not x_leaves or not _on_device([*x_leaves, *carry]):
         return original(combine_fn, init, xs, dim=dim, reverse=reverse)
     dim = range(x_leaves[0].ndim)[dim]
     slices = [x.movedim(dim, 0) for x in x_leaves]
@@ -160,15 +160,15 @@ def compiled_scan(
     arrays = list(map(_read, operands))
     keeps = torch.is_grad_enabled()  # the carries, for the backward pass
 
-    def forward(carried: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-        outputs = body.values([*carried, *x, *arrays[n + m :]])
-        for before, after in zip(carried, outputs, strict=False):
-            if (xp.shape(before), xp.dtype_of(before)) != (xp.shape(after), xp.dtype_of(after)):
+    def forward(old_carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
+        outputs = body.values([*old_carry, *x, *arrays[n + m :]])
+        for before, new_carry in zip(old_carry, outputs, strict=False):
+            if (xp.shape(before), xp.dtype_of(before)) != (xp.shape(new_carry), xp.dtype_of(new_carry)):
                 raise CompilationError(
                     f"scan: combine_fn takes a carry of shape {xp.shape(before)} and dtype {xp.dtype_of(before)}, and"
-                    f" returns one of shape {xp.shape(after)} and dtype {xp.dtype_of(after)}"
+                    f" returns one of shape {xp.shape(new_carry)} and dtype {xp.dtype_of(new_carry)}"
                 )
-        return outputs[:n], [*outputs[n:], *(carried if keeps else ())]
+        return outputs[:n], [*outputs[n:], *(old_carry if keeps else ())]
 
     last, stacked = xp.scan(forward, arrays[:n], arrays[n : n + m], length=length, reverse=reverse)
     results = [from_array(a, slot) for a in (*last, *stacked)]
@@ -217,19 +217,19 @@ class _ScanBackward:
         extra = {i - first_kept: k for k, i in enumerate(rows) if i >= first_kept}
         n_rows = len(rows) - len(extra)
 
-        def back(state: Sequence[Tensor], row: Sequence[Tensor], *constant: Tensor) -> list[Tensor]:
+        def backward_step(state: Sequence[Tensor], row: Sequence[Tensor], *constant: Tensor) -> list[Tensor]:
             d_carry, sums, d_row = state[:at_carry], state[at_carry:], row[n + m :]
             inputs = [*d_carry, *d_row[:n_rows]]
             gradients = pulled_back(self._step, [*row[: n + m], *constant], inputs, self._outer)
-            for place, i in enumerate(i for i in smooth if i < n):
+            for slot_index, i in enumerate(i for i in smooth if i < n):
                 if i in extra:
-                    gradients[place] = gradients[place] + d_row[extra[i]]
-            more = [a + b for a, b in zip(sums, gradients[at_row:], strict=True)]
-            return [*gradients[:at_carry], *more, *gradients[at_carry:at_row]]
+                    gradients[slot_index] = gradients[slot_index] + d_row[extra[i]]
+            sums_after = [a + b for a, b in zip(sums, gradients[at_row:], strict=True)]
+            return [*gradients[:at_carry], *sums_after, *gradients[at_carry:at_row]]
 
         first = [*(dy[i] for i in self._like if i < n), *map(torch.zeros_like, fixed)]
-        along = [*saved[: n + m], *(dy[i] for i in rows)]
-        gradients = compiled_scan(back, first, along, not self._reverse, constant)
+        scanned = [*saved[: n + m], *(dy[i] for i in rows)]
+        gradients = compiled_scan(backward_step, first, scanned, not self._reverse, constant)
         sums, d_xs = gradients[at_carry : len(first)], gradients[len(first) : len(first) + at_row - at_carry]
         return [*gradients[:at_carry], *d_xs, *sums]
 
@@ -243,18 +243,18 @@ def associative_scan(
     combine_mode: str = "pointwise",
 ) -> Any:
     """Implement `torch._higher_order_ops.associative_scan` in about log2(n) steps on whole tensors."""
-    ours = _ours(pytrees.leaves_of(xs))
-    return original(combine_fn, xs, dim, reverse, "generic" if ours else combine_mode)
+    on_device = _on_device(pytrees.leaves_of(xs))
+    return original(combine_fn, xs, dim, reverse, "generic" if on_device else combine_mode)
 
 
-def _wrapper(ours: Callable[..., Any]) -> Callable[[Any], Any]:
-    return lambda original: functools.wraps(original)(functools.partial(ours, original))
+def _wrapper(replacement: Callable[..., Any]) -> Callable[[Any], Any]:
+    return lambda original: functools.wraps(original)(functools.partial(replacement, original))
 
 
 WRAPPERS = {ours.__name__: _wrapper(ours) for ours in (cond, while_loop, scan, associative_scan)}
 
 
-def _ours(leaves: Sequence[Any]) -> bool:
+def _on_device(leaves: Sequence[Any]) -> bool:
     return any(isinstance(t, Tensor) and t.device.type == TYPE for t in leaves)
 
 

@@ -87,8 +87,8 @@ def _recurrence(
     def step(carry: Sequence[Tensor], rows: Sequence[Tensor], *constants: Tensor) -> list[Tensor]:
         gates_in = [rows[0], _linear(carry[0], *constants)]
         gates_in = [gates_in[0] + gates_in[1]] if summed else gates_in
-        after = cell(gates_in[0], None if summed else gates_in[1], carry)
-        return [*after, after[0] * 1, *(t * 1 for t in [*carry, gates_in[-1]] if keeps)]
+        new_carry = cell(gates_in[0], None if summed else gates_in[1], carry)
+        return [*new_carry, new_carry[0] * 1, *(t * 1 for t in [*carry, gates_in[-1]] if keeps)]
 
     with torch.no_grad():  # turned once, not at every step
         constants = [t.detach() for t in ([w.t().contiguous()] if b is None else [w.t().contiguous(), b])]
@@ -106,19 +106,19 @@ def _recurrence(
         def call(*row: Tensor) -> list[Tensor]:
             return cell(row[0], None if summed else row[1], row[len(saved_gates) :])
 
-        def back(state: Sequence[Tensor], rows: Sequence[Tensor], w: Tensor) -> list[Tensor]:
+        def backward_step(state: Sequence[Tensor], rows: Sequence[Tensor], w: Tensor) -> list[Tensor]:
             row, d_row = rows[: len(saved_gates) + n], list(rows[len(saved_gates) + n :])
             d_after = [state[0] + d_row.pop(0), *state[1:]] if dy else state
             slopes = pulled_back(call, row, d_after, ())
             d_given, d_carry = slopes[: len(saved_gates)], slopes[len(saved_gates) :]
-            more = dict(zip(extra, d_row, strict=True))
-            if n in more:
-                d_given[-1] = d_given[-1] + more[n]
+            extra_gradients = dict(zip(extra, d_row, strict=True))
+            if n in extra_gradients:
+                d_given[-1] = d_given[-1] + extra_gradients[n]
             d_carry[0] = d_carry[0] + d_given[-1] @ w
-            return [*(c + more[i] if i in more else c for i, c in enumerate(d_carry)), *d_given]
+            return [*(c + extra_gradients[i] if i in extra_gradients else c for i, c in enumerate(d_carry)), *d_given]
 
         last = [torch.zeros_like(b[0]) if c is None else c for b, c in zip(before, cotangents, strict=False)]
-        outputs = compiled_scan(back, last, [*saved_gates, *before, *dy, *extra.values()], not reverse, [w])
+        outputs = compiled_scan(backward_step, last, [*saved_gates, *before, *dy, *extra.values()], not reverse, [w])
         d_carry, d_given = outputs[:n], outputs[n:]
         flat = d_given[-1].flatten(0, 1)
         sums = [flat.t() @ before[0].flatten(0, 1), flat.sum(0)]
@@ -130,8 +130,8 @@ def _recurrence(
     return results[n], results[:n]
 
 
-def _linear(h: Tensor, turned: Tensor, *b: Tensor) -> Tensor:
-    return torch.addmm(b[0], h, turned) if b else h @ turned
+def _linear(h: Tensor, transposed_w: Tensor, *b: Tensor) -> Tensor:
+    return torch.addmm(b[0], h, transposed_w) if b else h @ transposed_w
 
 
 def _run(
@@ -148,14 +148,14 @@ def _run(
 ) -> list[Tensor]:
     """All layers: [outputs, last states (layers x directions, N, H)...]."""
     directions = 2 if bidirectional else 1
-    each = len(params) // (num_layers * directions)
+    per_layer = len(params) // (num_layers * directions)
     x = x.transpose(0, 1) if batch_first else x
     ends = []
     for layer in range(num_layers):
         outs = []
         for direction in range(directions):
             k = layer * directions + direction
-            weights = params[k * each : (k + 1) * each]
+            weights = params[k * per_layer : (k + 1) * per_layer]
             ys, last = _layer(cell, x, [s[k] for s in states], weights, has_biases, reverse=direction == 1)
             outs.append(ys)
             ends.append(last)
@@ -174,13 +174,13 @@ def kernel(name: str) -> Callable[..., Any]:
 
     def call_layer(x: Tensor, states: Any, params: Sequence[Tensor], *options: Any) -> Any:
         if state.now.capture is None and not (options[2] and options[3]):  # dropout's numbers are the device's
-            several = isinstance(states, list | tuple)
-            n = 1 + (len(states) if several else 1)
+            is_list = isinstance(states, list | tuple)
+            n = 1 + (len(states) if is_list else 1)
 
             def call(run: Callable[..., Any]) -> Callable[..., Any]:
-                return lambda *t: run(t[0], list(t[1:n]) if several else t[1], list(t[n:]), *options)
+                return lambda *t: run(t[0], list(t[1:n]) if is_list else t[1], list(t[n:]), *options)
 
-            outputs = on_the_host(call(op._op), call(taken_apart), [x, *(states if several else [states]), *params])
+            outputs = on_the_host(call(op._op), call(taken_apart), [x, *(states if is_list else [states]), *params])
             if outputs is not None:
                 return outputs
         steps = x.shape[1 if options[-1] else 0] if x.ndim == 3 else 0

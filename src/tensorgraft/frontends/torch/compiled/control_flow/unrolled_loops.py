@@ -38,7 +38,7 @@ class Loops:
 
     def __init__(self) -> None:
         self.counts: dict[_Key, int] = {}
-        self.places: dict[_Key, Place] = {}  # the loops of those that are frequent
+        self.lines: dict[_Key, Place] = {}  # the loops of those that are frequent
         self.here: Place | None = None  # where the program issues an operator now
 
     def issued(self, operator: str) -> None:
@@ -55,23 +55,23 @@ class Loops:
         if n == OFTEN and not _of_the_library():
             loop = next(_loops(frame), None)
             if loop is not None:
-                self.places[key] = loop
+                self.lines[key] = loop
 
     def warn(self) -> None:
         """Warn of the loops that make the program large."""
         loops: dict[Place, list[int]] = {}
-        for key, place in self.places.items():
-            loops.setdefault(place, []).append(self.counts[key])
-        for place, counts in loops.items():
-            if sum(counts) > MANY and place not in _told:
-                _told.add(place)
-                text = _message(place, statistics.mode(counts), sum(counts))
-                warnings.warn_explicit(text, UnrolledLoopWarning, *place)
+        for key, location in self.lines.items():
+            loops.setdefault(location, []).append(self.counts[key])
+        for location, counts in loops.items():
+            if sum(counts) > MANY and location not in _told:
+                _told.add(location)
+                text = _message(location, statistics.mode(counts), sum(counts))
+                warnings.warn_explicit(text, UnrolledLoopWarning, *location)
 
 
-def _message(place: Place, times: int, operators: int) -> str:
+def _message(location: Place, times: int, operators: int) -> str:
     return (
-        f"{quoted(*place)} is unrolled: it ran {times:,} times in one trace, and"
+        f"{quoted(*location)} is unrolled: it ran {times:,} times in one trace, and"
         f" the program has {operators:,} operators of it, their derivatives not counted.\n"
         "Tracing and compiling take time with each. A loop of the backend is traced once, whatever its length:\n"
         "  step by step:       torch._higher_order_ops.scan(step, carry, xs)\n"

@@ -16,14 +16,14 @@ import torch
 from torch.utils._device import DeviceContext
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Call, Reached, object_key
+from tensorgraft.compiled.captured_objects import Call, DirectCaptures, object_key
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.tables import Table, entry_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostGuard
-from tensorgraft.frontends.torch.compiled.optimizers.numbers import Stepped
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import OptimizerGuard
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -46,8 +46,8 @@ Parameter = torch.nn.Parameter
 
 def attributes_key(attributes: dict[str, Any]) -> Any:
     """Return a key of the attributes that a program has given to a tensor; Dynamo's marks are no program's."""
-    own = ((name, value) for name, value in attributes.items() if not name.startswith("_dynamo_"))
-    return tuple((name, exact(v) if is_plain(v) else SameObject(v)) for name, v in own)
+    named = ((name, value) for name, value in attributes.items() if not name.startswith("_dynamo_"))
+    return tuple((name, exact(v) if is_plain(v) else SameObject(v)) for name, v in named)
 
 
 def leaf_key(leaf: Any) -> Any:
@@ -91,8 +91,8 @@ def modes_around() -> tuple[type, ...]:
     device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
-    own = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
-    return (*own, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(own)
+    kinds_ = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
+    return (*kinds_, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(kinds_)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -114,14 +114,14 @@ def modes() -> tuple[Any, ...]:
 
 def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
     """Return the modes of PyTorch and the Python values that the function reaches; it is traced again for others."""
-    return *modes(), keys_of(Reached(fn).now())
+    return *modes(), keys_of(DirectCaptures(fn).current())
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------
 
 
-def getter_of(leaf: Tensor, place: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
-    at = place.get(id(leaf))
+def getter_of(leaf: Tensor, argument_index: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
+    at = argument_index.get(id(leaf))
     return (lambda leaves: leaf) if at is None else (lambda leaves: leaves[at])
 
 
@@ -132,7 +132,7 @@ class Guards:
         self,
         modules: Modules,
         attributes: Attributes,
-        optimizers: Sequence[Stepped],
+        optimizers: Sequence[OptimizerGuard],
         gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
         host: Iterable[HostGuard],
         surroundings: Surroundings,
@@ -147,8 +147,8 @@ class Guards:
         self.captured = captured if captured else None
         self.attributes = attributes
         self.optimizers = list(optimizers)
-        for stepped in self.optimizers:
-            stepped.note_hooks()
+        for optimizer_guard in self.optimizers:
+            optimizer_guard.note_hooks()
         self.without = [get for get, before in gradients if before is None]
         self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
         self.host = list(host)
@@ -156,8 +156,8 @@ class Guards:
         self.shared = shared
         self._keys = ExactKeys(leaves)
         self._hooked = list(hooked)
-        self._hooks = [None if table is None else dict(table) for table in self._hooks_now(leaves)]
-        self._more = bool(
+        self._hooks = [None if table is None else dict(table) for table in self._current_hooks(leaves)]
+        self._has_rare_guards = bool(
             self.captured
             or self.optimizers
             or self.without
@@ -172,12 +172,12 @@ class Guards:
     def hold(self, leaves: Sequence[Any]) -> bool:
         if not (self.modules.hold() and self.attributes.hold()):
             return False
-        if not self._more:
+        if not self._has_rare_guards:
             return True
         if self.captured is not None and not self.captured.hold(leaves):
             return False
-        for stepped in self.optimizers:
-            if not stepped.holds():
+        for optimizer_guard in self.optimizers:
+            if not optimizer_guard.holds():
                 return False
         for get in self.without:
             if get(leaves).grad is not None:
@@ -187,7 +187,7 @@ class Guards:
                 return False
         if self.surroundings is not None and not self.surroundings.hold():
             return False
-        if self._hooked and self._hooks_now(leaves) != self._hooks:
+        if self._hooked and self._current_hooks(leaves) != self._hooks:
             return False
         if self.shared is not None and not self.shared.hold(leaves):
             return False
@@ -195,26 +195,26 @@ class Guards:
             return False
         return not self.host or all(guard.hold(leaves) for guard in self.host)
 
-    def _hooks_now(self, leaves: Sequence[Any]) -> list[Any]:
+    def _current_hooks(self, leaves: Sequence[Any]) -> list[Any]:
         tensors = [get(leaves) for get in self._hooked]
         return [table or None for table in (*map(_hooks_before, tensors), *map(_hooks_after, tensors))]
 
-    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
+    def failure(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
         """Describe the first guard that no longer holds. `names`: the program's names of objects, by id."""
         if not self.modules.hold():
-            return self.modules.broken(names)
-        if (words := self.attributes.broken()) is not None:
+            return self.modules.failure(names)
+        if (words := self.attributes.failure()) is not None:
             return words
-        if self.captured is not None and (words := self.captured.broken(leaves, names)) is not None:
+        if self.captured is not None and (words := self.captured.failure(leaves, names)) is not None:
             return words
-        for stepped in self.optimizers:
-            if not stepped.holds():
-                return stepped.broken(names.get(id(stepped.optimizer), type(stepped.optimizer).__name__))
-        if self.surroundings is not None and (words := self.surroundings.broken()) is not None:
+        for guard_ in self.optimizers:
+            if not guard_.holds():
+                return guard_.failure(names.get(id(guard_.optimizer), type(guard_.optimizer).__name__))
+        if self.surroundings is not None and (words := self.surroundings.failure()) is not None:
             return words
         for guard in self.host:
             if not guard.hold(leaves):
-                return guard.broken(names)
+                return guard.failure(names)
         for get in self.without:
             if get(leaves).grad is not None:
                 return f"{names.get(id(get(leaves)), 'a tensor')}.grad was None, and is there now"
@@ -224,7 +224,7 @@ class Guards:
                 return f"{name}.grad was there, and is None now"
             if leaf_key(g) != key:
                 return f"{name}.grad has other strides, or another dtype or storage"
-        if self._hooked and self._hooks_now(leaves) != self._hooks:
+        if self._hooked and self._current_hooks(leaves) != self._hooks:
             return "a hook of a tensor was added or removed"
         if self.shared is not None and not self.shared.hold(leaves):
             return "an argument is in two places, or is so no more"
@@ -244,17 +244,17 @@ class Rebound:
     """Places outside that hold a tensor which the function reads and replaces by another: each call takes what is there
     then."""
 
-    def __init__(self, world: Reachable, changes: Sequence[Change], given: Collection[int]) -> None:
-        """`given`: storages of arguments."""
+    def __init__(self, world: Reachable, changes: Sequence[Change], argument_storages: Collection[int]) -> None:
+        """`argument_storages`: storages of arguments."""
         tables = [table for table in world.tables.values() if not isinstance(table.before, set)]
-        often: Counter[int] = Counter()  # places, and other tensors on the same storage
+        occurrences: Counter[int] = Counter()  # places, and other tensors on the same storage
         for table in tables:
             values = table.before.values() if isinstance(table.before, dict) else table.before
-            often.update(id(v) for v in values if isinstance(v, Tensor))
-        views = Counter(id(cell_of(t)) for t in _ours(world.seen.values()))
+            occurrences.update(id(v) for v in values if isinstance(v, Tensor))
+        views = Counter(id(cell_of(t)) for t in _device_tensors(world.visited.values()))
         self.rebound = {(id(c.table.of), key) for c in changes for key in (*c.keys, *c.dropped)}
-        self.places: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
-        self.finds: dict[int, Callable[[Sequence[Any]], Storage]] = {}
+        self.entries: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
+        self.finders: dict[int, Callable[[Sequence[Any]], Storage]] = {}
         self.tensors: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # these tensors at a call, by identity
         self.memory: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # the same by their storages
         self._tensors: dict[int, Tensor] = {}
@@ -263,15 +263,15 @@ class Rebound:
             if isinstance(table.before, set) or world.only_written(change):
                 continue
             entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
-            whole = not isinstance(table.before, dict)
+            is_sequence = not isinstance(table.before, dict)
             for key, value in entries:
-                if not (whole or key in change.keys or key in change.dropped) or not _is_ours(value):
+                if not (is_sequence or key in change.keys or key in change.dropped) or not _is_ours(value):
                     continue
                 cell = cell_of(value)
-                if often[id(value)] == 1 and views[id(cell)] == 1 and id(cell) not in given:
+                if occurrences[id(value)] == 1 and views[id(cell)] == 1 and id(cell) not in argument_storages:
                     self._tensors[id(value)] = value
-                    self.places.append((table, key, leaf_key(value)))
-                    self.finds[id(cell)] = _finding(table, key)
+                    self.entries.append((table, key, leaf_key(value)))
+                    self.finders[id(cell)] = _finding(table, key)
                     self.tensors[id(value)] = self.memory[id(cell)] = _finding_tensor(table, key)
 
     def slot(self, value: Any) -> Replaceable | None:
@@ -279,12 +279,12 @@ class Rebound:
         return Replaceable(leaf_key(value), _key_or_none) if id(value) in self._tensors else None
 
     def hold(self, call: Call) -> bool:
-        for table, key, look in self.places:
+        for table, key, expected in self.entries:
             try:
                 value = _entry(table, key, call)
             except (KeyError, IndexError, AttributeError, TypeError):
                 return False
-            if _key_or_none(value) != look:
+            if _key_or_none(value) != expected:
                 return False
         return True
 
@@ -309,7 +309,7 @@ def _is_ours(x: Any) -> bool:
     return isinstance(x, Tensor) and x.device.type == TYPE and x.layout is torch.strided
 
 
-def _ours(values: Iterable[Any]) -> list[Tensor]:
+def _device_tensors(values: Iterable[Any]) -> list[Tensor]:
     return [t for t in values if _is_ours(t)]
 
 
@@ -331,22 +331,22 @@ class SharedObjects:
     """The objects among the arguments of a function that changes some, or asks which are the same one: containers, and
     tensors where it asks, that are in two places, or are reached otherwise, too."""
 
-    def __init__(self, world: Reachable, leaves: Sequence[Any], asked: bool) -> None:
-        self._outside = world.seen.keys() - world.finds.keys()
-        self._asked = asked
-        self._shared = self._now(leaves)
+    def __init__(self, world: Reachable, leaves: Sequence[Any], compares: bool) -> None:
+        self._outside = world.visited.keys() - world.finders.keys()
+        self._compares_identities = compares
+        self._shared = self._current(leaves)
 
-    def _now(self, leaves: Sequence[Any]) -> list[Any]:
-        ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._asked else []
+    def _current(self, leaves: Sequence[Any]) -> list[Any]:
+        ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._compares_identities else []
         if isinstance(leaves, Leaves):
             args, kwargs = leaves.call
-            inside = containers((args, *kwargs.values()))
-            ids += [id(x) for x in inside if not isinstance(x, tuple)]
+            container_list = containers((args, *kwargs.values()))
+            ids += [id(x) for x in container_list if not isinstance(x, tuple)]
             ids += [id(x.of) for x in leaves if x.__class__ is Boxed]
         return [i if i in self._outside else ids.index(i) for i in ids]
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        return self._now(leaves) == self._shared
+        return self._current(leaves) == self._shared
 
 
 class Captured:
@@ -363,13 +363,13 @@ class Captured:
         watched: Collection[int],
     ) -> None:
         """`touched`: storages that the trace has used. `watched`: tensors of modules, whose guard polls them."""
-        by_arguments = world.finds.keys() | slots.tensors.keys()
-        tensors = [t for t in _ours(world.seen.values()) if id(t) not in by_arguments]
+        by_arguments = world.finders.keys() | slots.tensors.keys()
+        tensors = [t for t in _device_tensors(world.visited.values()) if id(t) not in by_arguments]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
         self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
         self._requires_grad = [t.requires_grad for t in self._polled]
-        self._looks = [_look(t) for t in self._tensors]
-        self._seen = state.looks
+        self._geometry_keys = [_geometry_key(t) for t in self._tensors]
+        self._geometry_count = state.looks
         self._slots = slots
         self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
         self._cells = {id(cell_of(t)) for t in self._tensors}
@@ -378,57 +378,57 @@ class Captured:
         self._compares = bool(self._cells) and (writes or any(self._shared))
 
     def __bool__(self) -> bool:
-        return bool(self._polled or self._slots.places or self._compares or self._tensors)
+        return bool(self._polled or self._slots.entries or self._compares or self._tensors)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         if self._polled and list(map(_requires_grad_of, self._polled)) != self._requires_grad:
             return False
-        if state.looks != self._seen:
-            if [_look(t) for t in self._tensors] != self._looks:
+        if state.looks != self._geometry_count:
+            if [_geometry_key(t) for t in self._tensors] != self._geometry_keys:
                 return False
-            self._seen = state.looks
+            self._geometry_count = state.looks
         if self._compares:
-            cells, now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
-            if [c if c in cells else None for c in now] != self._shared:
+            cells, cells_now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
+            if [c if c in cells else None for c in cells_now] != self._shared:
                 return False
-        return not self._slots.places or self._slots_hold(leaves)
+        return not self._slots.entries or self._slots_hold(leaves)
 
     def _slots_hold(self, leaves: Sequence[Any]) -> bool:
         call = call_of(leaves)
         if not self._slots.hold(call):
             return False
-        cells = [id(cell_of(_entry(table, key, call))) for table, key, _ in self._slots.places]
-        others = self._cells.union(id(cell_of(leaves[i])) for i in self._arguments)
-        return len(set(cells)) == len(cells) and others.isdisjoint(cells)
+        cells = [id(cell_of(_entry(table, key, call))) for table, key, _ in self._slots.entries]
+        other_cells = self._cells.union(id(cell_of(leaves[i])) for i in self._arguments)
+        return len(set(cells)) == len(cells) and other_cells.isdisjoint(cells)
 
-    def broken(self, leaves: Sequence[Any], names: dict[int, str]) -> str | None:
+    def failure(self, leaves: Sequence[Any], names: dict[int, str]) -> str | None:
         """Describe the first guard that no longer holds; None if all do."""
         for t, required in zip(self._polled, self._requires_grad, strict=True):
             if t.requires_grad is not required:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
-        for t, look in zip(self._tensors, self._looks, strict=True):
-            if _look(t) != look:
+        for t, expected in zip(self._tensors, self._geometry_keys, strict=True):
+            if _geometry_key(t) != expected:
                 return f"{names.get(id(t), 'a tensor')} has another storage, shape, dtype or strides"
-        if self._slots.places and not self._slots_hold(leaves):
+        if self._slots.entries and not self._slots_hold(leaves):
             return "a tensor that the function replaces is another kind of tensor now"
         if self._compares and not self.hold(leaves):
             return "an argument shares memory with a tensor that the function reaches, or does so no more"
         return None
 
 
-def _look(t: Tensor) -> Any:
+def _geometry_key(t: Tensor) -> Any:
     """Return a key that differs if a tensor has another storage or geometry."""
     return id(cell_of(t)), leaf_key(t)
 
 
-class _Others:
+class _ValuesWithout:
     """An iterable over the values of a table, without those of some keys."""
 
-    def __init__(self, table: dict[Any, Any], without: Collection[Any]) -> None:
-        self._table, self._without = table, without
+    def __init__(self, table: dict[Any, Any], excluded: Collection[Any]) -> None:
+        self._table, self._excluded = table, excluded
 
     def __iter__(self) -> Iterator[Any]:
-        return (value for key, value in self._table.items() if key not in self._without)
+        return (value for key, value in self._table.items() if key not in self._excluded)
 
 
 _GLOBAL_HOOKS = [
@@ -459,38 +459,38 @@ class Modules:
             tables += (m._parameters, m._buffers, m._modules)
             for hooks in _hooks_of(m):
                 (tables if hooks else self._empty).append(hooks)
-        without: dict[int, set[Any]] = {}
+        excluded_of: dict[int, set[Any]] = {}
         for table_id, key in rebound:
-            without.setdefault(table_id, set()).add(key)
+            excluded_of.setdefault(table_id, set()).add(key)
         self._full = [
-            _Others(table, without[id(table)]) if id(table) in without else scripted.values_of(table)
+            _ValuesWithout(table, excluded_of[id(table)]) if id(table) in excluded_of else scripted.values_of(table)
             for table in tables
-            if table or id(table) in without
+            if table or id(table) in excluded_of
         ]
-        tables = [table for table in tables if id(table) not in without]
+        tables = [table for table in tables if id(table) not in excluded_of]
         self._empty += [table for table in tables if not table]
-        self._held = list(chain.from_iterable(self._full))
-        self._until_end = [*self._held, _END]
+        self._expected = list(chain.from_iterable(self._full))
+        self._until_end = [*self._expected, _END]
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d.get("training") for d in self._training]
         self._hooks = global_hooks()
         # a `forward` of its own makes one entry more; one that the function itself adds may come
-        self._own = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
-        self._dicts = [d for d, _ in self._own]
+        self._forwards = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
+        self._dicts = [d for d, _ in self._forwards]
         self._lengths = list(map(len, self._dicts))
         self._kinds = list(map(type, modules))
         self.classes = list(dict.fromkeys(self._kinds))
-        called = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
-        self.hooks = [hook for table in called for hook in table.values()]
+        hook_tables = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
+        self.hooks = [hook for table in hook_tables for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
-        tensors = {id(t): t for t in self._held if isinstance(t, Tensor)}
+        tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
-        self._ours = [t for t in self._tensors if t.device.type == TYPE]
-        for t in self._ours:
+        self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
+        for t in self._device_tensors:
             cell_of(t)  # says what is wrong with those that have none
-        self._storages = storages_of(self._ours)
+        self._storages = storages_of(self._device_tensors)
 
     @property
     def tensors(self) -> set[int]:
@@ -508,7 +508,7 @@ class Modules:
             return False
         lengths = list(map(len, self._dicts))
         if lengths != self._lengths:
-            if any(d.get("forward") is not own for d, own in self._own):
+            if any(d.get("forward") is not own_forward for d, own_forward in self._forwards):
                 return False
             self._lengths = lengths
         for d in self._scripted:
@@ -516,10 +516,10 @@ class Modules:
                 return False
         return (
             list(map(_requires_grad_of, self._tensors)) == self._requires_grad
-            and storages_of(self._ours) == self._storages
+            and storages_of(self._device_tensors) == self._storages
         )
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         """Describe what has changed in the modules since the trace."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
             if d.get("training") is not mode:
@@ -529,21 +529,21 @@ class Modules:
                 return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
         if global_hooks() != self._hooks:
             return "a hook of all modules was added or removed"
-        for m, (d, own) in zip(self._modules, self._own, strict=False):
-            if d.get("forward") is not own:
+        for m, (d, own_forward) in zip(self._modules, self._forwards, strict=False):
+            if d.get("forward") is not own_forward:
                 return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
         for d in self._scripted:
             if not d.hold():
-                return d.broken()
+                return d.failure()
         for t, before in zip(self._tensors, self._requires_grad, strict=True):
             if t.requires_grad is not before:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
-        now = list(chain.from_iterable(self._full))
-        if any(self._empty) or len(now) != len(self._held) or not all(map(is_, now, self._held)):
-            held = set(map(id, self._held))
-            what = next((names.get(id(v)) for v in now if id(v) not in held), None)
-            return f"{what or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
-        for t, storage in zip(self._ours, self._storages, strict=True):
+        values_now = list(chain.from_iterable(self._full))
+        if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
+            held_ids = set(map(id, self._expected))
+            added = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
+            return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
+        for t, storage in zip(self._device_tensors, self._storages, strict=True):
             if t.untyped_storage() is not storage:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
         return "a module has changed"

@@ -11,7 +11,7 @@ import optree
 import torch
 from torch.utils import _pytree
 
-from tensorgraft.compiled.captured_objects import Reached, is_plain_tensor, objects_behind
+from tensorgraft.compiled.captured_objects import DirectCaptures, is_plain_tensor, objects_behind
 from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.source_location import quoted
 from tensorgraft.compiled.values import SameObject, is_plain
@@ -49,7 +49,7 @@ class History:
     """The traces of one compiled function."""
 
     fn: Callable[..., Any]
-    reach: Reached
+    reach: DirectCaptures
     calls: list[NamedKey] = field(default_factory=list)
     cold: list[NamedKey] = field(default_factory=list)  # the first that ran uncompiled (`recurring`)
 
@@ -57,7 +57,7 @@ class History:
         parts: NamedKey = {"arguments": {"": str(structure)}, "device": {"": backend.name}}
         parts |= {name: {"": value} for name, value in zip(_MODES, modes(), strict=True)}
         parts["settings"] = settings.by_name()
-        for name, value in zip(self.reach.names(), self.reach.now(), strict=True):
+        for name, value in zip(self.reach.names(), self.reach.current(), strict=True):
             parts[f"variable {name}"] = {"": value if is_plain(value) else _Other(type(value).__name__, id(value))}
         first: dict[int, str] = {}
         for name, leaf in zip(leaf_names(self.fn, leaves, structure), leaves, strict=True):
@@ -70,18 +70,18 @@ class History:
     def why(self, call: NamedKey, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
         """Describe what is new in a call. `known`: guards of the traces that have its key."""
         if known:
-            return [known[-1].broken(leaves, self.names(leaves))]
+            return [known[-1].failure(leaves, self.names(leaves))]
         differing = [differences(before, call) for before in reversed(self.calls)]
-        return min(differing, key=lambda both: both[0], default=(0, []))[1]
+        return min(differing, key=lambda difference: difference[0], default=(0, []))[1]
 
     def names(self, leaves: Sequence[Any]) -> dict[int, str]:
         """The program's names for objects, by id."""
         roots = [("", self.fn), *((f"argument {i}", leaf) for i, leaf in enumerate(leaves))]
         return {id(value): name for name, value in reversed(list(objects_behind(roots, in_library))) if name}
 
-    def too_many(self, name: str, most: int, call: NamedKey, why: Sequence[str], place: Place | None) -> str:
-        lines = [f"{_where(name, place)} would be traced again: tg.jit has compiled {name} {most} times."]
-        lines += ["What keeps changing:", *(self._changing([*self.calls, call]) or [f"  {text}" for text in why[:3]])]
+    def too_many(self, name: str, most: int, call: NamedKey, why: Sequence[str], location: Place | None) -> str:
+        lines = [f"{_where(name, location)} would be traced again: tg.jit has compiled {name} {most} times."]
+        lines += ["What keeps changing:", *(self._changing([*self.calls, call]) or [f"  {w}" for w in why[:3]])]
         return "\n".join(
             [
                 *lines,
@@ -91,13 +91,13 @@ class History:
             ]
         )
 
-    def keeps_changing(self, name: str, place: Place | None) -> str | None:
+    def keeps_changing(self, name: str, line: Place | None) -> str | None:
         """Return a warning of signatures that run cold one after the other; None if nothing that has a name changes."""
         if not (changing := self._changing([*self.calls, *self.cold])):
             return None
         return "\n".join(
             [
-                f"{_where(name, place)} runs uncompiled: tg.jit compiles a new signature of {name} when it comes back.",
+                f"{_where(name, line)} runs uncompiled: tg.jit compiles a new signature of {name} when it comes back.",
                 "What keeps changing:",
                 *changing,
                 "Padded to a few sizes, all calls would be compiled ones. Ways out:",
@@ -116,8 +116,8 @@ class History:
         return lines
 
 
-def _where(name: str, place: Place | None) -> str:
-    return name if place is None else quoted(*place)
+def _where(name: str, location: Place | None) -> str:
+    return name if location is None else quoted(*location)
 
 
 def _values(part: str, calls: Sequence[NamedKey]) -> list[str]:
@@ -140,37 +140,37 @@ class _Other:
         return f"another {self.kind}"
 
 
-def differences(before: NamedKey, after: NamedKey) -> tuple[int, list[str]]:
+def differences(before: NamedKey, new_call: NamedKey) -> tuple[int, list[str]]:
     """Return the number of differences between two calls, and a description for each part that differs."""
     count, texts = 0, []
-    for name in dict.fromkeys((*after, *before)):
-        was, now = before.get(name), after.get(name)
-        if was is None or now is None:
+    for name in dict.fromkeys((*new_call, *before)):
+        old, new = before.get(name), new_call.get(name)
+        if old is None or new is None:
             count += 1
-            texts.append(f"{name}: {'was given' if now is None else 'was not given'} before")
+            texts.append(f"{name}: {'was given' if new is None else 'was not given'} before")
             continue
-        properties = [p for p in now if p not in was or was[p] != now[p] or type(was[p]) is not type(now[p])]
+        properties = [p for p in new if p not in old or old[p] != new[p] or type(old[p]) is not type(new[p])]
         count += len(properties)
         if "shape" in properties:
             properties = [p for p in properties if p not in _FOLLOW_SHAPE]
         if len(properties) > 1:  # the other says it
             properties = [p for p in properties if p != "array inside"]
         if properties:
-            texts.append(f"{name}: " + "; ".join(_change(p, was.get(p), now[p]) for p in properties))
+            texts.append(f"{name}: " + "; ".join(_change(p, old.get(p), new[p]) for p in properties))
     if any(text.startswith("argument ") for text in texts):  # then that says it
         texts = [text for text in texts if not text.startswith("arguments:")]
     return count, texts
 
 
-def _change(name: str, was: Any, now: Any) -> str:
-    if isinstance(now, _Other) and isinstance(was, _Other):
-        return f"another {now.kind}"
+def _change(name: str, old_part: Any, new_part: Any) -> str:
+    if isinstance(new_part, _Other) and isinstance(old_part, _Other):
+        return f"another {new_part.kind}"
     if name:
-        return f"{name} {now}, was {was}"
-    return f"{_shown(now)}, was {_shown(was)}"
+        return f"{name} {new_part}, was {old_part}"
+    return f"{_value_text(new_part)}, was {_value_text(old_part)}"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return str(value) if isinstance(value, torch.dtype | _Other) else repr(value)
 
 
@@ -217,7 +217,7 @@ def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structu
             keyed = []
         paths = [tuple(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in path) for path, _ in keyed]
     names = []
-    for kind, which, *rest in paths:
-        name = which if kind == 1 else known[which] if which < len(known) else f"args[{which}]"
+    for kind, argument, *rest in paths:
+        name = argument if kind == 1 else known[argument] if argument < len(known) else f"args[{argument}]"
         names.append(name + "".join(f"[{key!r}]" for key in rest))
     return names + [f"args, part {k}" for k in range(len(leaves) - len(names))]  # of objects

@@ -25,7 +25,7 @@ def on_host(x: Any) -> bool:
 # ---- what a tensor is at a call --------------------------------------------------------------------------------------
 
 
-class Live:
+class LiveTensor:
     """A tensor of the host, and what it is at a call."""
 
     of_argument: bool
@@ -35,7 +35,7 @@ class Live:
         raise NotImplementedError
 
 
-class Argument(Live):
+class Argument(LiveTensor):
     of_argument = True
 
     def __init__(self, i: int) -> None:
@@ -46,7 +46,7 @@ class Argument(Live):
         return leaf
 
 
-class Outside(Live):
+class Outside(LiveTensor):
     """One that the function reaches otherwise; held, so that it is the same one at every call."""
 
     of_argument = False
@@ -58,7 +58,7 @@ class Outside(Live):
         return self.tensor
 
 
-class GradientOfOutside(Live):
+class GradientOfOutside(LiveTensor):
     """The gradient that a tensor of the host has at a call."""
 
     of_argument = False
@@ -71,7 +71,7 @@ class GradientOfOutside(Live):
         return gradient
 
 
-class Gone(Live):
+class ReleasedArgument(LiveTensor):
     """An argument, in a backward pass that runs a function again when the call is over."""
 
     of_argument = True
@@ -84,7 +84,7 @@ class Gone(Live):
         )
 
 
-class Computed(Live):
+class Computed(LiveTensor):
     """A result of a step."""
 
     def __init__(self, step: HostStep, k: int) -> None:
@@ -105,7 +105,7 @@ class HostStep:
     def __call__(self) -> list[Tensor]:
         known = state.now.computed
         if self not in known:
-            args, kwargs = pytrees.mapped(_now, (self._args, self._kwargs))
+            args, kwargs = pytrees.mapped(_current_value, (self._args, self._kwargs))
             with torch.no_grad():
                 known[self] = list(filter(on_host, pytrees.leaves_of(self._func(*args, **kwargs))))
         results: list[Tensor] = known[self]
@@ -115,8 +115,8 @@ class HostStep:
 class HostWrite(NamedTuple):
     """A write to a tensor from outside, which every call does when it is over."""
 
-    of: Live
-    value: Live  # in memory like that of the tensor
+    of: LiveTensor
+    value: LiveTensor  # in memory like that of the tensor
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
@@ -131,20 +131,20 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     return [t for name in names for t in pytrees.leaves_of(bound.get(name)) if on_host(t)]
 
 
-def written_anew(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
+def write_copies(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
     """Call an operator that writes on copies of the memory that it writes. Returns what it has written, and its other
     results."""
     memory = {t.untyped_storage()._cdata for t in written_by(func, args, kwargs)}
     copies: dict[int, Any] = {}
 
-    def anew(x: Any) -> Any:
+    def copied_if_written(x: Any) -> Any:
         writes = on_host(x) and x.layout is torch.strided and x.untyped_storage()._cdata in memory
         return copied(x, copies) if writes else x
 
-    args, kwargs = pytrees.mapped(anew, (args, kwargs))
-    written = written_by(func, args, kwargs)
+    args, kwargs = pytrees.mapped(copied_if_written, (args, kwargs))
+    targets = written_by(func, args, kwargs)
     out = pytrees.leaves_of(func(*args, **kwargs))
-    return [*written, *(t for t in out if on_host(t) and all(t is not w for w in written))]
+    return [*targets, *(t for t in out if on_host(t) and all(t is not w for w in targets))]
 
 
 def copied(t: Tensor, copies: dict[int, Any]) -> Tensor:
@@ -164,40 +164,40 @@ def seen_as(dtype: torch.dtype, size: Any, stride: Any, offset: int, of: Tensor)
     return torch.empty(0, dtype=dtype, device=of.device).set_(of.untyped_storage(), offset, size, stride)
 
 
-def _now(x: Any) -> Any:
-    return x() if isinstance(x, Live) else x
+def _current_value(x: Any) -> Any:
+    return x() if isinstance(x, LiveTensor) else x
 
 
 class ValueGuard:
     """Values that Python has asked for are still the same."""
 
-    def __init__(self, live: Live, values: Tensor) -> None:
+    def __init__(self, live: LiveTensor, values: Tensor) -> None:
         self._live, self._values = live, _bits(values)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         with calling(leaves):
             return _bits(self._live()) == self._values
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         name = names.get(id(self._live.tensor), "a CPU tensor")
         return f"{name}, which is on the CPU and of which Python asks for the value, has another one"
 
 
-class LookGuard:
+class GeometryGuard:
     """A tensor from outside (or its gradient) still has the shape, strides and dtype that the program was made for."""
 
     def __init__(self, tensor: Tensor, gradient: bool = False) -> None:
         self._tensor, self._gradient = tensor, gradient
-        self._look = self._now()
+        self._expected_key = self._current_key()
 
-    def _now(self) -> Any:
+    def _current_key(self) -> Any:
         t = self._tensor.grad if self._gradient else self._tensor
-        return None if t is None else _look(t)
+        return None if t is None else _geometry_key(t)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        return bool(self._now() == self._look)
+        return bool(self._current_key() == self._expected_key)
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         name = names.get(id(self._tensor), "a CPU tensor")
         return f"{name}{'.grad' if self._gradient else ''} has another shape, dtype or strides"
 
@@ -205,7 +205,7 @@ class LookGuard:
 class MemoryGuard:
     """Tensors from outside lie in their memory as they did, and have the same of it in common."""
 
-    def __init__(self, known: Sequence[tuple[Tensor, Live]]) -> None:
+    def __init__(self, known: Sequence[tuple[Tensor, LiveTensor]]) -> None:
         outside = [(t, live) for t, live in known if isinstance(live, Argument | Outside)]
         self._lives = [live for _, live in outside]
         self._before = _memory_of([t for t, _ in outside])
@@ -214,11 +214,11 @@ class MemoryGuard:
         with calling(leaves):
             return _memory_of([live() for live in self._lives]) == self._before
 
-    def broken(self, names: dict[int, str]) -> str:
+    def failure(self, names: dict[int, str]) -> str:
         return "CPU tensors, of which some are written, have other memory in common"
 
 
-HostGuard = ValueGuard | LookGuard | MemoryGuard
+HostGuard = ValueGuard | GeometryGuard | MemoryGuard
 
 
 class calling:
@@ -236,7 +236,7 @@ class calling:
             state.now.computed = {}
 
 
-def _look(t: Tensor) -> tuple[Any, ...]:
+def _geometry_key(t: Tensor) -> tuple[Any, ...]:
     return t.dtype, t.shape, t.stride(), t.device, t.requires_grad
 
 
@@ -257,7 +257,7 @@ class HostTensors(Protocol):
     """The interface to what follows the tensors of the host through a traced function (`HostWatch`)."""
 
     may_write: bool
-    roots: dict[int, tuple[Tensor, Live]]
+    roots: dict[int, tuple[Tensor, LiveTensor]]
 
-    def inside_kernel(self, t: Tensor) -> Live | None: ...
+    def inside_kernel(self, t: Tensor) -> LiveTensor | None: ...
     def note_gradient(self, leaf: Tensor, gradient: Tensor) -> None: ...

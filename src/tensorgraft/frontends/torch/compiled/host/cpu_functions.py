@@ -44,9 +44,9 @@ class OnCpu:
         fn = self._fn
         # Dynamo keeps what it compiles by code object, and leaves out those in files of ours
         code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2], co_filename="<tg.jit>")
-        own = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
+        function = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         patches.apply("compile")
-        optimized: Callable[..., Any] = torch._dynamo.optimize(self._graph)(own)  # `torch.compile` may be ours
+        optimized: Callable[..., Any] = torch._dynamo.optimize(self._graph)(function)  # `torch.compile` may be ours
         return optimized
 
     def _graph(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -57,9 +57,9 @@ class OnCpu:
         self._report.operations.append(sum(node.op.startswith("call_") for node in module.graph.nodes))
         self._report.reasons.append([])
         try:
-            own = slot_of(None).backend.dynamo
-            if own is not None and device_of(module, inputs) is None:
-                return lookup_backend(own)(module, list(inputs))
+            dynamo_backend = slot_of(None).backend.dynamo
+            if dynamo_backend is not None and device_of(module, inputs) is None:
+                return lookup_backend(dynamo_backend)(module, list(inputs))
             return lookup_backend("tensorgraft")(module, list(inputs))
         except Exception as error:
             warnings.warn(

@@ -61,9 +61,9 @@ def _tensor(
     unknown = [x for x in numbers if isinstance(x, Tensor)]
     if not unknown or any(x.device.type != TYPE or x.numel() != 1 for x in unknown):
         return NotImplemented
-    own = [x.dtype if isinstance(x, Tensor) else torch.tensor(x, device="cpu").dtype for x in numbers]
-    dtype = dtype or functools.reduce(torch.promote_types, own)
-    if not all(torch.can_cast(kind, dtype) for kind in own):  # PyTorch's error, or its rounding
+    element_dtypes = [x.dtype if isinstance(x, Tensor) else torch.tensor(x, device="cpu").dtype for x in numbers]
+    dtype = dtype or functools.reduce(torch.promote_types, element_dtypes)
+    if not all(torch.can_cast(kind, dtype) for kind in element_dtypes):  # PyTorch's error, or its rounding
         return NotImplemented
     parts = [
         x.detach().reshape(()).to(dtype=dtype, device=device)

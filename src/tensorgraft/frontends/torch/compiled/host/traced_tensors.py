@@ -23,12 +23,12 @@ from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.host.call_tensors import (
     Argument,
     Computed,
+    GeometryGuard,
     GradientOfOutside,
     HostGuard,
     HostStep,
     HostWrite,
-    Live,
-    LookGuard,
+    LiveTensor,
     MemoryGuard,
     Outside,
     ValueGuard,
@@ -36,7 +36,7 @@ from tensorgraft.frontends.torch.compiled.host.call_tensors import (
     on_host,
     raw_gradient,
     seen_as,
-    written_anew,
+    write_copies,
     written_by,
 )
 from tensorgraft.frontends.torch.core import pytrees
@@ -67,8 +67,8 @@ class HostWatch(OwnMode):
         self.constants: dict[int, weakref.ref[Tensor]] = {}
         self.guards: list[HostGuard] = []
         self.written: dict[int, Any] = {}  # copies of storages from outside that are written, by their identity
-        self.roots: dict[int, tuple[Tensor, Live]] = {}  # the tensors from outside that look at these
-        self.computing: dict[int, Live] = {}  # what the operator that runs is given
+        self.roots: dict[int, tuple[Tensor, LiveTensor]] = {}  # the tensors from outside that look at these
+        self.computing: dict[int, LiveTensor] = {}  # what the operator that runs is given
 
     supports_higher_order_operators = True
 
@@ -76,25 +76,25 @@ class HostWatch(OwnMode):
         if not isinstance(func, OpOverload):  # an operator of functions, which would run unseen
             raise RunsUncompiled(f"calls {func.name()}, which has no compiled form")
         kwargs = kwargs or {}
-        host = [t for t in pytrees.leaves_of((args, kwargs)) if on_host(t)]
+        host = [t for t in pytrees.leaves_of((args, kwargs)) if self._follows(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
             self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
-        live = {id(t): now for t in host if (now := self.live(t)) is not None}
+        live = {id(t): live_value for t in host if (live_value := self.live(t)) is not None}
         writes = bool(live) and func is not torch.ops.aten.detach_.default  # which is an operator in inference mode
-        written = written_by(func, args, kwargs) if writes else []
-        before = self._begin_write(func, args, kwargs, written, live) if written else None
+        targets = written_by(func, args, kwargs) if writes else []
+        before = self._begin_write(func, args, kwargs, targets, live) if targets else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
             self.capture.looks_elsewhere(args[0])
         random = torch.Tag.nondeterministic_seeded in func.tags
-        asked = bool(live) and not random and _asks(func, args)
-        for t in host if asked else ():
+        is_read = bool(live) and not random and _reads_values(func, args)
+        for t in host if is_read else ():
             self.ask(t)
         self.computing = live
         try:
             out = func(*args, **kwargs)
         finally:
             self.computing = {}
-        results = [t for t in pytrees.leaves_of(out) if on_host(t)]
+        results = [t for t in pytrees.leaves_of(out) if self._follows(t)]
         if random and (results or host):
             raise self.refused(
                 "draws random numbers on the CPU inside tg.jit: every call would get the numbers of the first.",
@@ -102,15 +102,20 @@ class HostWatch(OwnMode):
                 ("outside", "draw them before the call, and pass them as an argument"),
             )
         if before is not None:
-            self._write(before, written, [t for t in results if all(t is not w for w in written)])
-        elif live and results and not asked:
+            self._write(before, targets, [t for t in results if all(t is not w for w in targets)])
+        elif live and results and not is_read:
             self._feed_all(results, self._step(func, args, kwargs, live))
         else:
             for t in results:
                 self._constant(t)
         return out
 
-    def live(self, t: Tensor) -> Live | None:
+    def _follows(self, t: Any) -> bool:
+        """Say whether a tensor is the program's, on the host, and not what the backend on PyTorch traces with."""
+        backend = self.capture.backend
+        return on_host(t) and not (type(t) is not Tensor and backend.is_array(t) and backend.is_traced(t))
+
+    def live(self, t: Tensor) -> LiveTensor | None:
         """Return what gives a tensor at each call; None for a constant."""
         known = self.capture.fed_tensors.get(id(t))
         if known is not None:
@@ -118,9 +123,9 @@ class HostWatch(OwnMode):
         if self._is_constant(t):
             return None
         with _disable_current_modes():
-            return self._met(t)
+            return self._live_view(t)
 
-    def inside_kernel(self, t: Tensor) -> Live | None:
+    def inside_kernel(self, t: Tensor) -> LiveTensor | None:
         """The same for one that a kernel of the device takes into the program."""
         if self._is_constant(t):
             return None
@@ -136,14 +141,14 @@ class HostWatch(OwnMode):
             return None
         return self.live(t)
 
-    def _met(self, t: Tensor) -> Live | None:
+    def _live_view(self, t: Tensor) -> LiveTensor | None:
         """The same for one that no operator has made: one from outside, or another view of what is known."""
         if (alias := self._alias(t)) is not None:
             return alias[0]
-        self.guards.append(LookGuard(t))
+        self.guards.append(GeometryGuard(t))
         return self._feed(t, Outside(t))
 
-    def _alias(self, t: Tensor) -> tuple[Live | None] | None:
+    def _alias(self, t: Tensor) -> tuple[LiveTensor | None] | None:
         """The same for another view of a tensor that is known; None for one of other memory."""
         memory = _memory(t)
         for ref in self.constants.values():
@@ -155,7 +160,7 @@ class HostWatch(OwnMode):
                 return (self._feed(t, _view(t, live)),)
         return None
 
-    def _feed(self, t: Tensor, live: Live) -> Live:
+    def _feed(self, t: Tensor, live: LiveTensor) -> LiveTensor:
         self.capture.fed_tensors[id(t)] = (t, live)
         return live
 
@@ -163,7 +168,7 @@ class HostWatch(OwnMode):
         """A tensor from outside is asked for its gradient, which may be another one at each call."""
         if id(gradient) not in self.capture.fed_tensors and not self._is_constant(leaf):
             self._feed(gradient, GradientOfOutside(leaf))
-            self.guards.append(LookGuard(leaf, gradient=True))
+            self.guards.append(GeometryGuard(leaf, gradient=True))
 
     def _constant(self, t: Tensor) -> None:
         if id(t) not in self.capture.fed_tensors:
@@ -173,17 +178,17 @@ class HostWatch(OwnMode):
         ref = self.constants.get(id(t))
         return ref is not None and ref() is t
 
-    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, Live]) -> HostStep:
+    def _step(self, func: Any, args: Any, kwargs: Any, live: dict[int, LiveTensor]) -> HostStep:
         copies: dict[int, Any] = {}
 
-        def held(x: Any) -> Any:
+        def stand_in(x: Any) -> Any:
             if not on_host(x):
                 return x
             return live[id(x)] if id(x) in live else copied(x, copies)  # a constant, as it is now
 
         with _disable_current_modes():
-            args, kwargs = pytrees.mapped(held, (args, kwargs))
-        return HostStep(func, args, kwargs, any(one.of_argument for one in live.values()))
+            args, kwargs = pytrees.mapped(stand_in, (args, kwargs))
+        return HostStep(func, args, kwargs, any(live_value.of_argument for live_value in live.values()))
 
     def _feed_all(self, results: Sequence[Tensor], step: HostStep, first: int = 0) -> None:
         """Note results of a step, of which they begin at `first`."""
@@ -194,43 +199,43 @@ class HostWatch(OwnMode):
     # ---- writes ------------------------------------------------------------------------------------------------------
 
     def _begin_write(
-        self, func: Any, args: Any, kwargs: Any, written: Sequence[Tensor], live: dict[int, Live]
+        self, func: Any, args: Any, kwargs: Any, targets: Sequence[Tensor], live: dict[int, LiveTensor]
     ) -> HostStep:
         """Keep what an operator is about to overwrite, and return the step that writes copies. Raises TracedValueError
         where later calls could not repeat the write."""
-        everything = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, Tensor)]
+        all_tensors = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, Tensor)]
         random, moves = (tag in func.tags for tag in (torch.Tag.nondeterministic_seeded, torch.Tag.inplace_view))
         outs = {a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info is not None}
         repeats = self.may_write and not (random or moves or outs & kwargs.keys())
-        repeats = repeats and all(map(on_host, everything))
+        repeats = repeats and all(map(on_host, all_tensors))
         remembered = torch.is_grad_enabled() and func is not torch.ops.aten.native_batch_norm.default
-        repeats = repeats and not (remembered and any(t.requires_grad for t in everything))
-        seen = [t for w in written for t in self._looking_at(w)]
-        if not repeats or not all(map(_is_plain_memory, (*written, *seen))):
-            raise self._refused_write(written, live)
-        for t in seen:
+        repeats = repeats and not (remembered and any(t.requires_grad for t in all_tensors))
+        overlapping = [t for w in targets for t in self._looking_at(w)]
+        if not repeats or not all(map(_is_plain_memory, (*targets, *overlapping))):
+            raise self._refused_write(targets, live)
+        for t in overlapping:
             if (known := self.capture.fed_tensors.get(id(t))) is None or isinstance(known[1], Computed):
                 continue
             if isinstance(known[1], GradientOfOutside):
-                raise self._refused_write(written, live)
+                raise self._refused_write(targets, live)
             self.roots.setdefault(id(t), known)
             storage = t.untyped_storage()
             if storage._cdata not in self.written:
                 self.written[storage._cdata] = before = storage.clone()
                 self.capture.undos.append(functools.partial(storage.copy_, before))
-        return self._step(functools.partial(written_anew, func), args, kwargs, live)
+        return self._step(functools.partial(write_copies, func), args, kwargs, live)
 
-    def _refused_write(self, written: Sequence[Tensor], live: dict[int, Live]) -> BaseException:
-        outside = (t for t in written if isinstance(live.get(id(t)), Argument | Outside))
+    def _refused_write(self, targets: Sequence[Tensor], live: dict[int, LiveTensor]) -> BaseException:
+        outside = (t for t in targets if isinstance(live.get(id(t)), Argument | Outside))
         if (t := next(outside, None)) is not None:
             return self.refused(
                 f"writes a CPU tensor of shape {tuple(t.shape)} inside tg.jit: only the first call would.",
                 ("on the device", "move the tensor there, and write it as before"),
                 ("outside", "write it before the call or after it"),
             )
-        of = "a CPU argument" if any(one.of_argument for one in live.values()) else "a CPU tensor"
+        of = "a CPU argument" if any(live_value.of_argument for live_value in live.values()) else "a CPU tensor"
         return self.refused(
-            f"writes a CPU tensor of shape {tuple(written[0].shape)} with a value computed from {of} of the"
+            f"writes a CPU tensor of shape {tuple(targets[0].shape)} with a value computed from {of} of the"
             " compiled function.",
             ("out of place", "compute it as a new tensor: that is done at every call"),
             ("on the device", "move the argument there"),
@@ -239,13 +244,13 @@ class HostWatch(OwnMode):
     def _looking_at(self, t: Tensor) -> list[Tensor]:
         """Return the tensors that are known and have the memory of `t`."""
         constants = (known for ref in self.constants.values() if (known := ref()) is not None)
-        fed = (known for known, _ in self.capture.fed_tensors.values())
-        return [one for one in (*fed, *constants) if _memory(one) == _memory(t)]
+        fed_tensors = (known for known, _ in self.capture.fed_tensors.values())
+        return [tensor for tensor in (*fed_tensors, *constants) if _memory(tensor) == _memory(t)]
 
-    def _write(self, step: HostStep, written: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+    def _write(self, step: HostStep, targets: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """An operator has written: from now on all that look at this memory are made of what the step gives."""
-        self._feed_all(results, step, first=len(written))
-        for k, w in enumerate(written):
+        self._feed_all(results, step, first=len(targets))
+        for k, w in enumerate(targets):
             for t in self._looking_at(w):
                 self.constants.pop(id(t), None)
                 self._feed(t, _view(t, Computed(step, k)))
@@ -270,10 +275,7 @@ class HostWatch(OwnMode):
                 "needs the value of a CPU argument of the compiled function: every call would get the value of"
                 " the first.",
                 ("stay a tensor", "use the tensor itself instead of its value"),
-                (
-                    "know it before",
-                    "pass it as a Python number: each value is compiled",
-                ),
+                ("know it before", "pass it as a Python number: each value is compiled"),
             )
         if t.numel() > LARGEST:
             raise self.refused(
@@ -285,9 +287,9 @@ class HostWatch(OwnMode):
         with _disable_current_modes():
             self.guards.append(ValueGuard(live, t))
 
-    def refused(self, what: str, *ways: tuple[str, str]) -> BaseException:
+    def refused(self, problem: str, *remedies: tuple[str, str]) -> BaseException:
         """The error for what a trace cannot do; where nothing of the device is in it, what leaves it to PyTorch."""
-        return OnlyTheHost() if self.capture.idle else refused(what, *ways)
+        return OnlyTheHost() if self.capture.idle else refused(problem, *remedies)
 
     def at_the_end(self, results: Sequence[Any]) -> None:
         """Check what the function leaves on the host when it has ended.
@@ -330,15 +332,15 @@ class HostWatch(OwnMode):
         """
         fed = self.capture.fed_tensors
         outside = {key for key, (t, _) in fed.items() if self.capture.from_outside(t)}  # views of what is written
-        kept = {id(t) for t in results if on_host(t)} | outside
+        allowed = {id(t) for t in results if on_host(t)} | outside
         refs = {key: (weakref.ref(t), live) for key, (t, live) in fed.items() if isinstance(live, Computed)}
-        for key in refs.keys() - kept:
+        for key in refs.keys() - allowed:
             del fed[key]
         t = None
         for key, (ref, _) in refs.items():
-            if key not in kept and ref() is not None:
+            if key not in allowed and ref() is not None:
                 gc.collect()
-            if key not in kept and (t := ref()) is not None:
+            if key not in allowed and (t := ref()) is not None:
                 raise refused(
                     f"keeps a CPU tensor of shape {tuple(t.shape)} that it computes: only the first call would do so.",
                     ("return it", "and keep it outside"),
@@ -352,7 +354,7 @@ class HostWatch(OwnMode):
         return self.live(t) or t.detach().clone().clone
 
 
-def _asks(func: Any, args: Any) -> bool:
+def _reads_values(func: Any, args: Any) -> bool:
     """Say whether the result of an operator, or its shape, depends on values."""
     if func is torch.ops.aten.index.Tensor:
         return any(t.dtype in (torch.bool, torch.uint8) for t in args[1] if t is not None)
@@ -367,7 +369,7 @@ def _memory(t: Tensor) -> int | None:
         return None
 
 
-def _view(t: Tensor, of: Live) -> Computed:
+def _view(t: Tensor, of: LiveTensor) -> Computed:
     """Return a view like `t` of the memory of another tensor."""
     view = functools.partial(seen_as, t.dtype, t.size(), t.stride(), int(t.storage_offset()))
     return Computed(HostStep(view, (of,), {}, of.of_argument), 0)

@@ -60,8 +60,8 @@ class TracedCalls(TorchFunctionMode):
             used = {id(cell_of(t)) for t in tensors_in(args, kwargs) if _has_storage(t) and t.device.type == TYPE}
             for row in self._rows:
                 row.before(used)
-        ours = _CALLS.get(func)
-        out = NotImplemented if ours is None else ours(self, *args, **kwargs)
+        replacement = _CALLS.get(func)
+        out = NotImplemented if replacement is None else replacement(self, *args, **kwargs)
         if out is NotImplemented:
             out = func(*args, **kwargs)
         for row in self._rows:
@@ -83,13 +83,13 @@ class _Row:
         self.tensor = weakref.ref(tensor)
         self._base, self._indices = base, [None if i is None else i.clone() for i in indices]
         self._cell = cell_of(tensor)
-        self._seen, self._base_seen = _version(tensor), _version(base)
+        self._own_version, self._base_version = _version(tensor), _version(base)
 
     def before(self, used: set[int]) -> None:
         """Take the row anew before a function uses these storages, where its tensor was written. Raises
         TracedValueError for a row with a history."""
         tensor = self.tensor()
-        if tensor is None or id(self._cell) not in used or not _changed(self._base, self._base_seen):
+        if tensor is None or id(self._cell) not in used or not _changed(self._base, self._base_version):
             return
         if tensor.requires_grad or self._base.requires_grad:
             raise refused(
@@ -99,23 +99,23 @@ class _Row:
                 ("as it is", "x[i] again, after it is written"),
             )
         tensor.copy_(_index(self._base, self._indices))
-        self._seen, self._base_seen = _version(tensor), _version(self._base)
+        self._own_version, self._base_version = _version(tensor), _version(self._base)
 
     def after(self) -> None:
         """Write the row back after a function has written it."""
         tensor = self.tensor()
-        if tensor is not None and _changed(tensor, self._seen):
+        if tensor is not None and _changed(tensor, self._own_version):
             _index_put(self._base, self._indices, tensor)
-            self._seen, self._base_seen = _version(tensor), _version(self._base)
+            self._own_version, self._base_version = _version(tensor), _version(self._base)
 
 
 def _version(t: Tensor) -> tuple[int, Any]:
     return 0 if t.is_inference() else t._version, cell_of(t).array
 
 
-def _changed(t: Tensor, seen: tuple[int, Any]) -> bool:
+def _changed(t: Tensor, before: tuple[int, Any]) -> bool:
     version, array = _version(t)
-    return version != seen[0] or array is not seen[1]
+    return version != before[0] or array is not before[1]
 
 
 def _has_storage(t: Tensor) -> bool:
@@ -139,7 +139,7 @@ def _unknown(i: Any) -> bool:
     )
 
 
-def _taken_apart(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[Any]] | None:
+def _split_index(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[Any]] | None:
     """Return (the view of `x` that the rest of an index gives, its indices that are not known, what is left of the
     index where these are taken), None where PyTorch knows all of it, or what it would say is not ours to say."""
     items = list(index) if isinstance(index, tuple) else [index]
@@ -155,26 +155,26 @@ def _taken_apart(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[
     if at is not None:
         items[at : at + 1] = [full] * missing
     basic: list[Any] = []
-    places: list[Tensor | None] = []
+    indices: list[Tensor | None] = []
     rest: list[Any] = []
     for i in items:
         if _unknown(i):
             basic.append(full)
-            places.append(i.long())
+            indices.append(i.long())
         elif i is None or isinstance(i, slice):
             basic.append(i)
-            places.append(None)
+            indices.append(None)
             rest.append(full)
         elif _is_number(i):
             basic.append(i)
         else:
             width = _axes(i)
             basic += [full] * width
-            places += [None] * width
+            indices += [None] * width
             rest.append(i)
-    while places[-1] is None:
-        places.pop()
-    return x[tuple(basic)], places, rest
+    while indices[-1] is None:
+        indices.pop()
+    return x[tuple(basic)], indices, rest
 
 
 def _is_number(i: Any) -> bool:
@@ -197,10 +197,10 @@ def _plain(rest: Sequence[Any]) -> bool:
 
 
 def _getitem(calls: TracedCalls, x: Any, index: Any) -> Any:
-    apart = _taken_apart(x, index)
-    if apart is not None:
-        view, places, rest = apart
-        return calls.row(view, places) if _plain(rest) else _index(view, places)[tuple(rest)]
+    parts = _split_index(x, index)
+    if parts is not None:
+        view, indices, rest = parts
+        return calls.row(view, indices) if _plain(rest) else _index(view, indices)[tuple(rest)]
     return _selected(calls, x, index, lambda: x[index])
 
 
@@ -208,8 +208,8 @@ def _selected(calls: TracedCalls, x: Any, mask: Any, choose: Callable[[], Any]) 
     """Return what a mask chooses: a tensor where its values are known, else a selection."""
     if isinstance(mask, tuple) and len(mask) == 1:
         (mask,) = mask
-    ours = all(isinstance(t, Tensor) and _has_storage(t) and t.device.type == TYPE for t in (x, mask))
-    if not ours or calls.capture.values is not None:
+    on_device = all(isinstance(t, Tensor) and _has_storage(t) and t.device.type == TYPE for t in (x, mask))
+    if not on_device or calls.capture.values is not None:
         return NotImplemented
     if mask.dtype is not torch.bool or not mask.ndim:
         return NotImplemented
@@ -236,13 +236,13 @@ def _setitem(calls: TracedCalls, x: Any, index: Any, value: Any) -> Any:
     if type(value) is MaskedSelection:
         value.write(x, index)
         return None
-    apart = _taken_apart(x, index)
-    if apart is None:
+    parts = _split_index(x, index)
+    if parts is None:
         return NotImplemented
-    view, places, rest = apart
-    row = _index(view, places)
+    view, indices, rest = parts
+    row = _index(view, indices)
     row[tuple(rest) if rest else ...] = value
-    _index_put(view, places, row)
+    _index_put(view, indices, row)
     return None
 
 
@@ -281,12 +281,12 @@ def _averaged(forward: Any) -> Any:
             return forward(self, x)
         self._check_input_dim(x)
         count.add_(1)
-        kept = self.running_mean, self.running_var
-        batch = [torch.zeros_like(t) for t in kept]
+        running = self.running_mean, self.running_var
+        batch = [torch.zeros_like(t) for t in running]
         out = F.batch_norm(x, batch[0], batch[1], self.weight, self.bias, True, 1.0, self.eps)
         with torch.no_grad():
             part = 1 / count.double()
-            for t, new in zip(kept, batch, strict=True):
+            for t, new in zip(running, batch, strict=True):
                 t.copy_(part * new.double() + (1 - part) * t.double())
         return out
 
@@ -303,7 +303,7 @@ def _retain_grad(calls: TracedCalls, x: Any) -> Any:
 
 def _is_leaf(calls: TracedCalls, x: Any) -> Any:
     """An argument with a history is here without it."""
-    return False if id(x) in calls.capture.cut else NotImplemented
+    return False if id(x) in calls.capture.detached else NotImplemented
 
 
 # ---- text ------------------------------------------------------------------------------------------------------------

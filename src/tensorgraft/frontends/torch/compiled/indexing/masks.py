@@ -17,10 +17,10 @@ Tensor = torch.Tensor
 
 
 class MaskedSelection(torch.Tensor):
-    """The elements of `whole` where `mask` is true, in PyTorch a new tensor of (count, ...). Whatever needs the count
+    """The elements of `full` where `mask` is true, in PyTorch a new tensor of (count, ...). Whatever needs the count
     raises the error of the line that has chosen."""
 
-    whole: Tensor  # elements elsewhere are some that are chosen
+    full: Tensor  # elements elsewhere are some that are chosen
     mask: Tensor
     version: int
     error: TracedValueError
@@ -32,7 +32,7 @@ class MaskedSelection(torch.Tensor):
         first = next(x for x in pytrees.leaves_of((args, kwargs)) if type(x) is MaskedSelection)
         with torch.DisableTorchFunctionSubclass():
             if name == "__get__" and getattr(func.__self__, "__name__", "") in ("dtype", "ndim"):
-                return func(first.whole) if func.__self__.__name__ == "dtype" else 1 + len(first.rest)
+                return func(first.full) if func.__self__.__name__ == "dtype" else 1 + len(first.rest)
             if name == "dim":
                 return 1 + len(first.rest)
             if name in _LOSSES and func is getattr(F, name):
@@ -45,10 +45,10 @@ class MaskedSelection(torch.Tensor):
                 raise first.error
             values = pytrees.mapped(first.beside, (args, kwargs))
             out = func(*values[0], **values[1])
-            if isinstance(out, Tensor) and out.shape == first.whole.shape:
+            if isinstance(out, Tensor) and out.shape == first.full.shape:
                 in_place = args[0] is first and ((name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE)
                 if in_place:
-                    first.whole = out
+                    first.full = out
                     return first
                 return _of(out, first)
             raise first.error
@@ -57,17 +57,17 @@ class MaskedSelection(torch.Tensor):
     def rest(self) -> tuple[int, ...]:
         """Return the extents of the axes that the mask leaves as they are."""
         with torch.DisableTorchFunctionSubclass():
-            return tuple(self.whole.shape[self.mask.ndim :])
+            return tuple(self.full.shape[self.mask.ndim :])
 
     def beside(self, x: Any) -> Any:
-        """Return an operand of an elementwise operation with this selection as one with `whole`. Raises the error where
+        """Return an operand of an elementwise operation with this selection as one with `full`. Raises the error where
         they do not fit for every count."""
         if not isinstance(x, Tensor):
             return x
         if type(x) is MaskedSelection:
             if not x.like(self) or x.rest != self.rest:
                 raise self.error
-            return x.whole
+            return x.full
         if x.ndim > len(self.rest) and not (x.ndim == len(self.rest) + 1 and x.shape[0] == 1):
             raise self.error
         return x.squeeze(0) if x.ndim > len(self.rest) else x
@@ -82,28 +82,28 @@ class MaskedSelection(torch.Tensor):
         with torch.DisableTorchFunctionSubclass():
             if mask is not self.mask or self.version != _version(mask) or type(x) is MaskedSelection:
                 raise self.error
-            if x.dtype != self.whole.dtype:
+            if x.dtype != self.full.dtype:
                 raise RuntimeError(
                     "Index put requires the source and destination dtypes match, got"
-                    f" {_words(x.dtype)} for the destination and {_words(self.whole.dtype)} for the source."
+                    f" {_words(x.dtype)} for the destination and {_words(self.full.dtype)} for the source."
                 )
-            if x.shape != self.whole.shape:
+            if x.shape != self.full.shape:
                 raise self.error
-            x.copy_(torch.where(self.where, self.whole, x))
+            x.copy_(torch.where(self.where, self.full, x))
 
     @property
     def where(self) -> Tensor:  # type: ignore[override]
-        """Return the mask, with an axis for each of `whole`."""
+        """Return the mask, with an axis for each of `full`."""
         with torch.DisableTorchFunctionSubclass():
             return self.mask.reshape(*self.mask.shape, *(1,) * len(self.rest))
 
     def filled(self, value: Any) -> Tensor:
-        """Return `whole`, with a value where nothing is chosen."""
-        return torch.where(self.where, self.whole, torch.full_like(self.whole, value))
+        """Return `full`, with a value where nothing is chosen."""
+        return torch.where(self.where, self.full, torch.full_like(self.full, value))
 
     def axes(self, dim: Any) -> tuple[list[int], Any]:
-        """Return (the axes of `whole` that a reduction runs over, the number of elements along them)."""
-        k, n = self.mask.ndim, self.whole.ndim
+        """Return (the axes of `full` that a reduction runs over, the number of elements along them)."""
+        k, n = self.mask.ndim, self.full.ndim
         if dim is None or dim == ():
             return list(range(n)), self.mask.sum() * math.prod(self.rest)
         if dim in (0, -1 - len(self.rest), [0], (0,)):
@@ -122,18 +122,18 @@ def selected(x: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelectio
         any_, other = flat.any(), 0.5 if x.is_floating_point() or x.is_complex() else 1
         first = torch.ops.aten.index.Tensor(x.detach().reshape(-1, *rest), [at])
         first = torch.where(any_, first, torch.full_like(first, other))
-    whole = torch.where(mask.reshape(*mask.shape, *(1,) * len(rest)), x, first)
-    return _new(whole, mask, error)
+    filled = torch.where(mask.reshape(*mask.shape, *(1,) * len(rest)), x, first)
+    return _new(filled, mask, error)
 
 
-def _new(whole: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
+def _new(full: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
     new = torch.empty(0, device="meta").as_subclass(MaskedSelection)
-    new.whole, new.mask, new.version, new.error = whole, mask, _version(mask), error
+    new.full, new.mask, new.version, new.error = full, mask, _version(mask), error
     return new
 
 
-def _of(whole: Tensor, like: MaskedSelection) -> MaskedSelection:
-    return _new(whole, like.mask, like.error)
+def _of(full: Tensor, like: MaskedSelection) -> MaskedSelection:
+    return _new(full, like.mask, like.error)
 
 
 def _version(t: Tensor) -> int:
@@ -169,7 +169,7 @@ _ALIKE = {
 def _is_elementwise(name: str) -> bool:
     if name.startswith("__"):
         name = name.strip("_")
-        name = next((_OPERATORS.get(one, one) for one in (name, name[1:]) if one in _OPERATORS or one in _SAME), name)
+        name = next((_OPERATORS.get(n, n) for n in (name, name[1:]) if n in _OPERATORS or n in _SAME), name)
     name = name.rstrip("_")
     packet = getattr(torch.ops.aten, name, None)
     if name in _ALIKE or packet is None:
@@ -190,8 +190,8 @@ def _sum(s: MaskedSelection, dim: Any = None, *, dtype: Any = None) -> Tensor:
 
 def _mean(s: MaskedSelection, dim: Any = None, *, dtype: Any = None) -> Tensor:
     axes, count = s.axes(dim)
-    if dtype is None and not (s.whole.is_floating_point() or s.whole.is_complex()):
-        return torch.mean(s.whole)  # raises
+    if dtype is None and not (s.full.is_floating_point() or s.full.is_complex()):
+        return torch.mean(s.full)  # raises
     return s.filled(0).sum(axes, dtype=dtype) / count
 
 
@@ -201,8 +201,8 @@ def _var(s: MaskedSelection, dim: Any = None, unbiased: bool | None = None, *, c
     axes, count = s.axes(dim)
     correction = correction if unbiased is None else int(unbiased)
     mean = s.filled(0).sum(axes, keepdim=True) / count
-    apart = _of(s.whole - mean, s).filled(0)
-    size = (apart * apart.conj()).real if apart.is_complex() else apart * apart
+    deviations = _of(s.full - mean, s).filled(0)
+    size = (deviations * deviations.conj()).real if deviations.is_complex() else deviations * deviations
     return size.sum(axes) / (count - correction).clamp(min=0)
 
 
@@ -210,7 +210,7 @@ def _extreme(name: str, greatest: bool) -> Callable[..., Tensor]:
     def extreme(s: MaskedSelection, dim: Any = None) -> Tensor:
         if dim is not None and name in ("max", "min"):
             raise s.error
-        dtype = s.whole.dtype
+        dtype = s.full.dtype
         if dtype is torch.bool:
             raise s.error
         info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
@@ -259,7 +259,7 @@ def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean"
     if len(args) > 2:
         raise first.error
     operands = list(args) + [kwargs.pop(name) for name in ("input", "target") if name in kwargs]
-    if any(one is not None for one in old) or len(operands) != 2:
+    if any(argument is not None for argument in old) or len(operands) != 2:
         raise first.error
     if func in (F.cross_entropy, F.nll_loss):
         return _class_loss(func, first, operands, reduction, **kwargs)
@@ -268,10 +268,10 @@ def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean"
     ):
         raise first.error
     out = func(*map(first.beside, operands), reduction="none", **kwargs)
-    if out.shape != first.whole.shape:
+    if out.shape != first.full.shape:
         raise first.error
-    each = _of(out, first)
-    return each if reduction == "none" else _sum(each) if reduction == "sum" else _mean(each)
+    losses = _of(out, first)
+    return losses if reduction == "none" else _sum(losses) if reduction == "sum" else _mean(losses)
 
 
 def _class_loss(
@@ -279,9 +279,9 @@ def _class_loss(
 ) -> Any:
     """Return a loss of scores (count, classes) and class numbers: what is not chosen has the number that is ignored."""
     scores, target = operands
-    fits = type(scores) is MaskedSelection and type(target) is MaskedSelection and scores.like(target)
-    if not fits or len(scores.rest) != 1 or target.rest or target.whole.is_floating_point():
+    is_supported = type(scores) is MaskedSelection and type(target) is MaskedSelection and scores.like(target)
+    if not is_supported or len(scores.rest) != 1 or target.rest or target.full.is_floating_point():
         raise first.error
-    numbers = torch.where(target.mask, target.whole, torch.full_like(target.whole, ignore_index))
-    out = func(scores.whole.flatten(0, -2), numbers.flatten(), reduction=reduction, ignore_index=ignore_index, **kwargs)
+    numbers = torch.where(target.mask, target.full, torch.full_like(target.full, ignore_index))
+    out = func(scores.full.flatten(0, -2), numbers.flatten(), reduction=reduction, ignore_index=ignore_index, **kwargs)
     return _of(out.reshape(target.mask.shape), target) if reduction == "none" else out

@@ -57,13 +57,13 @@ def _unfused(original: Any) -> Any:
 def _step_or_not(self: GradScaler, optimizer: Optimizer, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     with paused():
         prepare(optimizer)
-    held = [p for group in optimizer.param_groups for p in group["params"]]
-    held += [value for entries in optimizer.state.values() for value in entries.values()]
-    held = [t for t in held if isinstance(t, torch.Tensor) and t.device.type == TYPE]
-    before = [t.detach().clone() for t in held]
+    tensors = [p for group in optimizer.param_groups for p in group["params"]]
+    tensors += [value for entries in optimizer.state.values() for value in entries.values()]
+    tensors = [t for t in tensors if isinstance(t, torch.Tensor) and t.device.type == TYPE]
+    before = [t.detach().clone() for t in tensors]
     retval = optimizer.step(*args, **kwargs)
-    overflowed = torch.stack([inf.to(held[0].device) for inf in state["found_inf_per_device"].values()]).sum() > 0
+    overflowed = torch.stack([inf.to(tensors[0].device) for inf in state["found_inf_per_device"].values()]).sum() > 0
     with torch.no_grad():
-        for t, old in zip(held, before, strict=True):
+        for t, old in zip(tensors, before, strict=True):
             t.copy_(torch.where(overflowed, old, t))
     return retval

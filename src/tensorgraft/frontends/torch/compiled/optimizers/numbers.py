@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.captured_objects import in_library
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.optimizers.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, replaced
@@ -36,7 +37,7 @@ Optimizer = torch.optim.Optimizer
 Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's state, a name, and the tensor of it
 
 
-class Stepped:
+class OptimizerGuard:
     """An optimizer whose `step` was traced, and what the trace took for granted of it."""
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -55,8 +56,8 @@ class Stepped:
         self._table = optimizer.state
         self._entries = list(optimizer.state.values())
         self._values = list(chain.from_iterable(e.values() for e in self._entries if isinstance(e, dict)))
-        self._ours = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
-        self._storages = storages_of(self._ours)
+        self._device_tensors = [v for v in self._values if isinstance(v, torch.Tensor) and v.device.type == TYPE]
+        self._storages = storages_of(self._device_tensors)
         self._hooks: list[Any] = []
 
     def note_hooks(self) -> None:
@@ -74,14 +75,14 @@ class Stepped:
             if len(group["params"]) != len(params) or not all(map(is_, group["params"], params)):
                 return False
             try:
-                same = all(map(is_, self._pick[k](group), self._picked[k]))
+                is_same = all(map(is_, self._pick[k](group), self._picked[k]))
             except KeyError:
-                same = False
-            if not same and _numbers(group) != self._numbers[k]:
+                is_same = False
+            if not is_same and _numbers(group) != self._numbers[k]:
                 return False
-        return self._untouched() or self._alike()
+        return self._untouched() or self._is_unchanged()
 
-    def broken(self, name: str) -> str:
+    def failure(self, name: str) -> str:
         """Describe what has changed in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
         if step_hooks(self.optimizer) != self._hooks:
@@ -91,16 +92,16 @@ class Stepped:
         for k, (group, params, numbers) in enumerate(zip(groups, self._params, self._numbers, strict=True)):
             if not all(map(is_, group["params"], params)):
                 return f"{name} has other parameters"
-            now = _numbers(group)
-            for key in dict.fromkeys((*now, *numbers)):
-                if now.get(key) != numbers.get(key):
-                    return f"{name}: {key} of group {k} is {now.get(key)!r}, was {numbers.get(key)!r}"
+            numbers_now = _numbers(group)
+            for key in dict.fromkeys((*numbers_now, *numbers)):
+                if numbers_now.get(key) != numbers.get(key):
+                    return f"{name}: {key} of group {k} is {numbers_now.get(key)!r}, was {numbers.get(key)!r}"
         return f"the state of {name} was replaced"
 
     def has_its_entries(self) -> bool:
         """Return True if the optimizer's state has entries for the same parameters and names."""
-        now = self.optimizer.state
-        return all((now.get(p) or {}).keys() == cells.keys() for p, _, cells in self._state)
+        state_now = self.optimizer.state
+        return all((state_now.get(p) or {}).keys() == cells.keys() for p, _, cells in self._state)
 
     def _untouched(self) -> bool:
         """Return True if every entry of the state is the same object, over the same storage."""
@@ -110,9 +111,9 @@ class Stepped:
         values = [v for e in entries if isinstance(e, dict) for v in e.values()]
         if len(values) != len(self._values) or not all(map(is_, values, self._values)):
             return False
-        return storages_of(self._ours) == self._storages
+        return storages_of(self._device_tensors) == self._storages
 
-    def _alike(self) -> bool:
+    def _is_unchanged(self) -> bool:
         for p, entries, cells in self._state:
             state = self.optimizer.state.get(p) or {}
             if len(state) != len(cells) or (cells and state is not entries):
@@ -134,9 +135,9 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> Iterator[None]:
-    """Inside the context, steps of optimizers are traced, and added to `stepped`."""
-    steps = _TracedSteps(capture, schedule, stepped)
+def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: list[OptimizerGuard]) -> Iterator[None]:
+    """Inside the context, steps of optimizers are traced, and added to `optimizer_guards`."""
+    steps = _TracedSteps(capture, schedule, optimizer_guards)
     capture.undos.append(partial(_undo, steps.counters, steps.known))  # which do not hold the capture
     handles = [register_optimizer_step_pre_hook(steps.before), register_optimizer_step_post_hook(steps.after)]
     try:
@@ -158,15 +159,15 @@ def optimizers_traced(capture: Capture, schedule: Schedule, stepped: list[Steppe
 class _TracedSteps:
     """The steps of optimizers in one trace: what they have to find before, and what is put back after them."""
 
-    def __init__(self, capture: Capture, schedule: Schedule, stepped: list[Stepped]) -> None:
-        self._capture, self._schedule, self._stepped = capture, schedule, stepped
+    def __init__(self, capture: Capture, schedule: Schedule, optimizer_guards: list[OptimizerGuard]) -> None:
+        self._capture, self._schedule, self._guards = capture, schedule, optimizer_guards
         self.numbers = Numbers()
         self._saved: list[tuple[dict[str, Any], dict[str, Any]]] = []  # entries of groups that a step under way changes
         self._counts: list[dict[int, dict[str, Any]]] = []
         self.counters: list[list[Counter]] = []  # of steps under way
         self.known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
         self._rates: dict[tuple[int, int], torch.Tensor] = {}
-        self._inside: list[Optimizer] = []  # made inside, with all of their state
+        self._entered: list[Optimizer] = []  # made inside, with all of their state
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if isinstance(optimizer, torch.optim.LBFGS):
@@ -175,14 +176,14 @@ class _TracedSteps:
                 ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
             )
         self._schedule.stepped = True
-        if any(optimizer is one for one in self._inside):
+        if any(optimizer is entered for entered in self._entered):
             prepare(optimizer)
         else:
             self.known.append((optimizer, set(map(id, optimizer.state))))
             with paused():
                 prepare(optimizer)
-            if all(s.optimizer is not optimizer for s in self._stepped):
-                self._stepped.append(Stepped(optimizer))
+            if all(s.optimizer is not optimizer for s in self._guards):
+                self._guards.append(OptimizerGuard(optimizer))
             self._counts.append({id(p): _counts(entries) for p, entries in optimizer.state.items()})
         self.counters.append([])
         self.numbers.widen(optimizer, self.counters[-1])
@@ -202,26 +203,26 @@ class _TracedSteps:
                 counter.copy_(entries[name])
                 entries[name] = counter
         self.counters.pop()
-        for one in self._stepped:
-            if one.optimizer is optimizer:
+        for guard in self._guards:
+            if guard.optimizer is optimizer:
                 _refuse_counts(optimizer, self._counts.pop())
-                one.grown = one.grown or not one.has_its_entries()
+                guard.grown = guard.grown or not guard.has_its_entries()
 
     def _rate(self, optimizer: Optimizer, n: int) -> torch.Tensor:
         """The learning rate of a group as a tensor that is fed."""
         at = (id(optimizer), n)
         if at not in self._rates:
 
-            def now() -> np.ndarray:
+            def current_rate() -> np.ndarray:
                 lr = optimizer.param_groups[n]["lr"]
                 if isinstance(lr, torch.Tensor):
                     with _disable_current_modes():  # a CPU tensor: read anew at every call, no constant
                         lr = float(lr)
                 return np.asarray(lr, np.float64)
 
-            what = f"learning rate of {type(optimizer).__name__}, group {n}"
-            fed = self._capture.feed(now, now(), at_trace=True, what=what)
-            self._rates[at] = from_array(fed, slot_of_backend(self._capture.backend))
+            label = f"learning rate of {type(optimizer).__name__}, group {n}"
+            stand_in = self._capture.feed(current_rate, current_rate(), at_trace=True, what=label)
+            self._rates[at] = from_array(stand_in, slot_of_backend(self._capture.backend))
         return self._rates[at]
 
     def restore(self) -> None:
@@ -234,7 +235,7 @@ class _TracedSteps:
         """Return `Optimizer.__init__` that notes what is made inside."""
 
         def __init__(optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> None:
-            self._inside.append(optimizer)
+            self._entered.append(optimizer)
             init(optimizer, *args, **kwargs)
 
         return __init__
@@ -245,8 +246,8 @@ class _TracedSteps:
         def groups(optimizer: Optimizer) -> list[dict[str, Any]]:
             if not self.counters and not in_library(sys._getframe(1).f_code.co_filename):
                 self._capture.groups_read[id(optimizer)] = optimizer
-            found: list[dict[str, Any]] = vars(optimizer)["param_groups"]
-            return found
+            param_groups: list[dict[str, Any]] = vars(optimizer)["param_groups"]
+            return param_groups
 
         return groups
 
@@ -297,7 +298,7 @@ def _counts(entries: Any) -> dict[str, Any]:
 
 
 def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> None:
-    """Raises TracedValueError where a step has changed Python numbers, and puts them back."""
+    """Raises RunsUncompiled where a step has changed Python numbers, and puts them back."""
     changed = set()
     for p, entries in optimizer.state.items():
         for name, value in before.get(id(p), {}).items():
@@ -305,11 +306,9 @@ def _refuse_counts(optimizer: Optimizer, before: dict[int, dict[str, Any]]) -> N
                 changed.add(name)
                 entries[name] = value
     if changed:
-        raise refused(
-            f"is a step of {type(optimizer).__name__}, which updates {', '.join(sorted(changed))} in Python: every"
-            " call would repeat the first step.",
-            ("count with a tensor", "torch.zeros((), device=p.device)"),
-            ("do it outside", "call step() after the compiled function"),
+        raise RunsUncompiled(
+            f"takes a step of {type(optimizer).__name__}, which counts {', '.join(sorted(changed))} in Python (counted"
+            " by a tensor, torch.zeros((), device=p.device), it can be compiled)"
         )
 
 
@@ -373,7 +372,7 @@ def prepare(optimizer: Optimizer) -> None:
     the device."""
     for group in optimizer.param_groups:
         if "capturable" in group:
-            held = group["capturable"]
+            capturable = group["capturable"]
             group["capturable"] = True
         init = getattr(optimizer, "_init_group", None)
         try:
@@ -382,7 +381,7 @@ def prepare(optimizer: Optimizer) -> None:
                 init(group, *([] for _ in range(lists)))
         finally:
             if "capturable" in group:
-                group["capturable"] = held
+                group["capturable"] = capturable
         for p in group["params"]:
             entries = optimizer.state.get(p)
             if entries is None or p.device.type not in (TYPE, "meta"):
