@@ -306,6 +306,27 @@ def test_a_release_that_is_too_old_is_refused_in_one_sentence():
     assert err.count("0.8.2") == 1
 
 
+BESIDE_AN_OLD_PYTORCH = """
+import os
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import numpy as np, jax, torch
+torch.__version__ = "2.9.1"
+import tensorgraft as tg
+print(tg.graft(lambda x: x * 2, onto="numpy")(np.ones(2, np.float32)))
+for use in (lambda: tg.device("numpy"), lambda: tg.graft(torch.nn.Linear(2, 2), onto="numpy")):
+    try:
+        use()
+    except tg.MissingNameError as error:
+        print("refused:", error)
+"""
+
+
+def test_functions_of_jax_run_beside_a_pytorch_that_is_too_old():
+    out, err = run(BESIDE_AN_OLD_PYTORCH)
+    assert out.startswith("[2. 2.]\n") and out.count("off, since PyTorch 2.9.1 is older than 2.10.") == 2
+    assert err.count("older than") == 1
+
+
 def test_versions_are_compared_as_numbers():
     names = private.torch.NAMES
     assert [*map(names.is_too_old, ["2.9.1", "2.10.0a0+git", "2.10.0+cpu", "3.0", "?"])] == [True, *[False] * 4]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tensorgraft.cli import functions
 from tensorgraft.cli.script import execute
-from tensorgraft.errors import BackendNotAvailableError
+from tensorgraft.errors import BackendNotAvailableError, MissingNameError
 from tensorgraft.hub import processes, registry, tiers
 from tensorgraft.importing import is_ours, uncollected
 
@@ -70,7 +70,7 @@ def run_program(
             return USAGE_ERROR
         try:
             registry.get(on)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, MissingNameError) as error:
             _refuse(str(error))
             return USAGE_ERROR
         os.environ[CONTINUED] = on  # should it import PyTorch after all
@@ -84,9 +84,20 @@ def run_program(
         return USAGE_ERROR
 
     gc.freeze()  # what is there now stays: the program's own collections need not go through it
-    os.environ[CONTINUED] = on
-    take_over(on, at_once=lazy or ":" in on)  # whether there is such a device is said before the program runs
+    if not _taken_over(on, at_once=lazy or ":" in on):  # whether there is such a device is said before the program runs
+        return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
+
+
+def _taken_over(on: str, at_once: bool) -> bool:
+    """Call `take_over`. Says why, and returns False, where this PyTorch is too old or too new."""
+    os.environ[CONTINUED] = on
+    try:
+        take_over(on, at_once)
+    except MissingNameError as error:
+        _refuse(str(error))
+        return False
+    return True
 
 
 def _import_torch() -> None:
@@ -178,7 +189,8 @@ def _console() -> Console:
 
 
 def _refuse(reason: str) -> None:
-    _console().print(f"tensorgraft: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
+    text = f"tensorgraft: {reason.removeprefix('tensorgraft: ')}"
+    _console().print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_fallbacks(console: Console, on: str) -> None:

@@ -39,13 +39,22 @@ class Record:
         program: what was traced.
         constants: those of the arrays that it takes which are the same at every call.
         rest: how results, gradients and side effects are made of what it gives, in words.
+        host: what the host computes at a call beside it, in words.
     """
 
-    def __init__(self, backend: Backend, program: TracedProgram, constants: Sequence[Any], rest: Sequence[str]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        program: TracedProgram,
+        constants: Sequence[Any],
+        rest: Sequence[str],
+        host: Sequence[str] = (),
+    ) -> None:
         self._program = program
         self._lines = [_ADDRESS.sub("0x", line) for line in program.listing()]
         self._constants = [_values(backend, a) for a in constants]
         self._rest = [_ADDRESS.sub("0x", line) for line in rest]
+        self._host = [_ADDRESS.sub("0x", line) for line in host]
 
     def difference(self, other: Record) -> str | None:
         """Say what is different in another record, with the program's line where that is known; None if nothing is."""
@@ -62,6 +71,11 @@ class Record:
                 return f"a constant was {old_value} in its first trace and is {new_value} in another"
         if len(self._constants) != len(other._constants):
             return "its traces take different arrays from outside"
+        for a, b in zip(self._host, other._host, strict=False):
+            if a != b:
+                return f"the CPU computes {_short(a)} in its first trace and {_short(b)} in another"
+        if len(self._host) != len(other._host):
+            return "its traces compute different things on the CPU"
         for a, b in zip(self._rest, other._rest, strict=False):
             if a != b:
                 return f"it leaves {_short(a)} in its first trace and {_short(b)} in another"

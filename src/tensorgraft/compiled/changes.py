@@ -21,7 +21,7 @@ class Change:
     keys: list[Any]  # of a dict: where new values go
     dropped: list[Any]  # keys, or elements of a set
     order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
-    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much
+    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much; None: by the new value
     moved: list[Any] | None = None  # keys of a dict in the order that they have come to
 
     def apply(self, of: Any, new: Sequence[Any]) -> None:
@@ -43,7 +43,8 @@ class Change:
             for key in self.dropped:
                 drop(of, key)
             for key, value in zip(self.keys, new, strict=True):
-                put(of, key, entry_of(of, key) + counts[key] if key in counts else value)
+                by = counts.get(key)
+                put(of, key, entry_of(of, key) + (value if by is None else by) if key in counts else value)
             if self.moved is not None:
                 reorder(of, self.moved)
 

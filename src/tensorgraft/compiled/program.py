@@ -45,6 +45,7 @@ class Feed:
     traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
     what: str = "random state"
     tensor: Any = None  # of the host, from outside
+    live: Any = None  # what the front end takes it from, where that is a tensor of the host
 
     def take(self) -> np.ndarray:
         if self.traced is None:

@@ -151,7 +151,7 @@ class Reachable:
             if not names.keys().isdisjoint(_IMPORTING):
                 self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
             if "__subclasses__" in names:
-                classes = [of for _, of in self._spaces if isinstance(of, type)]
+                classes: list[Any] = [of for _, of in self._spaces if isinstance(of, type)]
                 self._walk([(below.__name__, below, None) for of in classes for below in type.__subclasses__(of)])
             asked_by_value = sorted(self._strings - names.keys())
             stored = {name for code in self.codes for name in stored_attributes(code)}
@@ -406,10 +406,17 @@ class Reachable:
             if isinstance(table.of, containers) and key in self.visited and key not in reached:
                 del self.tables[key]
 
-    def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
+    def changes(
+        self,
+        counted: Collection[tuple[int, str]] = (),
+        sum_of: Callable[[Any], tuple[Any, Any] | None] = lambda value: None,
+    ) -> list[Change]:
         """Compare with the copies, and return what is different; raises RunsUncompiled for what cannot be done again.
-        `counted`: attributes that are only counted up, by the
-        identity of the dictionary that they are in."""
+
+        Arguments:
+            counted: attributes that are only counted up, by the identity of the dictionary that they are in.
+            sum_of: for a number that is an array of the trace, the Python number and the array that it is the sum of.
+        """
         differences = [change for table in self.tables.values() if (change := change_of(table)) is not None]
         attributes = {id(vars(value)): value for value in self.standard.values()}
         for change in differences:
@@ -418,11 +425,14 @@ class Reachable:
             before = change.table.before
             if isinstance(before, dict):
                 counts = self._uses(change.table) == {"counted"}
-                for key, value in zip(change.keys, change.new, strict=True):
+                for k, (key, value) in enumerate(zip(change.keys, change.new, strict=True)):
                     if not counts and (id(change.table.of), key) not in counted:
                         continue
                     if type(value) is int and type(before.get(key)) is int:  # no difference of floats is exact
                         change.counts = {**(change.counts or {}), key: value - before[key]}
+                    elif (terms := sum_of(value)) is not None and terms[0] is before.get(key):
+                        change.new[k] = terms[1]
+                        change.counts = {**(change.counts or {}), key: None}
         return differences
 
     def called_by_name(self, names: Collection[str]) -> Iterator[types.FunctionType]:

@@ -15,12 +15,12 @@ def plain(*kinds: type) -> None:
 
 
 def is_scalar(value: Any) -> bool:
-    return value.__class__ in _SCALARS
+    return type(value) in _SCALARS
 
 
 def is_plain(value: Any) -> bool:
     """Return True for a scalar, or a tuple or a frozen set of plain values."""
-    kind = value.__class__
+    kind = type(value)
     return kind in _SCALARS or ((kind is tuple or kind is frozenset) and all(map(is_plain, value)))
 
 
@@ -64,7 +64,7 @@ def is_same_value(a: Any, b: Any) -> bool:
     """Return True for the same object, the same plain value, or an object of the kind of a `Replaceable`."""
     if b.__class__ is Replaceable:
         return bool(b.holds(a))
-    return a is b or (a.__class__ is b.__class__ and is_plain(a) and bool(exact(a) == exact(b)))
+    return a is b or (type(a) is type(b) and is_plain(a) and bool(exact(a) == exact(b)))
 
 
 def keys_of(objects: Iterable[Any]) -> tuple[Any, ...]:

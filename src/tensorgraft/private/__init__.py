@@ -69,11 +69,13 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
         return ""
     version = getattr(sys.modules[names.package], "__version__", "?")
     if names.is_too_old(version):
+        first = not any(package == names.package for package, _ in _off)  # one warning is enough
         _off[key] = (
             f"tensorgraft: {feature.what}: off, since {names.title} {version} is older than {names.oldest}."
             f' Install a newer one: `pip install -U "{names.package}>={names.oldest}"`.'
         )
-        warning_filters.show_warning(_off[key])
+        if first:
+            warning_filters.show_warning(_off[key])
         return _off[key]
     importing = importing or feature.imports
     missing = [name for name in feature.every_name() if absent(name, importing=importing)]

@@ -292,7 +292,7 @@ NAMES = Names(
             "tg.eval_shape",
             "`tg.eval_shape` of functions that call PyTorch itself",
             """
-            transforms.native_shapes
+            transforms.torch_shapes
             """,
             """
             torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensorMode

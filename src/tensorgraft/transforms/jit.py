@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import sys
 import types
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, default_check
 from tensorgraft.compiled.captured_objects import roots, walk
 from tensorgraft.compiled.function import own_compiled
+from tensorgraft.compiled.objects import reachable_objects
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.hub.tiers import When
 
@@ -173,12 +175,20 @@ class Jit:
 _OF_COMPILED = ("fn", "_guard_values", "_when", "_check", "_compiled", "_all")
 
 
+_MOST = 1024  # objects among the arguments that are looked at
+
+
 def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
     """ "tensorgraft" (the Array API) or "torch"."""
     call: Any = (args, kwargs)
-    frameworks = set(map(framework_of, _leaves(call)))
-    if "tensorgraft" in frameworks or "torch" in frameworks:
-        return "tensorgraft" if "tensorgraft" in frameworks else "torch"
+    leaves = _leaves(call)
+    objects = itertools.islice(
+        reachable_objects([x for x in leaves if not callable(x)], lambda x: framework_of(x) is not None), _MOST
+    )
+    for around in (leaves, objects):
+        frameworks = set(map(framework_of, around))
+        if "tensorgraft" in frameworks or "torch" in frameworks:
+            return "tensorgraft" if "tensorgraft" in frameworks else "torch"
     near = [*roots(fn), *(("", x) for x in (*args, *kwargs.values()))]
     for candidates in ([x for _, x in near], [x for _, x, _ in walk(near)]):
         if any(framework_of(x) == "tensorgraft" for x in candidates):

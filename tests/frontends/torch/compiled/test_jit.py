@@ -281,14 +281,14 @@ def test_a_value_that_is_asked_for_is_an_error_and_nothing_changes(device):
         loss = F.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss if loss > 0 else None
 
     with pytest.raises(tg.TracedValueError, match="needs the value of a"):
         tg.jit(step)(x, y)
     for k, v in model.state_dict().items():
         assert torch.equal(v.cpu(), before[k]), k
     assert all(p.grad is g for p, g in zip(model.parameters(), gradients, strict=True))
-    assert isinstance(step(x, y), float)  # eagerly it still works
+    assert step(x, y) > 0  # eagerly it still works
 
 
 def test_what_only_the_first_call_would_do_is_an_error(device):

@@ -185,7 +185,7 @@ def returns_a_view(x, held=torch.zeros(2)):  # noqa: B008
         (writes_in_a_branch, (), "writes a CPU tensor"),
         (returns_a_view, (), "returns a view of a CPU tensor of shape"),
         (lambda x: x * float(LARGE[0]), (), "LARGE, an array of numpy of 40,000,000 bytes"),
-        (lambda x, y: x * y.sum().item(), (torch.ones(2),), "needs the value of a CPU argument"),
+        (lambda x, y: x * float(y.sum()), (torch.ones(2),), "needs the value of a CPU argument"),
         (lambda x: x * MANY.tolist()[0], (), "needs the values of a CPU tensor of shape"),
         (lambda x: (x * 1, OWN * 2), (), r"with a grad_fn"),
         (lambda x: (x * 1, (OWN * 2).sum().backward())[0], (), "computes a gradient of a CPU tensor of shape"),
@@ -354,7 +354,7 @@ def test_without_tensors_it_computes_on_the_device_that_it_names(backend):
 def test_a_program_that_is_typed_in_is_one():
     """Code without a file ("<stdin>", "<string>") is looked into for its device, and is named in errors."""
     made: dict = {"torch": torch, "other": tg.device("torch")}
-    exec("def make(): return torch.ones(3).to(other)\ndef run(x):\n    return x * float(x.sum())", made)
+    exec("def make(): return torch.ones(3).to(other)\ndef run(x):\n    return x if x.sum() else -x", made)
     assert tg.jit(made["make"])().device == made["other"]
     with pytest.raises(tg.errors.TracedValueError, match=r"^<string>:3 needs the value of a float32 tensor"):
         tg.jit(made["run"])(torch.ones(3, device="graft"))
@@ -378,7 +378,7 @@ def test_each_call_goes_where_its_arguments_are():
 
 
 ASKS = {
-    "item": lambda x: x.reshape(-1)[0].item() if x.dim() else x.item(),
+    "bool": lambda x: x * 2 if x.reshape(-1)[0] else x,
     "tolist": lambda x: x.tolist(),
     "cpu": lambda x: x.cpu() + 1,
     "numpy": lambda x: x.numpy(force=True),
@@ -395,3 +395,39 @@ def test_an_argument_has_no_value_whatever_the_array_of_its_storage(backend, sha
     for x in (made, torch.ones(shape, device=device), torch.ones(shape).to(device)):
         with pytest.raises(tg.TracedValueError):
             tg.jit(ASKS[ask])(x)
+
+
+def gradient_of_a_leaf(x, c):
+    w = c.clone().requires_grad_()
+    (w**2).sum().backward()
+    (w**3).sum().backward()
+    return x * 1, w.grad
+
+
+def descent(x, c):
+    w = c.detach().clone().requires_grad_()
+    for _ in range(2):
+        (w**2).sum().backward()
+        with torch.no_grad():
+            w -= 0.1 * w.grad
+            w.grad.zero_()
+    return x * w.detach().to(x.device), w.detach()
+
+
+def leaf_with_its_gradient(x, c):
+    w = c.clone().requires_grad_()
+    (w**2).sum().backward()
+    return x * 1, w.grad + 1, w
+
+
+@pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")
+@pytest.mark.parametrize("fn", [gradient_of_a_leaf, descent, leaf_with_its_gradient])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch", "tensorflow"])
+def test_gradients_of_leaves_on_the_cpu_that_are_made_inside(backend, fn):
+    run = tg.jit(fn)
+    for k in (1.0, 2.0):
+        c = torch.tensor([k, 2.0, 3.0])
+        for a, b in zip(run(torch.ones(3, device=tg.device(backend)), c), fn(torch.ones(3), c), strict=True):
+            torch.testing.assert_close(a.detach().cpu(), b.detach())
+            assert (a.grad is None) == (b.grad is None)
+    assert run.report.traces == (0 if backend == "numpy" or fn is leaf_with_its_gradient else 1)

@@ -504,3 +504,37 @@ def test_a_second_trace_has_to_agree(backend, check):
         del builtins.tensorgraft_hidden
     agreeing = tg.jit(lambda x: (x * 2).sin(), check=check)
     assert len({agreeing(x)[0].item() for _ in range(3)}) == 1 and agreeing.report.traces == 1
+
+
+@pytest.mark.parametrize("where", ["result", "operand", "write"])
+@pytest.mark.parametrize("backend", ["jax", "torch", "tensorflow"])
+def test_steps_of_the_host_are_compared(backend, where):
+    """`tensorgraft_hidden` is a builtin: state that nothing watches."""
+    import builtins
+
+    builtins.tensorgraft_hidden = [0]
+    kept = torch.zeros(2)
+
+    def f(x, c):
+        tensorgraft_hidden[0] += 1  # noqa: F821
+        now = float(tensorgraft_hidden[0])  # noqa: F821
+        if where == "result":
+            return c * now
+        if where == "operand":
+            return x * (c + torch.tensor([now, now]) - 1).to(x.device)
+        kept.add_(c * now)
+        return kept.clone() + 0 * c
+
+    try:
+        x, c = torch.ones(2, device=tg.device(backend)), torch.ones(2)
+        g = tg.jit(lambda x, c: (x * 1, f(x, c)), check="second")
+        g(x, c)
+        with pytest.warns(tg.transforms.UncompiledWarning, match="is not the same at each call: the CPU computes"):
+            out = [g(x, c)[1].tolist() for _ in range(2)]
+        assert out == ([[4, 4], [8, 8]] if where == "write" else [[3, 3], [4, 4]])  # the trace has counted, too
+    finally:
+        del builtins.tensorgraft_hidden
+    agreeing = tg.jit(lambda x, c: (x * 1, (c + torch.tensor([1.0, 2.0])).sum(), torch.ones(3)), check="always")
+    for _ in range(2):
+        agreeing(x, c)
+    assert agreeing.report.traces == 1

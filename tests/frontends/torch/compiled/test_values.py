@@ -78,7 +78,7 @@ def test_a_training_step_that_looks_at_its_buffers():
 def test_what_stays_an_error():
     x = tensor(1.0, 2.0)
     with pytest.raises(tg.TracedValueError, match="needs the value of a float32 tensor"):
-        tg.jit(lambda x: x * x.sum().item(), guard_values=True)(x)
+        tg.jit(lambda x: x * float(x.sum()), guard_values=True)(x)
     with pytest.raises(tg.TracedValueError, match="needs the value of a bool tensor"):
         branch = lambda x: x * 2 if x.sum() > 1 else x * 1  # noqa: E731
         tg.jit(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x * 1, (x,)), guard_values=True)(x)

@@ -116,6 +116,20 @@ def test_data_can_be_assigned(device):
         p.data = torch.zeros(2, device="meta")
 
 
+def test_data_of_an_inference_tensor(device):
+    p, grown = nn.Parameter(torch.ones(3, device=device)), torch.ones(3, device=device)
+    with torch.inference_mode():
+        p.data = p.data * 2
+        grown.data = grown.data * 2
+        assert grown.is_inference()
+        made = torch.ones(3, device=device)
+        made.data = p.detach()
+    assert isinstance(p, nn.Parameter) and p.requires_grad
+    assert p.tolist() == grown.tolist() == made.tolist() == [2, 2, 2]
+    (p * 3).sum().backward()
+    assert p.grad.tolist() == [3, 3, 3]
+
+
 def test_meta(device):
     model = nn.Linear(2, 2, device="meta").to_empty(device=device)
     assert model.weight.device == device and isinstance(model.weight, nn.Parameter)

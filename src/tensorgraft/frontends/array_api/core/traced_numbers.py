@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.compiled.values import plain as count_as_plain
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -152,6 +153,7 @@ def _class_of(kind: type) -> type[Number]:
 
 
 _CLASSES = {kind: _class_of(kind) for kind in DTYPES}
+count_as_plain(*_CLASSES.values())
 
 
 def stand_for(use: Use) -> Any:

@@ -12,7 +12,8 @@ import optree
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
-from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, one_at_a_time
+from tensorgraft.compiled.expanded import expanding
+from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, flattening, one_at_a_time
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
@@ -21,10 +22,11 @@ from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.devices import default
 from tensorgraft.frontends.array_api.core.traced_numbers import Use, is_input
 from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayTrace
-from tensorgraft.frontends.array_api.transforms.jit_tracing import ArrayTracing
+from tensorgraft.frontends.array_api.transforms.jit_tracing import ArrayTracing, ObjectPart, is_array, is_whole
 from tensorgraft.hub import settings
 from tensorgraft.hub.backend import Backend
 
+_ATOMS = frozenset({Array, int, float, complex, bool, str})
 _NUMBERS = (float, complex)  # any of which is an input
 _cell_of = operator.attrgetter("_cell")
 
@@ -35,7 +37,7 @@ class Jitted(TracedFunction):
     Numbers among the arguments are inputs of the program unless the function looks at their value.
     """
 
-    _flatten = staticmethod(flattening({Array, int, float, complex, bool, str}, optree.tree_flatten))
+    _flatten = staticmethod(flattening(_ATOMS, expanding(optree.tree_flatten, _ATOMS, is_whole, is_array, ObjectPart)))
 
     def __init__(self, fn: Callable[..., Any], check: Check = "never") -> None:
         super().__init__(fn)
@@ -152,6 +154,10 @@ class Jitted(TracedFunction):
 
 def _mark(x: Any) -> Any:
     """Return the key of an argument that is no array: a trace serves only calls in which it is the same."""
+    if x.__class__ is Boxed:
+        return Boxed
+    if x.__class__ is ObjectPart:
+        return exact(x.of) if is_plain(x.of) else _mark(x.of)
     if is_input(x):
         return type(x)
     if is_plain(x):

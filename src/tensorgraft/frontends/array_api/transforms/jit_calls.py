@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,13 +12,13 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.function import call_of
+from tensorgraft.compiled.function import Leaves, call_of
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Find
-from tensorgraft.compiled.values import exact
+from tensorgraft.compiled.values import exact, is_plain
 from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import raise_first
 from tensorgraft.frontends.array_api.core.devices import Device
@@ -38,6 +39,23 @@ class ArrayResult(NamedTuple):
     value: Any = None
 
 
+def ordered_keys(leaves: Sequence[Any]) -> list[Any]:
+    """Return the keys of the dictionaries among the arguments of a call, in their order: 1, True and 1.0 are equal, and
+    so are structures with these, and dictionaries of any order."""
+    if not isinstance(leaves, Leaves):
+        return []
+    found: list[Any] = []
+    stack: list[Any] = [*leaves.call[0], *leaves.call[1].values()]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, dict):
+            found.append([exact(key) if is_plain(key) else key for key in x])
+            stack.extend(x.values())
+        elif isinstance(x, list | tuple | deque):
+            stack.extend(x)
+    return found
+
+
 @dataclass
 class ArrayGuards:
     """Guards of a trace: conditions on the numbers among the arguments and on objects outside of the function."""
@@ -46,6 +64,7 @@ class ArrayGuards:
     bounds: dict[int, tuple[float, float]]  # of the others, where they have to fit into a dtype
     outside: list[weakref.ref[Storage]]  # storages that are no arguments
     surroundings: Surroundings | None
+    keys: list[Any]  # of dictionaries among the arguments
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         for i, value in self.numbers.items():
@@ -54,6 +73,8 @@ class ArrayGuards:
         for i, (low, high) in self.bounds.items():
             if not low <= leaves[i] <= high:
                 return False
+        if self.keys and ordered_keys(leaves) != self.keys:
+            return False
         return (self.surroundings is None or self.surroundings.hold()) and self.are_there()
 
     def are_there(self) -> bool:

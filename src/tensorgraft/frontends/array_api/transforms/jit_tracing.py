@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import operator
+import types
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.function import call_of, unflatten_call
+from tensorgraft.compiled.function import Boxed, call_of, unflatten_call
 from tensorgraft.compiled.objects import Template, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
@@ -26,7 +27,7 @@ from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.checks import stacked
 from tensorgraft.frontends.array_api.core.devices import Device, device_of
 from tensorgraft.frontends.array_api.core.traced_numbers import DTYPES, Number, Use, is_input, stand_for
-from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace
+from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayGuards, ArrayResult, ArrayTrace, ordered_keys
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
@@ -74,7 +75,7 @@ class ArrayTracing:
         self._surroundings = Surroundings("tensorgraft", xp)
         self._surroundings.around(fn)
         for leaf in leaves:
-            if not (isinstance(leaf, Array) or is_plain(leaf)):
+            if not (isinstance(leaf, Array | Boxed | ObjectPart) or is_plain(leaf)):
                 self._surroundings.add("an argument", leaf)
 
     def trace(self, recorded: bool) -> ArrayTrace:
@@ -127,6 +128,7 @@ class ArrayTracing:
             {i: use.bounds for i, use in (uses or {}).items() if use.bounds != (-math.inf, math.inf)},
             self._outside,
             self._surroundings if self._surroundings else None,
+            ordered_keys(self._leaves),
         )
 
     def _rest(self) -> list[str]:
@@ -197,7 +199,7 @@ class ArrayTracing:
 
         out, self._structure_of_results = optree.tree_flatten(returned)
         if self._changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
-            self._template = Template((returned, [change.new for change in self._changes]), _is_array, is_old)
+            self._template = Template((returned, [change.new for change in self._changes]), is_array, is_old)
             return list(self._template.arrays)
         return out
 
@@ -245,8 +247,24 @@ class ArrayTracing:
         return Source(cell if i is None else None, i)
 
 
-def _is_array(x: Any) -> bool:
+def is_array(x: Any) -> bool:
     return isinstance(x, Array)
+
+
+def is_whole(x: Any) -> bool:
+    """Say whether an argument is not looked into: functions, classes, modules, and objects of libraries."""
+    return isinstance(x, _WHOLE) or type(x).__module__.partition(".")[0] in _LIBRARIES
+
+
+_WHOLE = (Array, type, types.ModuleType, types.FunctionType)
+_LIBRARIES = frozenset({"tensorgraft", "numpy", "ml_dtypes", "torch", "jax", "jaxlib", "tensorflow"})
+
+
+class ObjectPart:
+    """A leaf for a part of an object that is no array: a trace is for its value alone."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
 
 
 def _settle_numbers(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:

@@ -18,7 +18,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, Modules, SharedObjects, getter_of
 from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
-from tensorgraft.frontends.torch.compiled.host.call_tensors import calling, on_host
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostSteps, calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core.attributes import Attributes
@@ -81,6 +81,8 @@ class _Assembly:
             kept=self.kept(),
             results=results,
             moved=tracing.moved,
+            numbers=tracing.numbers,
+            failures=[(error, words) for _, error, words in capture.failures or ()],
             required=tracing.required,
             structure=tracing.structure,
             gradients=gradients,
@@ -252,7 +254,19 @@ class _Assembly:
         tracing, program = self.tracing, self.program
         constants = [a for a in program.captured if id(a) not in self.sources and id(a) not in self.fed]
         rest = _rest(results, gradients, tracing.changes, tracing.template)
-        return Record(self.capture.backend, program, constants, rest)
+        return Record(self.capture.backend, program, constants, rest, self._host_steps(results))
+
+    def _host_steps(self, results: Sequence[Result]) -> list[str]:
+        steps = HostSteps()
+        for feed in self.capture.feeds:
+            if feed.live is not None:
+                steps.add("an input", feed.live)
+        for k, result in enumerate(results):
+            if result.host is not None:  # of a constant the method that copies it
+                steps.add(f"result {k}", getattr(result.host, "__self__", result.host))
+        for write in self.tracing.host.writes():
+            steps.add("a write", [write.of, write.value])
+        return steps.lines
 
 
 def _cell_of(t: Tensor) -> Storage:

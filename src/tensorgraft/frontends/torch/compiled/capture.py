@@ -115,6 +115,9 @@ class Capture:
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostTensors | None = None  # what knows the tensors of the host
     world: Reachable | None = None  # what the function reaches of Python's objects
+    scalars: bool = False  # it has read numbers of tensors
+    # of numbers: (what is true where a call raises an error, its class, its words); None where no call could
+    failures: list[tuple[torch.Tensor, type[Exception], str]] | None = field(default_factory=list)
     on_device: bool = True  # the function is known to use the device, whatever it has done so far
 
     @property
@@ -321,7 +324,7 @@ class Capture:
         if live is None:
             return view(t)
         array = self.feed(lambda: view(live()), view(t), what="CPU argument" if live.of_argument else "CPU tensor")
-        self.feeds[-1].tensor = live.tensor
+        self.feeds[-1].tensor, self.feeds[-1].live = live.tensor, live
         return array
 
     # ---- gradients ------------------------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ class Trace:
     kept: list[tuple[int, Storage]]  # survivors that are referenced by something other than results and gradients
     results: list[Result]
     moved: list[int]  # arguments whose data become the last results after a call
+    numbers: list[int]  # results that are numbers of Python
+    failures: list[tuple[type[Exception], str]]  # raised where results say so, which follow those
     required: list[tuple[Callable[[Sequence[Any]], Tensor], bool]]  # tensors whose `requires_grad` a call sets
     structure: Structure | None  # None: a single result, in no container
     gradients: list[Gradient]
@@ -108,6 +110,8 @@ class Trace:
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
         has_more = (
             self.moved,
+            self.numbers,
+            self.failures,
             self.required,
             self.classes,
             self.attributes,
@@ -173,6 +177,10 @@ class Trace:
                 self._commit(leaves, outputs, slopes, flat, built, host, first)
                 raise
             self._commit(leaves, outputs, slopes, flat, built, host, first)
+        flags = [flat.pop() for _ in self.failures]
+        for flag, (error, words) in zip(reversed(flags), self.failures, strict=True):
+            if flag.item():
+                raise error(words)
         if built is not None:
             return built[0]
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
@@ -251,7 +259,7 @@ class Trace:
                 slopes.append((leaf, None if gradient.find is None else gradient.find(leaves)))
             else:
                 slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
-        flat = []
+        flat: list[Any] = []
         for result in self.results:
             if result.make is not None and result.survivor is not None:
                 flat.append(result.make(new[result.survivor]))
@@ -277,6 +285,8 @@ class Trace:
                 flat[i].requires_grad_()
         for i, j in self.again:
             flat[i] = flat[j]
+        for i in self.numbers:
+            flat[i] = flat[i].item()
         for i, attributes in self.attributes:
             flat[i].__dict__.update(attributes)
         slopes += [(leaf, flat[i]) for leaf, i in same]

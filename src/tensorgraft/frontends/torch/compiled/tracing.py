@@ -25,6 +25,7 @@ from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
@@ -35,6 +36,7 @@ from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
 from tensorgraft.frontends.torch.core.codes import split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
 from tensorgraft.hub.array import Array
@@ -52,7 +54,8 @@ class Tracing:
     changes: list[Change]  # of objects from outside
     template: Template | None = None  # where results are objects, or something is changed
     structure: Structure | None  # of the results; None for one alone
-    flat: list[Any]  # the results, then what arguments look at from now on; without history
+    flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
+    numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
     again: list[int]  # for each result the first one that is the same object
     returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
@@ -174,7 +177,9 @@ class Tracing:
             raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
             raise RunsUncompiled("changes the hyper-parameters of an optimizer")
-        self.changes = self.world.changes(self.reads.counted)
+        self.changes = self.world.changes(self.reads.counted, sum_of)
+        if (name := self.reads.uncounted(self.changes)) is not None:
+            raise RunsUncompiled(f"adds to {name}, which is not an int: it is another number at each call")
         if self.world.drew():
             raise RunsUncompiled("draws random numbers of Python or NumPy")
         if (name := self.world.remembered()) is not None:
@@ -194,12 +199,14 @@ class Tracing:
         def is_old(x: Any) -> bool:
             return id(x) in world.visited or not world.is_new(x)
 
-        is_flat = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
+        is_flat = not any(not (_is_array(x) or is_plain(x) or is_old(x)) for x in flat)
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
-            self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
+            self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
+        self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]
+        flat = [tensor_of(x) if is_scalar(x) else x for x in flat]
         arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
@@ -226,10 +233,11 @@ class Tracing:
         capture.forget_leaves()
         moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
         self._refuse_moved()
-        for _, t in moved:  # results, too, which the arguments look at after a call
+        # results, too: what makes a call raise, and what arguments look at after it
+        for t in (*(flag for flag, _, _ in capture.failures or ()), *(t.detach() for _, t in moved)):
             self.again.append(len(flat))
             self.identical.append(None)
-            flat.append(t.detach())
+            flat.append(t)
         self.moved = [i for i, _ in moved]
         self.required = [(find, not before) for find, t, before in self._settable if _is_set(t, before)]
         self.flat = flat
@@ -334,5 +342,5 @@ def _is_composite(x: Any) -> bool:
     return on_device and not is_plain_tensor(x)
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Tensor) or is_scalar(x)

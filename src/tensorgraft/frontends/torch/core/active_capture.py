@@ -22,8 +22,10 @@ class ActiveCapture(Protocol):
 
     backend: Backend
     casts: dict[Any, Any]
+    failures: list[tuple[torch.Tensor, type[Exception], str]] | None
     loops: Any
     origins: dict[int, Place | None]
+    scalars: bool
     touched: list[Any]
     values: Any
     world: Any

@@ -149,6 +149,14 @@ class Reads:
         only_counted = ((self.owners[key], name) for key, name in self._counted if name not in self.values.get(key, ()))
         return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only_counted}
 
+    def uncounted(self, changes: Iterable[Change]) -> str | None:
+        """Name an attribute that is counted up, by what is not the same at each call."""
+        changed = {(id(c.table.of), key): c for c in changes for key in c.keys}
+        for key, name in self.counted:
+            if (change := changed.get((key, name))) is not None and name not in (change.counts or {}):
+                return next(f"{type(o).__name__}.{name}" for o in self.owners.values() if id(vars(o)) == key)
+        return None
+
     def functions(self, modules: Iterable[torch.nn.Module]) -> list[types.FunctionType]:
         """Return the methods and properties that were read, with what calls of objects and modules run."""
         called_methods = ((m, "forward") for m in modules)

@@ -55,7 +55,7 @@ EXTENT: Ways = (
 
 
 def asked_for_value(x: Tensor) -> TracedValueError:
-    """Return the error for `.item()`, `bool(x)`, `if x:`, `int(x)`; ShapeError for counts, extents and slice bounds."""
+    """Return the error for `bool(x)`, `if x:`, `int(x)`; ShapeError for counts, extents and slice bounds."""
     text = source_line(program_place())
     problem = f"needs the value of a {_name(x)} now"
     if text.startswith(("for ", "while ")) and x.dtype is not torch.bool:

@@ -16,8 +16,8 @@ import torch
 from torch.utils import _cxx_pytree as _  # noqa: F401  registers PyTorch's nodes with optree
 from torch.utils import _pytree
 
-from tensorgraft.compiled.captured_objects import slots_of
-from tensorgraft.compiled.function import Boxed, Expanded, Leaves, Structure, call_of, flattening, unflatten_call
+from tensorgraft.compiled.expanded import expanding
+from tensorgraft.compiled.function import Boxed, Leaves, Structure, call_of, flattening, unflatten_call
 from tensorgraft.compiled.values import exact, is_plain
 
 _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), torch.dtype})
@@ -67,7 +67,7 @@ def _by_identity(tree: Any, leaves: list[Any], structure: Structure) -> Structur
     if tensors:
         keys = [id(key) if isinstance(key, torch.Tensor) else key for key in keys]
         return TensorKeys(structure, (*keys, *(id(x) if id(x) in tensors else None for x in leaves)))
-    if len(_without_tensors) < _MOST:
+    if len(_without_tensors) < 1024:
         _without_tensors.add(structure)
     return structure
 
@@ -112,24 +112,6 @@ def unflatten(structure: Structure, leaves: list[Any]) -> Any:
     return structure.unflatten(leaves)
 
 
-def _flatten_arguments(tree: Any) -> tuple[list[Any], Structure]:
-    """Flatten the arguments of a call, objects with tensors in them as well: their parts follow the other leaves."""
-    leaves, structure = flatten(tree)
-    parts: list[Any] = []
-    objects = []
-    for k, leaf in enumerate(leaves):
-        if leaf.__class__ not in _ATOMS and not isinstance(leaf, _WHOLE) and not is_plain(leaf):
-            inner_leaves: list[Any] = []
-            form = _form(leaf, inner_leaves, {})
-            if form is not None and (
-                leaf.__class__.__hash__ is None or any(isinstance(x, torch.Tensor) for x in inner_leaves)
-            ):
-                objects.append((k, form))
-                leaves[k] = Boxed(leaf)
-                parts += inner_leaves
-    return (leaves, structure) if not objects else (leaves + parts, Expanded(structure, len(leaves), tuple(objects)))
-
-
 _WHOLE = (
     torch.Tensor,
     torch.nn.Module,
@@ -139,45 +121,10 @@ _WHOLE = (
     types.ModuleType,
     types.FunctionType,
 )
-_MOST = 1024  # parts of one object
-
-
-def _form(x: Any, parts: list[Any], seen_ids: dict[int, int]) -> Any:
-    """Add what is in an object to `parts`, and return its form: types, names of attributes and keys. None for what is
-    too large, or has keys that are no plain values."""
-    if is_plain(x) or isinstance(x, _WHOLE):
-        parts.append(x)
-        return "leaf"
-    if id(x) in seen_ids:
-        return "again", seen_ids[id(x)]
-    seen_ids[id(x)] = len(seen_ids)
-    if len(parts) > _MOST:
-        return None
-    kind = type(x)
-    forms: list[Any] = []
-    if isinstance(x, dict):
-        if not all(map(is_plain, x)):
-            return None
-        forms.append(tuple(map(exact, x)))
-        forms += (_form(v, parts, seen_ids) for v in x.values())
-    elif isinstance(x, list | tuple | deque):
-        forms += (_form(v, parts, seen_ids) for v in x)
-    elif isinstance(x, set | frozenset):
-        if not all(map(is_plain, x)):
-            return None
-        forms.append(frozenset(map(exact, x)))
-    attributes = getattr(x, "__dict__", None)
-    names = [*(attributes or ()), *(n for n in slots_of(kind) if hasattr(x, n))]
-    if names:
-        forms.append(tuple(names))
-        forms += (_form(getattr(x, n), parts, seen_ids) for n in names)
-    elif not forms and not isinstance(x, dict | list | tuple | deque | set | frozenset):
-        parts.append(x)
-        return "leaf"
-    return None if None in forms else (kind, *forms)
-
-
-flatten_call = flattening(_ATOMS, _flatten_arguments)
+flatten_call = flattening(
+    _ATOMS,
+    expanding(flatten, _ATOMS, lambda x: isinstance(x, _WHOLE), lambda x: isinstance(x, torch.Tensor)),
+)
 
 __all__ = [
     "Boxed",

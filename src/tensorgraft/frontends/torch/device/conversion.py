@@ -27,10 +27,12 @@ on_exchange: list[Callable[[torch.Tensor, torch.Tensor], None]] = []
 
 
 def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Return True if `x.data = y` moves `x` between the device and another one, or changes its class."""
+    """Return True if `x.data = y` moves `x` between the device and another one, changes its class, or makes it an
+    inference tensor or none, which PyTorch has for its own devices alone."""
     kinds = {x.device.type, y.device.type}
+    moves = len(kinds) == 2 or x.is_inference() != y.is_inference()
     return (
-        ((TYPE in kinds and len(kinds) == 2) or isinstance(x, QuantizedTensor) != isinstance(y, QuantizedTensor))
+        ((TYPE in kinds and moves) or isinstance(x, QuantizedTensor) != isinstance(y, QuantizedTensor))
         and x.is_leaf
         and kinds <= DENSE
         and x.layout == y.layout == torch.strided

@@ -11,8 +11,11 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.scalars import SYMBOLIC, tensor_of
 from tensorgraft.frontends.torch.core.settings import FLOAT32, default_dtype, deterministic, settings
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy
+from tensorgraft.frontends.torch.core.traced_values import asked_for_value
+from tensorgraft.frontends.torch.core.values import concrete_array
 from tensorgraft.frontends.torch.dispatch.offsets import sited
 from tensorgraft.frontends.torch.dispatch.planning import device_error
 from tensorgraft.frontends.torch.dispatch.program import sharing
@@ -135,6 +138,11 @@ def _add(a: Any, key: list[Any], cells: list[Storage], inputs: list[Any], number
             inputs.append(a)
         else:
             key.append((type(a), a))
+    elif a.__class__ in SYMBOLIC:
+        if not number or torch.is_grad_enabled():  # autograd would save it without its value
+            raise asked_for_value(tensor_of(a))
+        key.append(float if a.__class__ is torch.SymFloat else int)
+        inputs.append(concrete_array(tensor_of(a)))
     elif not isinstance(a, torch.Generator):
         key.append(a)
 

@@ -99,7 +99,7 @@ class _BackwardTracing:
         differentiable: bool,
         batched: tuple[bool, ...],
     ) -> None:
-        self._tape, self._backend, self._capture = tape, backend, Capture(backend)
+        self._tape, self._backend, self._capture = tape, backend, Capture(backend, failures=None)
         self._cotangents, self._differentiable, self._batched = cotangents, differentiable, batched
         self._count = len(residuals)
         self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]

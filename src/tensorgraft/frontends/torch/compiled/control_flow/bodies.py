@@ -74,13 +74,14 @@ class Body:
             inputs = [t.requires_grad_() if differentiable(t) else t for t in inputs]
         first_node = torch.autograd._get_sequence_nr()
         values, capture.values = capture.values, None  # are not known outside
+        failures, capture.failures = capture.failures, None
         host, may_write = capture.host, capture.host is not None and capture.host.may_write
         try:
             if host is not None:
                 host.may_write = False
             flat = self.flat(*inputs)
         finally:
-            capture.values = values
+            capture.values, capture.failures = values, failures
             if host is not None:
                 host.may_write = may_write
         self.described = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in flat)

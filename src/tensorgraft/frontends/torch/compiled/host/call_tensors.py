@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import types
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -110,6 +113,47 @@ class HostStep:
                 known[self] = list(filter(on_host, pytrees.leaves_of(self._func(*args, **kwargs))))
         results: list[Tensor] = known[self]
         return results
+
+
+class HostSteps:
+    """A description of the host's part in a call: a line for each step, with the values of its constants. Two traces of
+    one function have the same lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._known: dict[HostStep, str] = {}
+
+    def add(self, what: str, of: Any) -> None:
+        self.lines.append(f"{what}: {self._words(of)}")
+
+    def _words(self, x: Any) -> str:
+        if isinstance(x, Computed):
+            return f"{self._step(x._step)}[{x._k}]"
+        if isinstance(x, Argument):
+            return f"argument {x._i}"
+        if isinstance(x, LiveTensor):
+            return f"{type(x).__name__} {id(x.tensor if isinstance(x, Outside) else x.__dict__.get('_leaf'))}"
+        if on_host(x) and x.layout is torch.strided:
+            dtype, shape, data = _bits(x)
+            values = x.tolist() if x.numel() <= _SHOWN else hashlib.sha256(data).hexdigest()
+            return f"{dtype} {tuple(shape)} {values}"
+        if isinstance(x, functools.partial):
+            return f"{self._words(x.func)} of {self._words(x.args)}"
+        if isinstance(x, list | tuple):
+            return f"({', '.join(map(self._words, x))})"
+        if isinstance(x, dict):
+            return f"{{{', '.join(f'{key}: {self._words(value)}' for key, value in x.items())}}}"
+        return x.__qualname__ if isinstance(x, types.FunctionType) else str(x)
+
+    def _step(self, step: HostStep) -> str:
+        if step not in self._known:
+            words = f"{self._words(step._func)}{self._words(step._args)} {self._words(step._kwargs)}"
+            self._known[step] = f"step {len(self._known)}"
+            self.lines.append(f"{self._known[step]}: {words}")
+        return self._known[step]
+
+
+_SHOWN = 8  # elements
 
 
 class HostWrite(NamedTuple):
@@ -259,5 +303,6 @@ class HostTensors(Protocol):
     may_write: bool
     roots: dict[int, tuple[Tensor, LiveTensor]]
 
+    def live(self, t: Tensor) -> LiveTensor | None: ...
     def inside_kernel(self, t: Tensor) -> LiveTensor | None: ...
     def note_gradient(self, leaf: Tensor, gradient: Tensor) -> None: ...

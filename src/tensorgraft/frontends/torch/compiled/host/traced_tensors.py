@@ -315,14 +315,19 @@ class HostWatch(OwnMode):
                     ("without it", "return its detach()"),
                     ("on the device", "move its inputs there"),
                 )
-        for leaf in self.capture.leaves.values():
-            if leaf.alive and on_host(leaf.tensor) and raw_gradient(leaf.tensor) is not leaf.before:
+        for key, leaf in list(self.capture.leaves.items()):
+            if not leaf.alive or not on_host(leaf.tensor) or raw_gradient(leaf.tensor) is leaf.before:
+                continue
+            if self.capture.from_outside(leaf.tensor):
                 raise refused(
                     f"computes a gradient of a CPU tensor of shape {tuple(leaf.tensor.shape)}, in a function that"
                     " computes on the device.",
                     ("on the device", "move the tensor there"),
                     ("outside", "call backward() after the compiled function"),
                 )
+            if any(leaf.tensor is t for t in results):
+                raise RunsUncompiled("returns a CPU tensor together with its gradient")
+            del self.capture.leaves[key]  # made inside: it goes, and its gradient is computed as any other tensor
 
     def refuse_left(self, results: Sequence[Any]) -> None:
         """Refuse tensors of the host that outlive the function; called when its frames are gone.

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.host import numbers
+from tensorgraft.frontends.torch.compiled.host import numbers, scalars
 from tensorgraft.frontends.torch.compiled.indexing.masks import MaskedSelection, selected
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
@@ -60,13 +60,16 @@ class TracedCalls(TorchFunctionMode):
             used = {id(cell_of(t)) for t in tensors_in(args, kwargs) if _has_storage(t) and t.device.type == TYPE}
             for row in self._rows:
                 row.before(used)
+        finish = None
+        if self.capture.scalars:
+            args, kwargs, finish = scalars.substituted(func, args, kwargs)
         replacement = _CALLS.get(func)
         out = NotImplemented if replacement is None else replacement(self, *args, **kwargs)
         if out is NotImplemented:
             out = func(*args, **kwargs)
         for row in self._rows:
             row.after()
-        return out
+        return out if finish is None else finish(out)
 
     def row(self, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
         """Return the part of `x` that indices choose, as a view."""
@@ -318,6 +321,7 @@ def _text(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 _CALLS: dict[Any, Callable[..., Any]] = {
     **numbers.CALLS,
+    **scalars.CALLS,
     Tensor.__format__: _text,
     Tensor.__getitem__: _getitem,
     Tensor.__repr__: _text,

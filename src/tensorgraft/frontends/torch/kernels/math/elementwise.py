@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddex
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.operations.elementwise import COMPARISONS, ELEMENTWISE, PREDICATES
-from tensorgraft.hub.value import AnyArray, Value, with_operators
+from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 DEFAULT, FLOAT, BOOL, COMPLEX_FLOAT = (
     PROMOTION.DEFAULT,
@@ -353,14 +353,68 @@ def _polar(xp: Any, size: Array, angle: Array) -> Array:
 def _polygamma(xp: Any, n: int, x: Array) -> Array:
     if n == 0:
         return _in_double(xp, xp.digamma, x)
-    return _in_double(xp, lambda wide: xp.polygamma(xp.full_like(wide, n), wide), x)
+    if n == 1:
+        return _trigamma(xp, x)
+    size = math.exp(math.lgamma(n + 1.0)) * (1 if n % 2 else -1)
+    return _in_double(xp, lambda wide: xp.multiply(_zeta(xp, xp.full_like(wide, n + 1), wide), size), x)
+
+
+@with_operators
+def _trigamma(xp: ValueBackend, x: Value) -> Value:
+    """PyTorch's sum, in its dtype: at poles it is what the sine of a multiple of pi is rounded to."""
+    left = x < 0.5
+    sine = xp.sin(x * math.pi)
+    reflected = xp.where(left, (math.pi * math.pi) / (sine * sine), xp.zeros_like(x))
+    x = xp.where(left, 1 - x, x)
+    total = xp.zeros_like(x)
+    for _ in range(6):
+        total = total + 1 / (x * x)
+        x = x + 1
+    square = 1 / (x * x)
+    total = total + (1 + 1 / (2 * x) + square * (1 / 6 - square * (1 / 30 - square * (1 / 42)))) / x
+    return xp.where(left, reflected - total, total)
+
+
+def _incomplete_gamma(method: str, whole: float) -> Callable[..., Any]:
+    """Make a kernel of a regularised incomplete gamma function that is `whole` at infinity. Its edges, the first of
+    which counts, are asked for in PyTorch's order: some have a value where an operand is NaN."""
+
+    @with_operators
+    def edged(xp: ValueBackend, a: Value, x: Value) -> Value:
+        none, nothing = math.nan, 1 - whole
+        edges = (
+            ((x < 0) | (a < 0), none),
+            ((a == 0) & (x > 0), whole),
+            (a == 0, none),
+            (x == 0, nothing),
+            (xp.isinf(a) & xp.isinf(x), none),
+            (xp.isinf(a), nothing),
+            (xp.isinf(x), whole),
+        )
+        y = getattr(xp, method)(a, x)
+        for where, value in reversed(edges):
+            y = xp.where(where, xp.full_like(y, value), y)
+        return y
+
+    def kernel(xp: Any, a: Array, x: Array) -> Array:  # in single precision some backends lose digits
+        wide = (xp.astype(v, dtypes.float64) for v in (a, x))
+        return xp.astype(edged(xp, *wide), xp.dtype_of(x))
+
+    return kernel
+
+
+for _name, _whole in (("igamma", 1.0), ("igammac", 0.0)):
+    kernel(_name, promotion=FLOAT, promote=BOTH)(_incomplete_gamma(_name, _whole))
 
 
 @kernel("special_zeta", promotion=FLOAT, dynamic=("self", "other"), promote=("self", "other"))
 @with_operators
 def _zeta(xp: Any, s: Value, q: Value) -> Value:
     """PyTorch adds terms until they no longer count, of which there is no last one where `s` or `q` is infinite."""
-    endless = s == math.inf
+    dtype = q.dtype
+    s, q = (xp.astype(v, dtypes.float64) for v in (s, q))  # in single precision products of large orders overflow
+    y = xp.zeta(s, q)
+    endless = (s == math.inf) | (xp.isnan(y) & (s > 1))
     edges = (
         ((q == math.inf) | (xp.isnan(s) | xp.isnan(q)), math.nan),
         (endless & (q > 1), math.nan),
@@ -371,10 +425,9 @@ def _zeta(xp: Any, s: Value, q: Value) -> Value:
         (s < 1, math.nan),
         (s == 1, math.inf),
     )
-    y = xp.zeta(s, q)
     for where, value in edges:
         y = xp.where(where, xp.full_like(y, value), y)
-    return y
+    return xp.astype(y, dtype)
 
 
 # ---- one to one ------------------------------------------------------------------------------------------------------

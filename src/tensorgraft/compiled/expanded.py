@@ -1,0 +1,86 @@
+"""Objects among the arguments of a compiled function (dataclasses, namespaces, objects of any class): what is in them
+are leaves of the call as well."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tensorgraft.compiled.captured_objects import slots_of
+from tensorgraft.compiled.function import Boxed, Expanded, Flattened
+from tensorgraft.compiled.values import exact, is_plain
+
+_MOST = 1024  # parts of one object
+
+
+def expanding(
+    flatten: Callable[[Any], Flattened],
+    atoms: Collection[type],
+    is_whole: Callable[[Any], bool],
+    is_array: Callable[[Any], bool],
+    part: Callable[[Any], Any] = lambda x: x,
+) -> Callable[[Any], Flattened]:
+    """Return a function that flattens arguments, objects with arrays in them as well: their parts follow the other
+    leaves.
+
+    Arguments:
+        flatten: flattens containers.
+        atoms: classes of leaves that are no objects.
+        is_whole: tells what is not entered.
+        is_array: tells arrays.
+        part: makes the leaf that stands for a part that is no array.
+    """
+
+    def flatten_arguments(tree: Any) -> Flattened:
+        leaves, structure = flatten(tree)
+        parts: list[Any] = []
+        objects = []
+        for k, leaf in enumerate(leaves):
+            if leaf.__class__ not in atoms and not is_whole(leaf) and not is_plain(leaf):
+                inside: list[Any] = []
+                form = _form(leaf, inside, {}, is_whole)
+                if form is not None and (leaf.__class__.__hash__ is None or any(map(is_array, inside))):
+                    objects.append((k, form))
+                    leaves[k] = Boxed(leaf)
+                    parts += (x if is_array(x) else part(x) for x in inside)
+        if not objects:
+            return leaves, structure
+        return leaves + parts, Expanded(structure, len(leaves), tuple(objects))
+
+    return flatten_arguments
+
+
+def _form(x: Any, parts: list[Any], seen: dict[int, int], is_whole: Callable[[Any], bool]) -> Any:
+    """Add what is in an object to `parts`, and return its form: types, names of attributes and keys. None for what is
+    too large, or has keys that are no plain values."""
+    if is_plain(x) or is_whole(x):
+        parts.append(x)
+        return "leaf"
+    if id(x) in seen:
+        return "again", seen[id(x)]
+    seen[id(x)] = len(seen)
+    if len(parts) > _MOST:
+        return None
+    kind = type(x)
+    forms: list[Any] = []
+    if isinstance(x, dict):
+        if not all(map(is_plain, x)):
+            return None
+        forms.append(tuple(map(exact, x)))
+        forms += (_form(v, parts, seen, is_whole) for v in x.values())
+    elif isinstance(x, list | tuple | deque):
+        forms += (_form(v, parts, seen, is_whole) for v in x)
+    elif isinstance(x, set | frozenset):
+        if not all(map(is_plain, x)):
+            return None
+        forms.append(frozenset(map(exact, x)))
+    own = getattr(x, "__dict__", None)
+    names = [*(own or ()), *(n for n in slots_of(kind) if hasattr(x, n))]
+    if names:
+        forms.append(tuple(names))
+        forms += (_form(getattr(x, n), parts, seen, is_whole) for n in names)
+    elif not forms and not isinstance(x, dict | list | tuple | deque | set | frozenset):
+        parts.append(x)
+        return "leaf"
+    return None if None in forms else (kind, *forms)

@@ -1,0 +1,51 @@
+"""Numbers of Python that a traced function has read of tensors, as PyTorch's C++ holds them: nodes of `torch.SymFloat`
+and `torch.SymInt`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core.traced_values import asked_for_value
+
+SYMBOLIC = frozenset({torch.SymFloat, torch.SymInt})
+
+
+class ScalarNode:
+    """The node of a number that is the value of a tensor without axes, float64 or int64. Whoever asks it for the number
+    gets a TracedValueError."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def is_int(self) -> bool:
+        return not self.tensor.is_floating_point()
+
+    def is_float(self) -> bool:
+        return self.tensor.is_floating_point()
+
+    def is_bool(self) -> bool:
+        return False
+
+    is_nested_int = is_bool
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def str(self) -> str:
+        return "traced"
+
+    _graph_repr = str
+
+    def __getattr__(self, name: Any) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise asked_for_value(self.tensor)
+
+
+def tensor_of(number: Any) -> torch.Tensor:
+    """Return the tensor that has the value of a symbolic number. Raises TypeError for one of somebody else's."""
+    if not isinstance(number.node, ScalarNode):
+        raise TypeError(f"a {type(number).__name__} that is not of tg.jit: expected a Python number")
+    return number.node.tensor
