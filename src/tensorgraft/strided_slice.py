@@ -41,7 +41,7 @@ class Box(NamedTuple):
     step: Shape
     order: tuple[int, ...]  # the axis of the geometry that each axis of the box is
     shape: Shape
-    still: tuple[int, ...]  # axes that do not move: of one element, or of stride 0
+    fixed: tuple[int, ...]  # axes that do not move: of one element, or of stride 0
     backward: tuple[int, ...]  # axes of negative stride
 
     def outward(self, xp: Backend, box: Array) -> Array:
@@ -53,7 +53,7 @@ class Box(NamedTuple):
             perm = tuple(self.order.index(axis) for axis in moving)
             if perm != tuple(range(len(perm))):
                 box = xp.permute_dims(box, perm)
-        moving_shape = tuple(1 if axis in self.still else n for axis, n in enumerate(self.shape))
+        moving_shape = tuple(1 if axis in self.fixed else n for axis, n in enumerate(self.shape))
         if xp.shape(box) != moving_shape:
             box = xp.reshape(box, moving_shape)
         if moving_shape != self.shape:
@@ -64,8 +64,8 @@ class Box(NamedTuple):
         """Reshape a value of the geometry's shape to the box; of elements in one place, the last is kept."""
         if self.backward:
             value = xp.flip(value, self.backward)
-        if any(self.shape[axis] != 1 for axis in self.still):
-            start = tuple(n - 1 if axis in self.still else 0 for axis, n in enumerate(self.shape))
+        if any(self.shape[axis] != 1 for axis in self.fixed):
+            start = tuple(n - 1 if axis in self.fixed else 0 for axis, n in enumerate(self.shape))
             value = xp.slice(value, start, self.shape, (1,) * len(start))
         moving = sorted(self.order)
         value = xp.reshape(value, tuple(self.shape[axis] for axis in moving))

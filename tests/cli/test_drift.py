@@ -64,7 +64,7 @@ def test_a_framework_that_cannot_be_asked_is_a_row(numpy_alone, monkeypatch, tmp
 def test_kinds_are_compared_by_name():
     tested, here = {"a": {"x": "1", "y": "2"}, "old": {"z": ""}}, {"a": {"y": "3", "w": "4"}, "young": {"v": ""}}
     (row,) = differences(tested, here)
-    assert (row.kind, row.new, row.gone, row.changed) == ("a", ["w"], ["x"], ["y"])
+    assert (row.kind, row.new, row.missing, row.changed) == ("a", ["w"], ["x"], ["y"])
 
 
 def test_the_snapshot_is_whole_and_of_tested_versions():

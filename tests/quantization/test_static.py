@@ -105,7 +105,7 @@ def test_what_is_observed():
         r = InputRange(observer, with_zero)
         for part in np.array_split(x, 7):
             r.update(part)
-        scale, zero = r.found()
+        scale, zero = r.scale_and_zero()
         return float(scale), None if zero is None else float(zero)
 
     assert found("minmax") == (np.float32(40 / 127), None)

@@ -194,7 +194,7 @@ class Generation:
             random=formed.random,
             key=formed.trace.key is not None,
             epsilon=checking.epsilon_of(formed.trace),
-            names_in_file={formed.style.spelled(path): path for path in formed.trace.parameters},
+            names_in_file={formed.style.parameter_name(path): path for path in formed.trace.parameters},
         )
         result.checked = checked
         result.report.rows = checked.rows

@@ -116,7 +116,7 @@ def trace_at_sizes(
             search.attempt(g)
     for g in range(len(search.groups)):
         search.attempt_together(g)
-    return search.found()
+    return search.result()
 
 
 class _SizeSearch:
@@ -199,7 +199,7 @@ class _SizeSearch:
         else:
             group.axes, group.reason = previous
 
-    def found(self) -> TracedSizes:
+    def result(self) -> TracedSizes:
         left = [g for g, group in enumerate(self.groups) if group.axes]
         owners = [left.index(g) if g >= 0 else g for g in self._owners]
         self.groups[:] = [self.groups[g] for g in left]

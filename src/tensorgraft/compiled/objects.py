@@ -136,7 +136,7 @@ class CopiedObjects:
         self.count, self._templates = count, templates
 
     @classmethod
-    def apart(
+    def extract(
         cls, leaves: Sequence[Any], is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]
     ) -> tuple[CopiedObjects, list[Any]]:
         """Return the objects of a trace, and its leaves with None for each object and the arrays in these behind.

@@ -43,7 +43,7 @@ class Feed:
     stand_in: Array
     value: Callable[[], np.ndarray]
     traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
-    what: str = "random state"
+    kind: str = "random state"
     tensor: Any = None  # of the host, from outside
     live: Any = None  # what the front end takes it from, where that is a tensor of the host
 

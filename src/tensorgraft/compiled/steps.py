@@ -22,7 +22,7 @@ class RuleStep:
     run: Callable[..., Any]  # (xp, *operands) -> the result or results
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    several: bool
+    is_list: bool
     frees: tuple[int, ...] = ()  # slots that are not read again
 
 
@@ -31,7 +31,7 @@ class StepsPlan:
     """Steps over numbered slots. A front end says how its constants become values (`converted`)."""
 
     size: int = 0
-    given: list[int] = field(default_factory=list)
+    parameters: list[int] = field(default_factory=list)
     constants: list[tuple[int, Any]] = field(default_factory=list)  # slot -> a value of the host
     steps: list[RuleStep] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
@@ -43,11 +43,11 @@ class StepsPlan:
         constants = self._converted(xp)
         for (slot, _), value in zip(self.constants, constants, strict=True):
             slots[slot] = value
-        for slot, value in zip(self.given, operands, strict=True):
+        for slot, value in zip(self.parameters, operands, strict=True):
             slots[slot] = value
         for step in self.steps:
             results = step.run(xp, *[slots[i] for i in step.reads])
-            if step.several:
+            if step.is_list:
                 for slot, value in zip(step.writes, results, strict=True):
                     slots[slot] = value
             else:
@@ -82,7 +82,7 @@ class StepsPlan:
         """Drop constants that no step reads, and say after which step each slot is read no more."""
         read = {*self.results, *(slot for step in self.steps for slot in step.reads)}
         self.constants = [(slot, value) for slot, value in self.constants if slot in read]
-        live_slots = {*self.results, *self.given, *(slot for slot, _ in self.constants)}
+        live_slots = {*self.results, *self.parameters, *(slot for slot, _ in self.constants)}
         for step in reversed(self.steps):
             frees = {*step.reads, *step.writes} - live_slots
             step.frees = tuple(frees)

@@ -142,7 +142,7 @@ class QuantizingBackend(_Operations):
         if not isinstance(x, Quantized):
             return self.inner.astype(x, dtype)
         if dtypes.is_floating(dtype) and x.dtype == dtypes.float32:
-            return x.seen(x.geometry._replace(dtype=dtype))
+            return x.with_geometry(x.geometry._replace(dtype=dtype))
         if dtype == x.dtype:
             return x
         policy.missing("astype", _shapes((x,)))
@@ -172,7 +172,7 @@ class QuantizingBackend(_Operations):
         if geometry.dtype != array.dtype:
             policy.missing("view as another dtype", _shapes((array,)))
             return read(self.inner, self.inner.ensure_owned(dense(self.inner, array)), geometry)
-        return (array if array.is_whole else with_own_codes(self.inner, array)).seen(geometry)
+        return (array if array.is_whole else with_own_codes(self.inner, array)).with_geometry(geometry)
 
     def put(self, array: Array, geometry: Geometry, value: Array) -> Array:
         """`storage.write`: a storage that is quantised is so afterwards, by the same scheme."""

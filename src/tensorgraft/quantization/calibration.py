@@ -186,7 +186,7 @@ class _Run:
             return q
         xp = self.weights[watch.name].xp
         with xp.scope():
-            scale, zero = (None if x is None else xp.asarray(x) for x in watch.range.found())
+            scale, zero = (None if x is None else xp.asarray(x) for x in watch.range.scale_and_zero())
         return replace(q, input_scale=scale, input_zero=zero)
 
 

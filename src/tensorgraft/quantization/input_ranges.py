@@ -40,7 +40,7 @@ class InputRange:
             if self.histogram is not None:
                 self.histogram.update(x)
 
-    def found(self) -> tuple[np.ndarray, np.ndarray | None]:
+    def scale_and_zero(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return float32 scalars: (scale, zero point or None)."""
         low, high = self.low, self.high
         if self.histogram is not None and self.percent is not None:
@@ -68,7 +68,7 @@ def with_range(q: Quantized, observed: InputRange | None) -> Quantized:
     """Return `q` with a range that was found; its arrays are NumPy's."""
     if observed is None:
         return q
-    scale, zero = observed.found()
+    scale, zero = observed.scale_and_zero()
     return replace(q, input_scale=scale, input_zero=zero)
 
 

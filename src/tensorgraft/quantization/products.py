@@ -98,7 +98,7 @@ def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
 
 def _as_it_lies(q: Quantized, side: int, contract: Axes, batch: Axes) -> tuple[Quantized, Axes, Axes]:
     """A transposed operand as its codes lie, with other axes contracted: compilers know products of bytes by that."""
-    base_view = q.whole()
+    base_view = q.full()
     strides = base_view.geometry.strides
     order = [strides.index(s) if s in strides else -1 for s in q.geometry.strides]
     if q.geometry.offset or sorted(order) != list(range(len(strides))) or q.shape != tuple(q.base[i] for i in order):

@@ -80,12 +80,12 @@ class Quantized:
         """All that is no array."""
         return self.base, self.geometry, self.scheme
 
-    def seen(self, geometry: Geometry) -> Quantized:
+    def with_geometry(self, geometry: Geometry) -> Quantized:
         return replace(self, geometry=geometry)
 
-    def whole(self) -> Quantized:
+    def full(self) -> Quantized:
         """All of the base."""
-        return self.seen(contiguous_geometry(self.base, self.dtype))
+        return self.with_geometry(contiguous_geometry(self.base, self.dtype))
 
     @property
     def is_whole(self) -> bool:

@@ -77,7 +77,7 @@ def is_trained(x: Any) -> bool:
 
 def requantized_view(xp: Backend, q: Quantized, weight: Array) -> Quantized:
     """Return what is seen of `weight` when it is quantised."""
-    return _rounded(xp, q, weight).seen(q.geometry)
+    return _rounded(xp, q, weight).with_geometry(q.geometry)
 
 
 def _rounded(xp: Backend, q: Quantized, weight: Array) -> Quantized:

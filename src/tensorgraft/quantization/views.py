@@ -34,27 +34,27 @@ def reshape(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
         q = with_own_codes(xp, q)
         geometry = views.reshaped(q.geometry, tuple(shape))
         assert geometry is not None
-    return q.seen(geometry)
+    return q.with_geometry(geometry)
 
 
 @rule("permute_dims")
 def permute_dims(xp: Backend, q: Quantized, axes: Sequence[int]) -> Quantized:
-    return q.seen(views.permuted(q.geometry, axes))
+    return q.with_geometry(views.permuted(q.geometry, axes))
 
 
 @rule("broadcast_to")
 def broadcast_to(xp: Backend, q: Quantized, shape: tuple[int, ...]) -> Quantized:
-    return q.seen(views.broadcast(q.geometry, tuple(shape)))
+    return q.with_geometry(views.broadcast(q.geometry, tuple(shape)))
 
 
 @rule("slice")
 def slice_(xp: Backend, q: Quantized, start: Sequence[int], stop: Sequence[int], step: Sequence[int]) -> Quantized:
-    return q.seen(views.indexed(q.geometry, [slice(*s) for s in zip(start, stop, step, strict=True)]))
+    return q.with_geometry(views.indexed(q.geometry, [slice(*s) for s in zip(start, stop, step, strict=True)]))
 
 
 @rule("flip")
 def flip(xp: Backend, q: Quantized, axes: Sequence[int]) -> Quantized:
-    return q.seen(views.flipped(q.geometry, axes))
+    return q.with_geometry(views.flipped(q.geometry, axes))
 
 
 @rule("copy")

@@ -187,7 +187,7 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
 def is_traced(x: Tensor) -> bool:
     """Return True if `x` has no values: it stands for what a program will compute."""
     if isinstance(x, StandIn):
-        return x.held is None or now.recorder is not None
+        return x.known is None or now.recorder is not None
     return x.device.type == "meta" or isinstance(x, torch._subclasses.fake_tensor.FakeTensor)
 
 

@@ -41,7 +41,7 @@ now = _State()
 class StandIn(Tensor):
     """A stand-in for a tensor: one that is known (`held`), or one that the program computes."""
 
-    held: Tensor | None
+    known: Tensor | None
     fake: FakeTensor | None
     home: Recorder | None  # whose graph has `node`
     node: fx.Node | None
@@ -58,7 +58,7 @@ class StandIn(Tensor):
             dtype=like.dtype,
             device=like.device,
         )
-        out.held, out.fake, out.home, out.node = tensor, None, None, None
+        out.known, out.fake, out.home, out.node = tensor, None, None, None
         return out
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -79,12 +79,12 @@ def known(x: Any) -> Any:
     """The tensor that a stand-in stands for. Raises TracedValueError where that is not known."""
     if not isinstance(x, StandIn):
         return x
-    if x.held is None:
+    if x.known is None:
         raise TracedValueError(
             f"a {x.dtype} tensor of shape {tuple(x.shape)} was created while a program was traced, and is used"
             " outside of it, where it has no values. Return it from the traced function."
         )
-    return x.held
+    return x.known
 
 
 class Module(fx.GraphModule):
@@ -153,7 +153,7 @@ class Recorder:
             self.placeholder(x, fake)
         return self._placeholders[id(x)]
 
-    def made(self, fake: FakeTensor, node: fx.Node) -> StandIn:
+    def stand_in(self, fake: FakeTensor, node: fx.Node) -> StandIn:
         out = StandIn(fake)
         out.fake, out.home, out.node = fake, self, node
         return out
@@ -161,10 +161,12 @@ class Recorder:
     def results(self, fakes: Any, node: fx.Node) -> Any:
         """Stand-ins for what a node gives: a tensor, or a flat sequence with some."""
         if isinstance(fakes, FakeTensor):
-            return self.made(fakes, node)
+            return self.stand_in(fakes, node)
         if isinstance(fakes, tuple | list):
             parts = [
-                self.made(f, self.graph.call_function(operator.getitem, (node, i))) if isinstance(f, FakeTensor) else f
+                self.stand_in(f, self.graph.call_function(operator.getitem, (node, i)))
+                if isinstance(f, FakeTensor)
+                else f
                 for i, f in enumerate(fakes)
             ]
             return parts if isinstance(fakes, list) else tuple(parts)

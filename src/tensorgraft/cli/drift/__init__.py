@@ -40,11 +40,11 @@ class Drift:
 
     kind: str
     new: list[str]
-    gone: list[str]
+    missing: list[str]
     changed: list[str]
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.gone or self.changed)
+        return bool(self.new or self.missing or self.changed)
 
 
 def hashed(text: str) -> str:
@@ -137,10 +137,10 @@ def print_drift(path: Path = SNAPSHOT) -> int:
         if installed["missing"]:
             rows.append(Drift("private names", [], installed["missing"], []))
         for row in rows:
-            counts = [f"[red]{len(x)}[/red]" if x else "0" for x in (row.new, row.gone, row.changed)]
+            counts = [f"[red]{len(x)}[/red]" if x else "0" for x in (row.new, row.missing, row.changed)]
             table.add_row(*versions, row.kind, *counts)
             versions = ["", "", ""]
-            for change, names in (("new", row.new), ("gone", row.gone), ("changed", row.changed)):
+            for change, names in (("new", row.new), ("gone", row.missing), ("changed", row.changed)):
                 if names:
                     suffix = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
                     details.append(f"{name}, {row.kind}, {change}: {', '.join(names[:_SHOWN])}{suffix}")

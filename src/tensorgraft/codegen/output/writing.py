@@ -91,8 +91,8 @@ class FunctionWriter:
 
     def __init__(self, function: SourceFunction, style: Style, kept: set[Var], root: bool, held: set[Var]) -> None:
         self.is_root = root
-        self.held = held  # whose names stay theirs: somebody asks for their sizes later
-        self.function, self.style, self.target, self.kept = function, style, style.target, kept
+        self.pinned = held  # whose names stay theirs: somebody asks for their sizes later
+        self.function, self.style, self.target, self.named = function, style, style.target, kept
         self.statements: list[Statement] = []
         self.names: dict[Var, str] = {}  # of what is assigned
         self.holder: dict[str, Var] = {}  # what a name is now
@@ -163,10 +163,10 @@ class FunctionWriter:
             return False
         v = self.holder.get(candidate)
         return v is None or (
-            v not in self.held and self.remaining[v] <= 0 and not any(v in refs for _, refs in self.pending.values())
+            v not in self.pinned and self.remaining[v] <= 0 and not any(v in refs for _, refs in self.pending.values())
         )
 
-    def fresh(self, *candidates: str) -> str:
+    def unused_name(self, *candidates: str) -> str:
         """The first of these names that nothing has."""
         return next(c for c in candidates if c not in self.reserved and c not in self.holder and c not in self.never)
 
@@ -322,7 +322,7 @@ class FunctionWriter:
             raise _NeedsNameError(v)
         at = self.names.get(v)
         if at is None or self.holder.get(at) is not v:
-            if v in self.held:
+            if v in self.pinned:
                 raise AssertionError(f"{self.function.name}: {v} has no name any more")
             raise _NeedsNameError(v, hold=True)  # a body of a loop in a loop looks at it
         self.refs.add(v)
@@ -361,10 +361,10 @@ class FunctionWriter:
         if value.dtype.kind not in "biu" or flat.size <= 8 or value.dtype.isbuiltin != 1:
             return None
         if (flat == flat[0]).all():
-            return self.said("full", tuple(value.shape), flat[0].item(), value.dtype)
+            return self.expression("full", tuple(value.shape), flat[0].item(), value.dtype)
         if value.dtype.kind == "b" or max(value.shape) != flat.size or not (flat == np.arange(flat.size)).all():
             return None
-        row = self.said("arange", 0, flat.size, 1, value.dtype)
+        row = self.expression("arange", 0, flat.size, 1, value.dtype)
         axes: list[ast.expr] = [ast.Slice() if n == flat.size else literal(None) for n in value.shape]
         if isinstance(axes[-1], ast.Slice):
             axes.pop()
@@ -372,7 +372,7 @@ class FunctionWriter:
             return row
         return ast.Subscript(row, axes[0] if len(axes) == 1 else ast.Tuple(axes))
 
-    def said(self, method: str, *args: Any) -> ast.expr | None:
+    def expression(self, method: str, *args: Any) -> ast.expr | None:
         """An operation in the target's words, as an expression; None where it has none."""
         rule = self.target.words.get(method)
         arguments = bound(method, args, {})
@@ -406,7 +406,7 @@ class FunctionWriter:
         refs, self.refs = self.refs, set()
         outer_names = self.read_from_outside
         read = [u for v in variables(block) for u in (self.pending[v][1] if v in self.pending else (v,))]
-        self.read_from_outside = outer_names | {self.names[v] for v in (*read, *self.held) if v in self.names}
+        self.read_from_outside = outer_names | {self.names[v] for v in (*read, *self.pinned) if v in self.names}
         holder, sources = self.holder, len(self.sources)
         self.holder = {n: v for n, v in holder.items() if n in self.read_from_outside}  # other names may be its own
         arguments: list[str] = []
@@ -487,7 +487,7 @@ class FunctionWriter:
             self.add_sizes(v, False)
 
     def inlined(self, v: Var, call: SourceStep, expression: ast.expr) -> bool:
-        if v in self.kept or self.remaining[v] != 1 or isinstance(expression, ast.Name):
+        if v in self.named or self.remaining[v] != 1 or isinstance(expression, ast.Name):
             return False
         if any(isinstance(x, Block) for x in call.args):
             return False

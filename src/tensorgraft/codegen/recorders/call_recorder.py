@@ -17,7 +17,7 @@ from tensorgraft.codegen.recorders.frames import Called
 class ProgramWatch(ABC):
     """The calls and variables that were seen. Subclasses say which files are the user's, and give keys of values."""
 
-    called: list[Called] = field(default_factory=list)
+    program_calls: list[Called] = field(default_factory=list)
     names: dict[Any, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
     _call_stack: list[int] = field(default_factory=list)
 
@@ -31,7 +31,7 @@ class ProgramWatch(ABC):
 
     def around(self) -> Called | None:
         """The call that is going on."""
-        return self.called[self._call_stack[-1]] if self._call_stack else None
+        return self.program_calls[self._call_stack[-1]] if self._call_stack else None
 
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:

@@ -42,8 +42,8 @@ class Watched:
         filled: returns a pytree of arguments with each key replaced by what it became.
     """
 
-    called: list[Called]
-    seen: Iterable[tuple[Key, Any]]
+    program_calls: list[Called]
+    values: Iterable[tuple[Key, Any]]
     names: Mapping[Key, Mapping[int, str]]
     libraries: Container[str]
     filled: Callable[[Any, Mapping[Key, Any]], Any]
@@ -63,7 +63,7 @@ def framed(
     calls = without_unused(calls, results)
     used = {*variables(results), *(v for c in calls for v in variables([c.args, c.kwargs]))}
     root = _Numbered(name, "", arguments=arguments, result=results[0])
-    _nest(root, calls, 0, watched.called)
+    _nest(root, calls, 0, watched.program_calls)
     _dissolve(root, watched.libraries)
     _unwrap(root)
     _outcomes(root, set(variables(results)))
@@ -179,7 +179,7 @@ class _Naming:
         self.watched = watched
         self.names: dict[Var, dict[int, str]] = {}
         self.became: dict[Key, Any] = {}
-        for key, value in watched.seen:
+        for key, value in watched.values:
             for rewritten in replaced:
                 value = rewritten(value)
             self.became[key] = value

@@ -320,7 +320,7 @@ class _Builder:
 
     def common_outputs(self, bodies: list[SourceBody]) -> list[list[Var]]:
         """Return for each body the arrays that any of the bodies outputs, in one order."""
-        orders = [{v: i for i, v in enumerate(b.made())} for b in bodies]
+        orders = [{v: i for i, v in enumerate(b.made_values())} for b in bodies]
         positions = list(dict.fromkeys(order[v] for b, order in zip(bodies, orders, strict=True) for v in b.outputs))
         backs = [list(order) for order in orders]
         return [[order_of_vars[i] for i in positions] for order_of_vars in backs]

@@ -34,7 +34,7 @@ class SourceBody:
     outputs: list[Var]
     layer: Layer | None = None
 
-    def made(self) -> Iterator[Var]:
+    def made_values(self) -> Iterator[Var]:
         yield from self.inputs
         yield from self.parameters
         for call in self.calls:

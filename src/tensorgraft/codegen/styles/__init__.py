@@ -48,7 +48,7 @@ class Writer(Protocol):
     is_root: bool
 
     def __call__(self, value: Any) -> ast.expr: ...
-    def fresh(self, *candidates: str) -> str: ...
+    def unused_name(self, *candidates: str) -> str: ...
 
 
 class Style:
@@ -76,7 +76,7 @@ class Style:
         """Return the functions that have a text of their own."""
         return functions
 
-    def spelled(self, path: str) -> str:
+    def parameter_name(self, path: str) -> str:
         """The name that a parameter has in the file."""
         return path
 

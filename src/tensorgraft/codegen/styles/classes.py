@@ -70,7 +70,7 @@ class Classes(Style):
         super().__init__(target, trace, functions)
         self.taken |= {"self"}
         self.functions = functions
-        self.told: dict[SourceFunction, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
+        self.stored: dict[SourceFunction, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
         self.trees = _trees(functions)
         self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
         self.check_paths()
@@ -144,12 +144,12 @@ class Classes(Style):
             modules = ast.Subscript(modules, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
         last = row.path[-1] if row.path else "blocks"
         title = last[:-1] if last.endswith("s") and len(last) > 2 else "block"
-        block = ast.Name(writer.fresh(title, "block", "layer", f"{title}_"))
+        block = ast.Name(writer.unused_name(title, "block", "layer", f"{title}_"))
         return (block, modules), block, []
 
     def static(self, writer: Writer, value: Static) -> ast.expr:
         if value.name in writer.function.config:
-            self.told[writer.function].add(value.name)
+            self.stored[writer.function].add(value.name)
             return ast.Attribute(ast.Name("self"), value.name)
         return ast.Name(value.name)
 
@@ -158,14 +158,14 @@ class Classes(Style):
 
     # ---- constructors ---------------------------------------------------------------------------------------------
 
-    def made(self, invoke: Invoke, scope: Scope | None = None) -> ast.expr:
+    def constructor_call(self, invoke: Invoke, scope: Scope | None = None) -> ast.expr:
         """The expression that makes a module."""
         f = invoke.function
         values = {k: self.value(v, scope) for k, v in invoke.config.items()}
         if f.layer is None:
             positional = [values[k] for k in f.config] if len(f.config) == 1 else []
             keywords = [] if positional else [ast.keyword(k, values[k]) for k in f.config]
-            return ast.Call(ast.Name(f.name), positional, [*keywords, *self.given(f)])
+            return ast.Call(ast.Name(f.name), positional, [*keywords, *self.extra_keywords(f)])
         if not f.layer.callee:
             return self.sequence([self.element(n, values) for n in filled(self.trees[f])])
         args = [values[k] for k in values if k.isdigit()]
@@ -175,7 +175,7 @@ class Classes(Style):
         ]  # fmt: skip
         return ast.Call(name(f.layer.callee), args, keywords)
 
-    def given(self, f: SourceFunction) -> list[ast.keyword]:
+    def extra_keywords(self, f: SourceFunction) -> list[ast.keyword]:
         """Return the keywords that the constructor of a class takes beside its sizes."""
         return []
 
@@ -186,7 +186,7 @@ class Classes(Style):
         if node is None:
             return name(self.missing)
         if node.invoke is not None:
-            return self.made(node.invoke, scope)
+            return self.constructor_call(node.invoke, scope)
         if node.parameter is not None:
             return self.new_parameter(node, scope)
         if node.is_list:
@@ -272,7 +272,7 @@ class Classes(Style):
 
     def constructor(self, f: SourceFunction, d: Definition) -> list[str]:
         """The lines of `__init__`."""
-        lines = [f"self.{k} = {k}" for k in f.config if k in self.told[f]]
+        lines = [f"self.{k} = {k}" for k in f.config if k in self.stored[f]]
         for key, node in self.ordered(f, self.trees[f]):
             lines += self.declared(ast.Attribute(ast.Name("self"), self.attribute(key)), node)
         if d.is_root:
@@ -370,7 +370,7 @@ class Classes(Style):
                 unused.append(path)
         return ties, renamed, unused
 
-    def spelled(self, path: str) -> str:
+    def parameter_name(self, path: str) -> str:
         """The name of a parameter in the classes: numbers are no names of attributes."""
         f: SourceFunction = self.functions[-1]
         node, first, parts = self.trees[f], True, []

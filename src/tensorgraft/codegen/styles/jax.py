@@ -56,7 +56,7 @@ class Equinox(_JaxClasses):
     def stateful_result(self, trace: SourceTrace) -> Any:
         return trace.result, {p: trace.written.get(p, v) for p, v in trace.buffers.items()}
 
-    def given(self, f: SourceFunction) -> list[ast.keyword]:
+    def extra_keywords(self, f: SourceFunction) -> list[ast.keyword]:
         return [ast.keyword("key", self.key)] if self.takes_key(f) else []
 
     def constructor_arguments(self, f: SourceFunction) -> list[str]:
@@ -76,7 +76,7 @@ class Equinox(_JaxClasses):
 
     def fields(self, f: SourceFunction) -> list[str]:
         lines = [f"    {k}: {'int' if isinstance(v, int) else type(v).__name__} = eqx.field(static=True)"
-                 for k, v in f.config.items() if k in self.told[f]]  # fmt: skip
+                 for k, v in f.config.items() if k in self.stored[f]]  # fmt: skip
         for key, node in self.ordered(f, self.trees[f]):
             if node.invoke is not None:
                 kind = node.invoke.function.name
@@ -149,7 +149,7 @@ class Flax(_JaxClasses):
     def listed(self, parts: list[ast.expr], node: Member) -> ast.expr:
         return fill("nnx.List(x)", x=self.plain_list(parts))
 
-    def given(self, f: SourceFunction) -> list[ast.keyword]:
+    def extra_keywords(self, f: SourceFunction) -> list[ast.keyword]:
         return [ast.keyword("rngs", ast.Name("rngs"))] if self.takes_key(f) else []
 
     def constructor_arguments(self, f: SourceFunction) -> list[str]:

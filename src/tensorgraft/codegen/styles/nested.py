@@ -49,9 +49,9 @@ class Nested(Style):
     def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
         if call.path is None:
             return ast.Name(call.function.name), []
-        return ast.Name(call.function.name), [_item_at(root, call.path) for root in self.given(writer, call.function)]
+        return ast.Name(call.function.name), [_item_at(root, call.path) for root in self.stores(writer, call.function)]
 
-    def given(self, writer: Writer, f: SourceFunction) -> list[str]:
+    def stores(self, writer: Writer, f: SourceFunction) -> list[str]:
         needs, (p, b) = self.needs[f], self.roots(writer.is_root)
         return [p] * needs.parameters + [b] * needs.buffers
 
@@ -60,12 +60,12 @@ class Nested(Style):
         stop = row.first + len(row.invokes)
         iterables, names = [], []
         titles = self.roots(False) if writer.is_root else ("block", "state")
-        for root, title in zip(self.given(writer, f), titles, strict=False):
+        for root, title in zip(self.stores(writer, f), titles, strict=False):
             modules = _item_at(root, row.path)
             if row.first or stop != _length(writer.function, row.path):
                 modules = ast.Subscript(modules, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
             iterables.append(modules)
-            names.append(ast.Name(writer.fresh(title, f"{title}_p", f"{title}_params")))
+            names.append(ast.Name(writer.unused_name(title, f"{title}_p", f"{title}_params")))
         args: list[ast.expr] = [*names]
         if not names:
             return (ast.Name("_"), ast.Call(ast.Name("range"), [literal(len(row.invokes))], [])), ast.Name(f.name), []

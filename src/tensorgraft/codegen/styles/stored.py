@@ -14,7 +14,7 @@ def table_of_names(style: Classes) -> tuple[list[str], Callable[[str], str], boo
     ties, renamed, unused = style.names()
     stored = {p: p for p in style.trace.weights if p not in unused and p not in renamed}
     stored |= {**ties, **{new: old for old, new in renamed.items()}}
-    names_in_file = {style.spelled(p): name for p, name in stored.items()}
+    names_in_file = {style.parameter_name(p): name for p, name in stored.items()}
     stored = {p: name for p, name in names_in_file.items() if p != name}
     if not stored:
         return [], lambda name: name, False

@@ -107,7 +107,7 @@ class TorchModules(Classes):
             return [text(fill("x.register_buffer(k, v)", x=owner, k=literal(key), v=self.initial(node, None)))]
         return super().declared(at, node)
 
-    def spelled(self, path: str) -> str:
+    def parameter_name(self, path: str) -> str:
         """The name in a state_dict: keywords of Python and names that `nn.Module` has are no attributes."""
         return ".".join(part if part.isdigit() else self.attribute(part) for part in path.split("."))
 
@@ -116,7 +116,7 @@ class TorchModules(Classes):
             return []
         model = self.functions[-1].name
         ties, renamed, unused = self.names()
-        names_in_file = {path: self.spelled(path) for path in trace.weights if path not in (*renamed, *unused)}
+        names_in_file = {path: self.parameter_name(path) for path in trace.weights if path not in (*renamed, *unused)}
         renamed |= {path: name for path, name in names_in_file.items() if name != path}
         if not (ties or renamed or unused):
             load, save = ["    model.load_state_dict(load_file(path))"], ["    save_file(model.state_dict(), path)"]

@@ -57,7 +57,7 @@ class JaxCall:
         if True in self.is_node:
             nodes = [x for x, node in zip(plain, self.is_node, strict=True) if node]
             plain = [x for x, node in zip(plain, self.is_node, strict=True) if not node]
-            self.objects = Objects(nodes if objects is None else [*objects.again(), *nodes])
+            self.objects = Objects(nodes if objects is None else [*objects.rebuild(), *nodes])
         self.count = len(plain)
         self.slots, self.operands = plain, [operand(x) for x in plain]
         if self.objects is not None:
@@ -90,7 +90,7 @@ class JaxCall:
         nodes: list[Any] = []
         outcome_of = None
         if self.objects is not None:
-            nodes, outcome_of = self.objects.inside(values[self.count :])
+            nodes, outcome_of = self.objects.with_values(values[self.count :])
         plain, inner = iter(values[: self.count]), iter(nodes[self.leading :])
         leaves = [next(inner) if node else next(plain) for node in self.is_node]
         args, kwargs = jax.tree.unflatten(self.structure, leaves)

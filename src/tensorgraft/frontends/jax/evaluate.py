@@ -108,8 +108,8 @@ class _Planner:
         return slot
 
     def top(self, closed: core.ClosedJaxpr) -> None:
-        self.plan.given = [self.new() for _ in closed.jaxpr.invars]
-        self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.given)
+        self.plan.parameters = [self.new() for _ in closed.jaxpr.invars]
+        self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.parameters)
 
     def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
         return interpret(used(jaxpr), [*map(self.constant, constants)], inputs, self.equation, self.literal)

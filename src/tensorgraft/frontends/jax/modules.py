@@ -213,7 +213,7 @@ class _ObjectCall:
         key = tuple((path, *known.items()) for path, known in changed.items())
         objects = self._held.get(key)
         if objects is None:
-            (model,) = self._held[()].again()
+            (model,) = self._held[()].rebuild()
             nodes = dict(_nodes(model))
             for path, known in changed.items():
                 for name, value in known.items():

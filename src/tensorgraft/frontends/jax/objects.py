@@ -64,7 +64,7 @@ class Objects:
         self.values, self.structure = jax.tree.flatten(state)
         self.key = Key((self.graphdef, self.structure))
 
-    def inside(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
+    def with_values(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
         """Return (the same objects with other values, what tells what became of them once more objects are results)."""
         graphlib = sys.modules["flax.nnx"].graphlib
         index_map = graphlib.IndexMap()
@@ -112,7 +112,7 @@ class Objects:
         template.graphdef, template.structure, template.key = self.graphdef, self.structure, self.key
         return template
 
-    def again(self) -> list[Any]:
+    def rebuild(self) -> list[Any]:
         """Objects of the same kind."""
         graphlib = sys.modules["flax.nnx"].graphlib
         return list(graphlib.unflatten(self.graphdef, jax.tree.unflatten(self.structure, self.values)))

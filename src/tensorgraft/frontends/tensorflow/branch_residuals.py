@@ -53,7 +53,7 @@ class KeptOfBranches:
         zeros = [xp.zeros(spec.shape, spec.dtype) for spec in self._specs[1 - side]]
         return [*branch_arrays, *zeros] if side == 0 else [*zeros, *branch_arrays]
 
-    def together(self, unkept: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
+    def merged(self, unkept: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
         """Return all results, with those that the branches keep in their positions."""
         if not self.positions:
             return list(unkept)

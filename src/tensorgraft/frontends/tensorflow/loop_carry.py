@@ -83,12 +83,12 @@ class LoopCarry:
                 if after is not None and is_known(like.length):
                     length = np.asarray(int(like.length) + grows * after, np.int32)
                 value = replace(like, stack=stack, length=length)
-                values.append(value if after is None else value.apart())
+                values.append(value if after is None else value.unstacked())
             else:
                 values.append(like if isinstance(like, VariableCell) else next(remaining))
         return values
 
-    def again(self, values: Sequence[Any]) -> list[Array]:
+    def flatten_like(self, values: Sequence[Any]) -> list[Array]:
         """Flatten other values of this kind."""
         arrays: list[Array] = []
         for k, (value, like) in enumerate(zip(values, self.like, strict=True)):

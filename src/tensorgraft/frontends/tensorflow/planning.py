@@ -42,7 +42,7 @@ class GraphPlan(StepsPlan):
 def plan(graph: FunctionGraph) -> GraphPlan:
     """Plan a graph. Raises UnsupportedOperationError, also for what is in the bodies of loops and branches."""
     known = graph.memory.get("plan")
-    return Planner(GraphPlan()).whole(graph) if known is None else known
+    return Planner(GraphPlan()).plan_graph(graph) if known is None else known
 
 
 class Planner:
@@ -56,9 +56,9 @@ class Planner:
         self.effects: set[int] = set()  # steps by identity
         self.least: dict[int, int] = {}  # slot of an integer -> what it is at least
 
-    def whole(self, graph: FunctionGraph) -> GraphPlan:
-        self.plan.given = [self.new() for _ in graph.inputs]
-        self.plan.results = self.inline(graph, self.plan.given)
+    def plan_graph(self, graph: FunctionGraph) -> GraphPlan:
+        self.plan.parameters = [self.new() for _ in graph.inputs]
+        self.plan.results = self.inline(graph, self.plan.parameters)
         _drop_unread_steps(self.plan, self.effects)
         self.plan.finish()
         graph.memory["plan"] = self.plan

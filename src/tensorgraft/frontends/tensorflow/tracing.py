@@ -156,7 +156,7 @@ class TracedFunctionGraph:
             if kind == "batched":
                 return self._batched(fn, specs, outputs, *argnums)
             count, positions = len(variables), [i for i in argnums if i is not None]
-            methods = _Differentiation(fn, len(specs), variables, positions, smooth).ways(kind)
+            methods = _Differentiation(fn, len(specs), variables, positions, smooth).methods(kind)
 
             def trace(slope: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
@@ -235,7 +235,7 @@ class _Differentiation:
         self._fn, self._count, self._smooth = fn, count, smooth
         self._variables, self._positions = variables, positions
 
-    def ways(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
+    def methods(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
         """The functions to try for a kind of derivative, one after another."""
         if kind == "pushforward":
             return [self.pushforward, self.pulled_back_twice]

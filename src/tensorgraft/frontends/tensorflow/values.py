@@ -176,7 +176,7 @@ class TensorList:
         if self.common is not None:
             if not is_known(self.length):
                 raise ShapeError("a tensor list to be written has a length that depends on values being traced")
-            return self.apart().stacked(xp, capacity, length)
+            return self.unstacked().stacked(xp, capacity, length)
         if self.items is None:
             stack, capacity_now = self.stack, self.stack.shape[0]
             if capacity is not None and capacity > capacity_now:
@@ -197,7 +197,7 @@ class TensorList:
             stack = xp.concat([xp.stack(rows, axis=0), *fillers], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)
 
-    def apart(self) -> TensorList:
+    def unstacked(self) -> TensorList:
         """A list of equal elements, each of them by itself, where it is known how many there are."""
         if self.common is None or not is_known(self.length):
             return self

@@ -134,21 +134,21 @@ class _Encoder:
             self.names[v] = {"c": len(constants)}
             constants[f"c{len(constants)}"] = v.known()
 
-    def made(self, tree: Tree) -> Any:
+    def number(self, tree: Tree) -> Any:
         """Dtypes and shapes of new arrays, which get their numbers."""
         if type(tree) in (tuple, list):
-            return [self.made(x) for x in tree]
+            return [self.number(x) for x in tree]
         self.names[tree] = {"x": self.count}
         self.count += 1
         return [tree.dtype.name, list(tree.shape)]
 
     def block(self, block: Block) -> dict[str, Any]:
-        parameters = [self.made(tree) for tree in block.parameters]
+        parameters = [self.number(tree) for tree in block.parameters]
         calls = []
         for call in block.calls:
             args = [self.value(a) for a in call.args]
             kwargs = {name: self.value(a) for name, a in call.kwargs.items()}
-            calls.append([call.method, args, kwargs, self.made(call.results)])
+            calls.append([call.method, args, kwargs, self.number(call.results)])
         return {"parameters": parameters, "calls": calls, "result": self.value(block.result)}
 
     def value(self, x: Any) -> Any:

@@ -70,7 +70,7 @@ class Graph:
         self.leaves: list[Array | Scalar] = []
         self.kinds: list[Any] = []  # of the leaves: (shape, dtype), or the type of a Python scalar
         self.results: list[weakref.ref[Node]] = []
-        self.kept: list[Array] = []  # leaves that are shared outside: one more reference marks them as in use
+        self.shared: list[Array] = []  # leaves that are shared outside: one more reference marks them as in use
         self._leaf_of: dict[int, int] = {}
 
     def add(self, fn: Callable[..., Any], operands: Sequence[Any], kinds: Sequence[Any], results: list[Node]) -> None:
@@ -98,7 +98,7 @@ class Graph:
             self.leaves.append(value)
             self.kinds.append(kind)
         if shared:
-            self.kept.append(value)
+            self.shared.append(value)
         return at
 
     def wanted(self) -> list[Node]:

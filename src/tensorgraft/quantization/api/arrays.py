@@ -101,7 +101,7 @@ def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ..
     assert input_range is not None
     for x in numbers_of(inputs, "quantize"):
         input_range.update(x)
-    return tuple(x for x in input_range.found() if x is not None)
+    return tuple(x for x in input_range.scale_and_zero() if x is not None)
 
 
 def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndarray]:

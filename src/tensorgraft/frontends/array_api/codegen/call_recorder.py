@@ -27,9 +27,9 @@ class FunctionWatch:
 
     def __init__(self, xp: ScopedRecorder) -> None:
         self.xp = xp
-        self.called: list[Called] = []
+        self.program_calls: list[Called] = []
         self.names: dict[Var, dict[int, str]] = {}
-        self.seen: dict[Var, Var] = {}
+        self.arrays: dict[Var, Var] = {}
         self._depth = 0
 
     @contextlib.contextmanager
@@ -48,8 +48,8 @@ class FunctionWatch:
             call = Called(code.co_name, place=f"{Path(code.co_filename).name}:{frame.f_lineno}")
             call.arguments = [(name, mapped(self._var, tree)) for name, tree in arguments]
             call.doc = _first_sentence(frame)
-            self.called.append(call)
-            self.xp.at_scope = (*outer_scope, len(self.called) - 1)
+            self.program_calls.append(call)
+            self.xp.at_scope = (*outer_scope, len(self.program_calls) - 1)
         inner_scope = self.xp.at_scope
         self._depth += 1
         last_ids = {name: id(x) for name, x in frame.f_locals.items()}
@@ -77,7 +77,7 @@ class FunctionWatch:
         if isinstance(x, Array) and x._geometry is None:
             value = x._cell.array
             if type(value) is Var:
-                self.seen[value] = value
+                self.arrays[value] = value
                 return value
         return x
 

@@ -171,8 +171,8 @@ class ArrayFunctionProgram:
                     name = next(n for n, tree in bound if any(id(x) == k for x in leaves(tree)))
                     xp.note(f"the function writes its argument {name}; the file's leaves it as it is")
         arguments = [(n, mapped(lambda x: stands.get(id(x), x), tree)) for n, tree in bound if not is_held(n, tree)]
-        seen_arrays = list(watch.seen.items())
-        watched = Watched(watch.called, seen_arrays, watch.names, frozenset(), _filled)
+        seen_arrays = list(watch.arrays.items())
+        watched = Watched(watch.program_calls, seen_arrays, watch.names, frozenset(), _filled)
         root, (result, _), used = framed(xp, watched, calls, (result, {}), arguments, self.name)
         root.doc = _doc(self.fn)
         used_paths = {p: v for p, v in {**parameters, **buffers}.items() if v in used}

@@ -29,7 +29,7 @@ class Selection:
     view: Geometry
     axes: list[int]  # of the view
     indices: list[Any]  # int64 arrays of the backend, not negative, in bounds
-    together: bool  # the axes are neighbours in the key: the result has theirs in their place, else in front
+    adjacent: bool  # the axes are neighbours in the key: the result has theirs in their place, else in front
 
     def leading(self) -> tuple[int, ...]:
         """Return the order of the view's axes with the indexed ones in front."""
@@ -38,7 +38,7 @@ class Selection:
     def placed(self, index_dims: int) -> tuple[int, ...]:
         """Return the permutation of (index axes, other axes) to the axes of the result."""
         rest = len(self.view.shape) - len(self.axes)
-        at = self.axes[0] if self.together else 0
+        at = self.axes[0] if self.adjacent else 0
         other_axes = range(index_dims, index_dims + rest)
         return (*other_axes[:at], *range(index_dims), *other_axes[at:])
 

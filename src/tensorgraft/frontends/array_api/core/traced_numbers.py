@@ -98,7 +98,7 @@ class Number:
             return xp.full((), self._use.value, dtype)
         return xp.astype(self._use.on(xp, capture), dtype)
 
-    def inside(self, xp: Backend) -> Any:
+    def traced(self, xp: Backend) -> Any:
         """A new 0-d array of the backend (int64, float64, complex128); None where it can be none but of the value."""
         if not self.is_live or xp is not self._use.backend:
             return None

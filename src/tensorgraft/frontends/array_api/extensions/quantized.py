@@ -75,7 +75,7 @@ class QuantizedArray(Array):
         if isinstance(self.scheme, Training):  # the weight itself, which is dense
             self.codes._write(dense(xp, value) if isinstance(value, Quantized) else value, g)
             return
-        base = self._quantized().whole()
+        base = self._quantized().full()
         values = dense(xp, base)
         if isinstance(value, Quantized):
             value = dense(xp, value)

@@ -178,10 +178,10 @@ class StorageWatch(tracing.ArrayCapture):
     def __init__(self, before: tracing.ArrayCapture) -> None:
         super().__init__(before.outer, before.inner, before.reads)
         self.before, self.aliases = before, before.aliases
-        self.seen: dict[int, weakref.ref[Storage]] = {}
+        self.cells: dict[int, weakref.ref[Storage]] = {}
 
     def _note(self, cell: Storage) -> tracing.ArrayCapture:
-        self.seen.setdefault(id(cell), weakref.ref(cell))
+        self.cells.setdefault(id(cell), weakref.ref(cell))
         assert self.before is not None
         return self.before
 
@@ -220,7 +220,7 @@ def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> 
         tracing.now.capture = before
     before.checks += watch.checks
     from_outside = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
-    alive = [cell for ref in watch.seen.values() if (cell := ref()) is not None]  # those made inside are gone
+    alive = [cell for ref in watch.cells.values() if (cell := ref()) is not None]  # those made inside are gone
     return [cell for cell in alive if id(cell) not in from_outside]
 
 

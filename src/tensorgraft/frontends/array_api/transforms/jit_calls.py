@@ -98,13 +98,13 @@ class ArrayTrace:
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
     finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     record: Record | None = None  # if another trace is to be compared with this one
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")
         plain = not (len(self.written) or self.checks or self.backend.mutable or any(self.devices))
-        plain = plain and self.template is None and not self.said
+        plain = plain and self.template is None and not self.outside_calls
         self._ran = False
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # geometries of the results in new storages, if the program returns these in their order and nothing else
@@ -132,7 +132,7 @@ class ArrayTrace:
                 finally:  # the arrays before may have been given up
                     all_or_none(self._write, list(zip(self.written(leaves), arrays, strict=False)))
             built = None if self.template is None else self._built(self.template, results, leaves)
-            self.said.repeat(first=not self._ran)
+            self.outside_calls.repeat(first=not self._ran)
             self._ran = True
             if self.template is not None:
                 return built

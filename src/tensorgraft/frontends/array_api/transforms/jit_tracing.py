@@ -117,7 +117,7 @@ class ArrayTracing:
             template=template,
             finders=[] if template is None else [world.finders.get(id(x)) for x in template.old],
             changes=self._changes,
-            said=self._outside_calls,
+            outside_calls=self._outside_calls,
         )
 
     def _guards(self) -> ArrayGuards:

@@ -38,8 +38,8 @@ class CallWatch(ProgramWatch):
 
     @contextlib.contextmanager
     def call(self, called: Called) -> Iterator[None]:
-        number = len(self.called)
-        self.called.append(called)
+        number = len(self.program_calls)
+        self.program_calls.append(called)
         self._call_stack.append(number)
         try:
             with jax.named_scope(f"{_TAG}{number}"):

@@ -152,7 +152,7 @@ def _traced(
     inputs = program.inputs
     result, writes = program.results(results)
     arguments = [(name, _filled(tree, inputs.vars)) for name, tree in program.arguments]
-    watched = Watched(watch.called, _used_variables(recording), watch.names, _library_classes(), _filled_in)
+    watched = Watched(watch.program_calls, _used_variables(recording), watch.names, _library_classes(), _filled_in)
     root, (result, writes), used = framed(recording.xp, watched, calls, (result, writes), arguments, program.name)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
@@ -178,7 +178,7 @@ def _traced(
 
 
 def _used_variables(recording: Recording) -> Iterator[tuple[Any, Any]]:
-    for variable, value in recording.seen:
+    for variable, value in recording.values:
         if isinstance(value, KeyData):
             yield variable, value.array
         elif not isinstance(value, Keys):
@@ -335,7 +335,7 @@ class TakenApart:
         values = [_put(t, arrays) for t in self.args_template]
         args, kwargs = values[: self.count], dict(zip(self.keywords, values[self.count :], strict=True))
         if self.objects is not None:
-            (model,), outcome_of = self.objects.inside([arrays[i] for _, i in self.slots])
+            (model,), outcome_of = self.objects.with_values([arrays[i] for _, i in self.slots])
             result = getattr(model, self.method)(*args, **kwargs)
             after_call = outcome_of(())
             self.after = after_call.values if after_call.is_unchanged else None

@@ -53,21 +53,21 @@ class Recording:
         self.watch, self.held = watch, variables
         self.xp = JaxprRecorder()
         self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
-        self.seen: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
+        self.values: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
         """The results of a jaxpr, recorded."""
         closed = without_references(closed)
         jaxpr = used(closed.jaxpr)
         constants = [self.constant(x) for x in closed.consts]
-        self.seen += zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *operands), strict=True)
+        self.values += zip((*jaxpr.constvars, *jaxpr.invars), (*constants, *operands), strict=True)
 
         def compute(equation: Any, values: list[Value]) -> list[Value]:
             numbers, derived = scopes(equation.source_info.name_stack)
             inner_scope = scope if derived else (*scope, *numbers)
             with self._at(equation, inner_scope):
                 results = self._equation(equation, values, inner_scope)
-            self.seen += zip(equation.outvars, results, strict=True)
+            self.values += zip(equation.outvars, results, strict=True)
             return results
 
         def literal(atom: Any) -> Value:
@@ -147,8 +147,8 @@ class Recording:
             for n, atom in zip(reversed(names), reversed(equation.invars), strict=False)
             if n and n.isidentifier() and not isinstance(atom, core.Literal)
         ][::-1]
-        self.watch.called.append(Called(name, place=location, arguments=arguments))
-        return (*scope, len(self.watch.called) - 1)
+        self.watch.program_calls.append(Called(name, place=location, arguments=arguments))
+        return (*scope, len(self.watch.program_calls) - 1)
 
 
 def _function_of(equation: Any) -> tuple[str, str] | None:

@@ -43,7 +43,7 @@ class GatherWindows:
         return tuple(a for a, n in enumerate(self.shape) if a in self.batching or self.sizes[a] != n)
 
     @property
-    def whole(self) -> Ints:
+    def full_axes(self) -> Ints:
         return tuple(a for a in range(len(self.shape)) if a not in self.axes)
 
     @property

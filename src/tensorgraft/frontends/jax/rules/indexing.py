@@ -64,7 +64,7 @@ def gather(
 def _gathered(xp: Backend, x: Array, where: GatherWindows, names: Ints, shape: Ints) -> Array:
     if where.count == 1:  # one window
         return reshaped(xp, xp.dynamic_slice(x, where.corner(xp), where.sizes) if where.axes else x, shape)
-    axes, spans, whole_axes = where.axes, where.spans, where.whole
+    axes, spans, whole_axes = where.axes, where.spans, where.full_axes
     batch_names = tuple(~i for i in range(len(where.batch)))
     if not axes:  # the operand, for every index
         return broadcast_in_dim(

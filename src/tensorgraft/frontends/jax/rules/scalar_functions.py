@@ -34,10 +34,10 @@ class ScalarFunction:
     def monoid(self) -> str | None:
         """The reduction that combines by this function, of two scalars, where it has a name."""
         plan = self._plan
-        if len(plan.steps) != 1 or len(plan.given) != 2:
+        if len(plan.steps) != 1 or len(plan.parameters) != 2:
             return None
         (step,) = plan.steps
-        straight = sorted(step.reads) == sorted(plan.given) and list(step.writes) == plan.results
+        straight = sorted(step.reads) == sorted(plan.parameters) and list(step.writes) == plan.results
         return MONOIDS.get(step.name) if straight else None
 
     @functools.cached_property

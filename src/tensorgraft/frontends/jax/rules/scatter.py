@@ -72,7 +72,7 @@ def _put_one(xp: Backend, x: Array, where: GatherWindows, update: Array, apply: 
 def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str) -> Array:
     """All windows at once."""
     rank, n = len(where.shape), len(where.batch)
-    axes, spans, full = where.axes, where.spans, where.whole
+    axes, spans, full = where.axes, where.spans, where.full_axes
     if where.fits is not None and kind != "set":
         neutral = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
         updates = xp.where(_window_mask(xp, where.fits, rank), updates, neutral)

@@ -52,8 +52,8 @@ class GraphWatch(ProgramWatch):
     @contextlib.contextmanager
     def call(self, called: Called) -> Iterator[None]:
         graph = tf.compat.v1.get_default_graph()
-        number, first = len(self.called), len(graph.get_operations())
-        self.called.append(called)
+        number, first = len(self.program_calls), len(graph.get_operations())
+        self.program_calls.append(called)
         self._call_stack.append(number)
         try:
             yield

@@ -185,7 +185,7 @@ class _Tracing:
         replacements = {id(x): v for x, v in zip(self.arrays, inputs, strict=True)}
         arguments = [(n, mapped(lambda x: replacements.get(id(x), x), tree)) for n, tree in self.bound]
         result = mapped(lambda x: results[x.number] if isinstance(x, _Slot) else x, self.structure)
-        watched = Watched(self.watch.called, xp.seen, self.watch.names, _library_layers(), _filled)
+        watched = Watched(self.watch.program_calls, xp.seen, self.watch.names, _library_layers(), _filled)
         root, (result, writes), used = framed(xp, watched, calls, (result, writes), arguments, self.program.name)
         key = _hand_keys(root, xp.drawn)
         weights = {n: v.numpy() for n, v in traced.variables.items()}

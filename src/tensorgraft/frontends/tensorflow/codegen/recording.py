@@ -40,7 +40,7 @@ class GraphRecorder(ScopedRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[TensorKey, Any]] = []
+        self.values: list[tuple[TensorKey, Any]] = []
         self.drawn: list[Var] = []  # keys, one for each draw
 
     def draw(self) -> Var:
@@ -79,7 +79,7 @@ def _is_sized(x: Any) -> bool:
 
 def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
     """The plan of a graph whose steps record themselves. Raises UnsupportedOperationError."""
-    return _Planner(watch).whole(graph)
+    return _Planner(watch).plan_graph(graph)
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ class _Plan(GraphPlan):
 
     def __call__(self, xp: Any, *operands: Any) -> list[Any]:
         if isinstance(xp, GraphRecorder):
-            for slot, value in zip(self.given, operands, strict=True):
+            for slot, value in zip(self.parameters, operands, strict=True):
                 self.note(xp, slot, value)
             for position in sorted(self.custom):
                 xp.notes.append(f"{position}: the derivative of a tf.custom_gradient is that of what is written")

@@ -135,7 +135,7 @@ class _Scope:
         values, controls = structure.before(name)
         if self._is_merge(name):
             p, _ = structure.merged_by(name)
-            group = structure.together(name)
+            group = structure.siblings(name)
             values = [p, *(t for m in group for t in self._branch_inputs(m)[0])]
             controls = [c for m in group for c in (*structure.controls[m], *self._branch_inputs(m)[1])]
         return [t.node for t in values if not self._is_known(t)] + [c for c in controls if self._is_here(c)]
@@ -170,7 +170,7 @@ class _Scope:
     def _trace(self, name: str) -> None:
         node, structure = self.structure.node(name), self.structure
         if self._is_merge(name):
-            self._branching(structure.together(name))
+            self._branching(structure.siblings(name))
         elif kind(node) == "Exit":
             self._loop(structure.loop(name))
         else:

@@ -213,7 +213,7 @@ class FrameStructure:
             )
         return p, [next(i for i, s in enumerate(sides) if (p, side) in s) for side in (0, 1)]
 
-    def together(self, merge: str) -> list[str]:
+    def siblings(self, merge: str) -> list[str]:
         """The `Merge`s that belong to one branching: of the same predicate, none of which needs another."""
         p, branches, level = self.merged_by(merge)[0], self.branches_of(merge), self._level(merge)
         same_branches = [m for m in self._merges if self.merged_by(m)[0] == p and self.branches_of(m) == branches]

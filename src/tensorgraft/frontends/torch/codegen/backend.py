@@ -54,7 +54,7 @@ class SourceRecording:
         self.halted: set[Var] = set()  # that would have one, and were computed where gradients are off
         self.key: Var | None = None  # that of the whole trace, if one was asked for
         self.place: str = ""
-        self.given: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
+        self.examples: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
         self.notes: dict[str, None] = {}
 
     def scopes(self) -> Iterator[Scope]:

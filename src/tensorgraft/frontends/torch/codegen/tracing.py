@@ -56,7 +56,7 @@ class KnownValues:
         recording = xp.current
         values = values_of(recording.makers, array, recording.values)
         if values is None and (check := checked()) is not None:
-            values = values_of(recording.makers, array, {**recording.given})
+            values = values_of(recording.makers, array, {**recording.examples})
             recording.notes[f"left out: {check}"] = None
         return values
 
@@ -110,7 +110,7 @@ def _trace(
             with active(capture), HostWatch(capture), composites.installed(slot):
                 state = {name: from_array(v, slot) for name, v in {**parameters, **buffers}.items()}
                 recording.smooth.update(v for v in parameters.values() if dtypes.is_inexact(v.dtype))
-                recording.given.update((v, weights[name]) for name, v in {**parameters, **buffers}.items())
+                recording.examples.update((v, weights[name]) for name, v in {**parameters, **buffers}.items())
 
                 def array_of(x: Any) -> Any:
                     if isinstance(x, np.ndarray):
@@ -118,7 +118,7 @@ def _trace(
                     if not isinstance(x, Tensor):
                         return x
                     v = Var(tuple(x.shape), numpy_dtype(x.dtype))
-                    recording.given[v] = np.array(cpu_to_numpy(x.detach().cpu()))
+                    recording.examples[v] = np.array(cpu_to_numpy(x.detach().cpu()))
                     if dtypes.is_inexact(v.dtype):
                         recording.smooth.add(v)
                     return from_array(v, slot)

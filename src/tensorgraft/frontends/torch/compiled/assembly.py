@@ -78,7 +78,7 @@ class _Assembly:
             donated=self.donated,
             versions=self.versions(),
             written=Storages([self.source(t.cell) for t in tracing.written], _cell_of),
-            kept=self.kept(),
+            unclaimed=self.unclaimed(),
             results=results,
             moved=tracing.moved,
             numbers=tracing.numbers,
@@ -95,7 +95,7 @@ class _Assembly:
             finders=finders,
             changes=tracing.changes,
             host_writes=tracing.host.writes(),
-            said=tracing.said,
+            outside_calls=tracing.outside_calls,
             tape=tracing.tape,
             roots=tracing.roots,
             classes=tracing.classes,
@@ -141,8 +141,8 @@ class _Assembly:
         for o, identical, finder in itertools.zip_longest(tracing.flat, tracing.identical, tracing.result_finders):
             if identical is not None:
                 results.append(Result(argument=identical))
-            elif (first := tracing.again[len(results)]) != len(results):
-                results.append(Result(again=first))
+            elif (first := tracing.same_as[len(results)]) != len(results):
+                results.append(Result(same_as=first))
             elif finder is not None:
                 results.append(Result(finder=finder))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
@@ -157,9 +157,9 @@ class _Assembly:
         key = id(cell_of(t))
         if key in self.number:
             self.claimed.add(self.number[key])
-            return Result(survivor=self.number[key], metadata=Metadata.whole(t))
+            return Result(survivor=self.number[key], metadata=Metadata.of_lazy(t))
         if key in self.tracing.cells:
-            return Result(argument=self.tracing.cells[key], metadata=Metadata.whole(t))
+            return Result(argument=self.tracing.cells[key], metadata=Metadata.of_lazy(t))
         return Result(value=t)
 
     def gradients(self) -> list[Gradient]:
@@ -174,13 +174,13 @@ class _Assembly:
                     self.claimed.add(k)
                     result = self.tracing.returned.get(id(leaf.tensor))
                     gradients.append(
-                        Gradient(get_leaf, k, Metadata.whole(gradient_after), anew=leaf.reset, result=result)
+                        Gradient(get_leaf, k, Metadata.of_lazy(gradient_after), replaces=leaf.reset, result=result)
                     )
                 else:  # a tensor from outside
-                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(gradient_after, self.place)))
+                    gradients.append(Gradient(get_leaf, None, None, finder=getter_of(gradient_after, self.place)))
         return gradients
 
-    def kept(self) -> list[tuple[int, Storage]]:
+    def unclaimed(self) -> list[tuple[int, Storage]]:
         """Return the survivors that something else than results and gradients holds on to."""
         unclaimed = [(k, c) for c in self.tracing.survivors if (k := self.number[id(c)]) not in self.claimed]
         return [(k + i, part) for k, c in unclaimed for i, part in enumerate(split_quantized([c]))]
@@ -229,7 +229,7 @@ class _Assembly:
         for cls in modules.classes:
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
         reads.look_up_absent()
-        surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
+        surroundings.settle(world, changes, slots.slot, methods, reads.dicts.values())
         compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written_tables = {id(c.table.of) for c in changes if world.only_written(c)}
         before = [(getter_of(leaf.tensor, self.place), leaf.before) for leaf, _ in tracing.slopes if not leaf.reset]
@@ -291,7 +291,7 @@ def _rest(
 ) -> list[str]:
     """Put into words what becomes of what a program gives."""
     lines = [
-        f"result {k}: {x.survivor, x.argument, x.again, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
+        f"result {k}: {x.survivor, x.argument, x.same_as, x.metadata, x.value if is_plain(x.value) else type(x.value)}"
         for k, x in enumerate(results)
     ]
     lines += [f"gradient {k}: {x.survivor, x.metadata}" for k, x in enumerate(gradients)]

@@ -67,7 +67,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             raise _of_the_cpu(fn) from None
         seconds = time.perf_counter() - start
         inputs = _inputs(probe, objects, leaves)  # while the optimizers' state is there
-        results, residuals_of, gradients = probe.results, probe.kept, probe.gradients
+        results, residuals_of, gradients = probe.results, probe.residual_sizes, probe.gradients
     program, donated = probe.program, probe.donated
     new_storages = probe.new_storages
     del probe
@@ -142,7 +142,7 @@ class _Probe(Compiled):
         capture, tape = tracing.capture, tracing.tape
         self.capture, self.program, self.new_storages = capture, program, capture.new_storages
         arrays = [] if tape is None else tape.arrays
-        self.kept = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
+        self.residual_sizes = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
         self.written = {id(t.stand_in) for t in tracing.written}
         return super()._assemble(tracing, program)
 
@@ -184,7 +184,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
         if (t := touched.get(id(array))) is not None:
             kind, name, shape = names.get(id(t.cell), ("captured", "", shape))
         elif (f := feeds_by_id.get(id(array))) is not None:
-            kind, name = "host", of_host.get(id(f.tensor), f.what)
+            kind, name = "host", of_host.get(id(f.tensor), f.kind)
         else:
             kind, name = "constant", ""
         dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)

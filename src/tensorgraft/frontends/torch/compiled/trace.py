@@ -44,7 +44,7 @@ class Result:
     metadata: Metadata | None = None
     make: Callable[[Array], Tensor] | None = None  # makes the tensor of a survivor that only this result uses
     finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
-    again: int | None = None  # the same object as an earlier result
+    same_as: int | None = None  # the same object as an earlier result
     host: Callable[[], Any] | None = None  # computes a tensor of the host
 
 
@@ -55,9 +55,9 @@ class Gradient:
     leaf: Callable[[Sequence[Any]], Tensor]
     survivor: int | None
     metadata: Metadata | None
-    anew: bool = False  # it replaces the gradient from before
+    replaces: bool = False  # it replaces the gradient from before
     make: Callable[[Array], Tensor] | None = None
-    find: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
+    finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
     result: int | None = None  # the result that is the same object
 
 
@@ -71,7 +71,7 @@ class Trace:
     donated: list[int]  # positions of inputs
     written: Storages
     versions: tuple[list[Tensor], list[int]]  # written tensors, and arguments, whose version counters a call increments
-    kept: list[tuple[int, Storage]]  # survivors that are referenced by something other than results and gradients
+    unclaimed: list[tuple[int, Storage]]  # survivors that are referenced by something other than results and gradients
     results: list[Result]
     moved: list[int]  # arguments whose data become the last results after a call
     numbers: list[int]  # results that are numbers of Python
@@ -87,7 +87,7 @@ class Trace:
     finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
     host_writes: list[HostWrite]
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     grad_mode: bool | None  # the gradient mode that the function leaves, if it changes it
     tape: Tape | None  # of the results at which a backward pass outside can start
     roots: list[int]  # the positions of these results
@@ -100,7 +100,7 @@ class Trace:
     ran: bool = False  # storages have been written by a call
 
     def __post_init__(self) -> None:
-        self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
+        self.repeated = [(i, x.same_as) for i, x in enumerate(self.results) if x.same_as is not None]
         with_survivors: list[Result | Gradient] = [*self.results, *self.gradients]
         users = Counter(x.survivor for x in with_survivors)
         for x in with_survivors:
@@ -116,7 +116,7 @@ class Trace:
             self.classes,
             self.attributes,
             self.written,
-            self.kept,
+            self.unclaimed,
             self.gradients,
             self.host_writes,
             self.draws,
@@ -124,11 +124,11 @@ class Trace:
             self.schedule.after,
         )
         plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(has_more)
-        plain = plain and self.template is None and self.grad_mode is None and not self.said
+        plain = plain and self.template is None and self.grad_mode is None and not self.outside_calls
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
         # something on the host reads the arguments of the call
         self.hosted = bool(self.inputs.fed or self.on_host or self.host_writes) or self.tape is not None
-        self.anew = [gradient for gradient in self.gradients if gradient.anew]
+        self.replaced = [gradient for gradient in self.gradients if gradient.replaces]
         self.plainly = (
             makers if plain else None
         )  # how to make the results, if they are new tensors and nothing else is done
@@ -154,7 +154,7 @@ class Trace:
                         call()
                 arrays = self.inputs(leaves)
                 host = [(write.of(), write.value()) for write in self.host_writes]
-                for gradient in self.anew:  # so that the new one can use its memory
+                for gradient in self.replaced:  # so that the new one can use its memory
                     gradient.leaf(leaves).grad = None
                 outputs = self.run(*arrays)
             except BaseException:
@@ -204,7 +204,7 @@ class Trace:
         for cell, array in zip(written_cells, outputs, strict=False):
             put_as_it_is(cell, array)
             cell.shared = False
-        for k, cell in self.kept:
+        for k, cell in self.unclaimed:
             cell.array = outputs[len(written_cells) + k]
         if flat:
             for i in reversed(self.moved):  # a gradient is as large as its leaf
@@ -227,8 +227,8 @@ class Trace:
         if not first:
             for call in self.schedule.after:
                 call()
-        if self.said:
-            self.said.repeat(first)
+        if self.outside_calls:
+            self.outside_calls.repeat(first)
         placed = [cell for cell in written_cells if cell.__class__ is Placed]
         if placed:  # last, as a move may fail for lack of memory
             all_or_none(move_to_placement, placed)
@@ -256,7 +256,7 @@ class Trace:
             elif gradient.make is not None and gradient.survivor is not None:
                 slopes.append((leaf, gradient.make(new[gradient.survivor])))
             elif gradient.survivor is None or gradient.metadata is None:
-                slopes.append((leaf, None if gradient.find is None else gradient.find(leaves)))
+                slopes.append((leaf, None if gradient.finder is None else gradient.finder(leaves)))
             else:
                 slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
         flat: list[Any] = []
@@ -283,7 +283,7 @@ class Trace:
                 flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
             if required:
                 flat[i].requires_grad_()
-        for i, j in self.again:
+        for i, j in self.repeated:
             flat[i] = flat[j]
         for i in self.numbers:
             flat[i] = flat[i].item()

@@ -49,7 +49,7 @@ class Tracing:
     """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
 
     host: HostWatch
-    said: OutsideCalls
+    outside_calls: OutsideCalls
     grad_mode: bool  # that the function leaves
     changes: list[Change]  # of objects from outside
     template: Template | None = None  # where results are objects, or something is changed
@@ -57,7 +57,7 @@ class Tracing:
     flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
     numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
-    again: list[int]  # for each result the first one that is the same object
+    same_as: list[int]  # for each result the first one that is the same object
     returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
@@ -161,13 +161,13 @@ class Tracing:
         before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
-            self.said = OutsideCalls()
+            self.outside_calls = OutsideCalls()
             try:
-                with self.said.watched(self.world.outside):
+                with self.outside_calls.watched(self.world.outside):
                     out = call_traced(self._fn, self._args, self._kwargs)
             finally:
                 self.world.leave_to_others(self.reads.uses)
-            self.said.settled()
+            self.outside_calls.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
             raise RunsUncompiled(self.capture.uncompiled)
@@ -219,7 +219,7 @@ class Tracing:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
-        self.again = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
+        self.same_as = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
         first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
         left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
         self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
@@ -235,7 +235,7 @@ class Tracing:
         self._refuse_moved()
         # results, too: what makes a call raise, and what arguments look at after it
         for t in (*(flag for flag, _, _ in capture.failures or ()), *(t.detach() for _, t in moved)):
-            self.again.append(len(flat))
+            self.same_as.append(len(flat))
             self.identical.append(None)
             flat.append(t)
         self.moved = [i for i, _ in moved]

@@ -67,7 +67,7 @@ class Reads:
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
         self._functions: dict[int, types.FunctionType] = {}  # methods and properties that were read
-        self.whole: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
+        self.dicts: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
         self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
 
     def meet(self, owner: Any) -> None:
@@ -82,7 +82,7 @@ class Reads:
 
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
         if name == "__dict__" and is_of_program(owner) and not in_library(at.f_code.co_filename):
-            self.whole[id(owner)] = owner
+            self.dicts[id(owner)] = owner
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:
             return

@@ -37,7 +37,7 @@ class Metadata:
         return Metadata(t.dtype, *geometry, t.untyped_storage().nbytes(), codes.kind_of(cell), cell.placement)
 
     @staticmethod
-    def whole(t: Tensor) -> Metadata:
+    def of_lazy(t: Tensor) -> Metadata:
         """Return the metadata of a tensor, a lazy conjugation or negation included."""
         return replace(Metadata.of(t), conj=t.is_conj(), neg=t.is_neg())
 

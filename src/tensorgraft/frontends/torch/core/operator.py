@@ -46,7 +46,7 @@ class Operator:
     calls: dict[Any, Any] = field(default_factory=dict)  # the plan and the offsets of a call, by these and the offsets
     outlines: dict[Any, Any] = field(default_factory=dict)  # of plans, by dtypes, ranks and static arguments
     rehearsed: bool | None = None  # the CPU's kernel can say what it refuses (`rehearsal`); None: not known yet
-    told: bool = False  # and what comes of it
+    is_explained: bool = False  # and what comes of it
     accepted: set[Any] = field(default_factory=set)  # dtypes of tensors beside each other that PyTorch takes
 
     def __post_init__(self) -> None:

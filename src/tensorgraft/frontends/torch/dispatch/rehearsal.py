@@ -44,7 +44,7 @@ class Unasked(Exception):
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of the CPU's kernel for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
-        operator.rehearsed, operator.told = can_rehearse(operator), _zeros_suffice(operator)
+        operator.rehearsed, operator.is_explained = can_rehearse(operator), _zeros_suffice(operator)
     if not operator.rehearsed:
         raise Unasked
     stand_ins: dict[int, Tensor] | None = {} if operator.writes else None
@@ -69,7 +69,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             _ONE.apply_(call)  # the binding whose end warnings wait for (`call_with_warnings`)
     except Exception:
         raise Unasked from None
-    if not results or not operator.told:
+    if not results or not operator.is_explained:
         raise Unasked(refusals)
     return results[0]
 

@@ -220,7 +220,7 @@ def _run(
     before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
     with tracking_new_objects() as is_new:
         flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
-        objects, flat = CopiedObjects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
+        objects, flat = CopiedObjects.extract(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
     seen_ids: set[int] = set()

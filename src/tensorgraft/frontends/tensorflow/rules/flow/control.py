@@ -105,7 +105,7 @@ def _branch(
     values = carries[0].values(arrays)
     for i, value in zip(writes, values[len(values) - len(writes) :], strict=True):
         operands[i].value = value
-    results = of_counts(residuals.together(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most)
+    results = of_counts(residuals.merged(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most)
     return [common.get(k, x) for k, x in enumerate(results)]
 
 
@@ -184,7 +184,7 @@ def _as_a_loop(
     def step(arrays: Sequence[Array]) -> list[Array]:
         state = loop_values(arrays)
         outputs = plan(body)(xp, *state)
-        return init.again([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
+        return init.flatten_like([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
 
     def goes_on(arrays: Sequence[Array]) -> Array:
         is_true = _as_predicate(xp, plan(cond)(xp, *loop_values(arrays))[0])

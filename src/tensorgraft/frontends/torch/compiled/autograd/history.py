@@ -94,7 +94,7 @@ def result_finders(
         find = argument_finders.get(id(base)) or outside.get(id(base)) or bases.get(id(base))
         if find is None and id(cell) in argument_storages and not base.requires_grad:
             return None
-        metadata, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
+        metadata, graded = Metadata.of_lazy(t), t.requires_grad or not base.requires_grad
         return functools.partial(_view, find or (lambda leaves: base), metadata, graded)
 
     return list(map(finder_of, flat))
