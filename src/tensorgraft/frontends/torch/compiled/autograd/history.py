@@ -103,7 +103,7 @@ def result_finders(
 def _new_tensor(t: Tensor, find: Finder | None) -> Finder:
     """Return what makes a tensor without history like one that the function has made of memory from outside. `find`:
     what finds a tensor that has this memory at a call."""
-    metadata, memory, kind, required = Metadata.whole(t), t.detach(), type(t), t.requires_grad
+    metadata, memory, kind, required = Metadata.of_lazy(t), t.detach(), type(t), t.requires_grad
 
     def finder(leaves: Sequence[Any]) -> Tensor:
         new = metadata.beside(memory if find is None else find(leaves))
