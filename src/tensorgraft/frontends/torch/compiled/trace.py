@@ -76,7 +76,7 @@ class Trace:
     moved: list[int]  # arguments whose data become the last results after a call
     numbers: list[int]  # results that are numbers of Python
     failures: list[tuple[type[Exception], str]]  # raised where results say so, which follow those
-    required: list[tuple[int, bool]]  # arguments whose `requires_grad` a call sets
+    required: list[tuple[Callable[[Sequence[Any]], Tensor], bool]]  # tensors whose `requires_grad` a call sets
     structure: Structure | None  # None: a single result, in no container
     gradients: list[Gradient]
     draws: list[tuple[state.RandomState, int]]
@@ -165,9 +165,9 @@ class Trace:
                 torch.autograd.graph.increment_version([*self.versions[0], *(leaves[i] for i in self.versions[1])])
             for i in self.moved:  # before results are views of it: a later write would end their history
                 torch.autograd.graph.increment_version(leaves[i])
-            for i, required in self.required:
-                if required:  # results have this argument in their history
-                    leaves[i].requires_grad_()
+            for find, required in self.required:
+                if required:  # results have this tensor in their history
+                    find(leaves).requires_grad_()
             try:
                 slopes, flat, built = self._built(leaves, arrays, outputs)
             except BaseException:
@@ -215,8 +215,8 @@ class Trace:
                 torch.autograd.graph.increment_version(t)
         for leaf, slope in slopes:
             leaf.grad = slope
-        for i, required in self.required:
-            leaves[i].requires_grad_(required)
+        for find, required in self.required:
+            find(leaves).requires_grad_(required)
         if self.grad_mode is not None:
             torch.set_grad_enabled(self.grad_mode)
         if built is not None:

@@ -268,6 +268,7 @@ class Rebound:
         self.entries: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
         self.finders: dict[int, Callable[[Sequence[Any]], Storage]] = {}
         self.tensors: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # these tensors at a call, by identity
+        self.memory: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # the same by their storages
         self._tensors: dict[int, Tensor] = {}
         for change in changes:
             table = change.table
@@ -283,7 +284,7 @@ class Rebound:
                     self._tensors[id(value)] = value
                     self.entries.append((table, key, leaf_key(value)))
                     self.finders[id(cell)] = _finding(table, key)
-                    self.tensors[id(value)] = _finding_tensor(table, key)
+                    self.tensors[id(value)] = self.memory[id(cell)] = _finding_tensor(table, key)
 
     def slot(self, value: Any) -> Replaceable | None:
         """Return the `Replaceable` for a value that may be another one of its kind; None if it must be the same."""
