@@ -116,7 +116,9 @@ class Tracing:
         self.capture.detached.update(self.detached)
         # leaves, whose `requires_grad` a call may set, and what finds them
         given = [(i, t) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is new_leaves[i]]
-        self._settable = [(operator.itemgetter(i), t, t.requires_grad) for i, t in given]
+        self._settable: list[tuple[Callable[[Any], Any], Tensor, bool]] = [
+            (operator.itemgetter(i), t, t.requires_grad) for i, t in given
+        ]
         others = {id(t): t for t in self.world.visited.values() if _has_version(t) and is_leaf(t)}
         for key in others.keys() - {id(t) for t in self.leaves}:
             t = others[key]
