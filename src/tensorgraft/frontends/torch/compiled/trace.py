@@ -247,18 +247,14 @@ class Trace:
             tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, self.backend))
             return tensors[k]
 
-        slopes: list[tuple[Tensor, Tensor | None]] = []
-        same: list[tuple[Tensor, int]] = []
-        for gradient in self.gradients:
-            leaf = gradient.leaf(leaves)
-            if gradient.result is not None:
-                same.append((leaf, gradient.result))
-            elif gradient.make is not None and gradient.survivor is not None:
-                slopes.append((leaf, gradient.make(new[gradient.survivor])))
-            elif gradient.survivor is None or gradient.metadata is None:
-                slopes.append((leaf, None if gradient.finder is None else gradient.finder(leaves)))
-            else:
-                slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
+        def slope(gradient: Gradient) -> Tensor | None:
+            if gradient.make is not None and gradient.survivor is not None:
+                return gradient.make(new[gradient.survivor])
+            if gradient.survivor is None or gradient.metadata is None:
+                return None if gradient.finder is None else gradient.finder(leaves)
+            return tensor(gradient.survivor, gradient.metadata)
+
+        slopes = [(g.leaf(leaves), slope(g)) for g in self.gradients if g.result is None]
         flat: list[Any] = []
         for result in self.results:
             if result.make is not None and result.survivor is not None:
@@ -289,7 +285,7 @@ class Trace:
             flat[i] = flat[i].item()
         for i, attributes in self.attributes:
             flat[i].__dict__.update(attributes)
-        slopes += [(leaf, flat[i]) for leaf, i in same]
+        slopes += [(g.leaf(leaves), flat[g.result]) for g in self.gradients if g.result is not None]
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old
