@@ -274,6 +274,16 @@ class Trace:
                 flat.append(result.value)
         if self.tape is not None:
             self._attach(self.tape, leaves, arrays, outputs, flat)
+        self._finish_results(flat)
+        slopes += [(g.leaf(leaves), flat[g.result]) for g in self.gradients if g.result is not None]
+        if self.template is None:
+            return slopes, flat, None
+        call, old = call_of(leaves), self.template.old
+        olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
+        return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
+
+    def _finish_results(self, flat: list[Any]) -> None:
+        """Give results their classes and attributes, and put the same object where it is returned twice."""
         for i, kind, required in self.classes:
             if (t := flat[i]).__class__ is not kind:
                 flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
@@ -285,12 +295,6 @@ class Trace:
             flat[i] = flat[i].item()
         for i, attributes in self.attributes:
             flat[i].__dict__.update(attributes)
-        slopes += [(g.leaf(leaves), flat[g.result]) for g in self.gradients if g.result is not None]
-        if self.template is None:
-            return slopes, flat, None
-        call, old = call_of(leaves), self.template.old
-        olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
-        return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
 
     def _attach(
         self, tape: Tape, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array], flat: list[Any]
