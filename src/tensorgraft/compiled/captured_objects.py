@@ -35,6 +35,7 @@ _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
 _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias, types.CodeType)
 
 
+REMEMBERS = type(functools.lru_cache(len))
 _RUN_WITH = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -241,8 +242,10 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Conta
     if is_bound_builtin(value):
         return ContainerContents("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
     if isinstance(value, functools.partial):
-        names = [name, *(f"args[{k}]" for k in range(len(value.args))), "keywords"]
-        return ContainerContents("", value, lambda: [value.func, *value.args, value.keywords], names)
+        names = [name, *(f"args[{k}]" for k in range(len(value.args))), "keywords", "__dict__"]
+        return ContainerContents("", value, lambda: [value.func, *value.args, value.keywords, vars(value)], names)
+    if isinstance(value, REMEMBERS):
+        return ContainerContents(name, value, lambda: [vars(value)], [".__dict__"])
     if is_compiled_function(value):
         return ContainerContents(name, value, lambda: [value.__wrapped__], [""])
     return None

@@ -58,8 +58,10 @@ def global_names(code: types.CodeType) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=4096)
 def stored_attributes(code: types.CodeType) -> frozenset[str]:
-    """Return the names of attributes that code sets, functions inside it included."""
-    return frozenset(i.argval for nested in codes_of(code) for i in _instructions(nested) if i.opname == "STORE_ATTR")
+    """Return the names of attributes that code sets, also as strings (`setattr`), functions inside it included."""
+    names = {i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "STORE_ATTR"}
+    setting = (one for one in codes_of(code) if "setattr" in one.co_names)
+    return frozenset(names.union(text for one in setting for text in one.co_consts if isinstance(text, str)))
 
 
 @functools.lru_cache(maxsize=4096)

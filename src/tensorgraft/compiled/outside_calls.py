@@ -47,6 +47,23 @@ _SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platli
 Call = Callable[[], None]
 
 
+class _Muted(threading.local):
+    on = False
+
+
+_muted = _Muted()
+
+
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
+    """Context of a trace that is only compared with another one: its warnings are not shown."""
+    before, _muted.on = _muted.on, True
+    try:
+        yield
+    finally:
+        _muted.on = before
+
+
 class OutsideCalls:
     """The calls of a traced function that print, log or warn. `refused`: the reason why the function runs uncompiled,
     kept in case the program catches the error."""
@@ -140,12 +157,26 @@ class OutsideCalls:
         frame = sys._getframe(2)
         for _ in range(level - 1):
             frame = frame.f_back or frame
-        original(**arguments)
+        if not _muted.on:
+            original(**arguments)
         message = arguments["message"]
         kind = type(message) if isinstance(message, Warning) else arguments.get("category") or UserWarning
         registry = frame.f_globals.setdefault("__warningregistry__", {})
         location = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), registry
         self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *location))
+
+
+class NotedCalls(OutsideCalls):
+    """The calls of a function that is traced at each of its calls if it makes any of those that are refused elsewhere.
+    They are made while it is traced, as prints and warnings are."""
+
+    def _overrides(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        return (override for override in super()._overrides() if override[1] not in ("print", "warn", "handle"))
+
+    def _refuse(self, reason: str, *call: Any) -> Any:
+        original, args, kwargs = call
+        self.refused = reason
+        return original(*args, **kwargs)
 
 
 def _refused() -> Iterator[tuple[Any, str, str]]:

@@ -27,6 +27,8 @@ def same_state(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(same_state(a[k], b[k]) for k in a)
     if isinstance(a, list | tuple):
+        if isinstance(a, tuple) and {*map(type, a)} == {int}:  # the words of Python's generator
+            return bool(a == b)
         return isinstance(b, list | tuple) and len(a) == len(b) and all(map(same_state, a, b))
     return a is b or (a.tobytes() == b.tobytes() if hasattr(a, "tobytes") and hasattr(b, "tobytes") else bool(a == b))
 

@@ -7,7 +7,6 @@ compared: what differs is a `Change`, which is undone, and done again at every c
 
 from __future__ import annotations
 
-import functools
 import gc
 import io
 import random
@@ -23,10 +22,10 @@ from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import (
+    REMEMBERS,
     Call,
     Named,
     functions_around,
-    has_attributes,
     in_library,
     is_bound_builtin,
     is_compiled_function,
@@ -71,8 +70,6 @@ _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.Code
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes", "logging", "random")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
-_REMEMBERS = type(functools.lru_cache(len))
-
 
 def opaque(*kinds: type) -> None:
     """Leave out objects of these types: a front end knows otherwise what changes in them."""
@@ -116,6 +113,7 @@ class Reachable:
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
+        self.named: list[Table] = []  # variables and attributes of what is no argument
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         # functions that remember results, how often they have, and what they have remembered
@@ -261,7 +259,7 @@ class Reachable:
                 self._spaces.append((cls.__name__, cls))
                 above = {name for base in cls.__mro__[1:-1] if _of_library(base) for name in vars(base)}
                 for key, member in vars(cls).items():
-                    if isinstance(member, _REMEMBERS):
+                    if isinstance(member, REMEMBERS):
                         yield member.__name__, member, None
                     anyway = key in above or (is_special(key) and key != "__init_subclass__")
                     for fn in functions_of(member):
@@ -294,14 +292,16 @@ class Reachable:
             yield name, value(), None
         elif isinstance(value, ContextVar):
             yield from ((name, child, None) for child in self._add(name, ContextValue(value), None).values())
-        elif isinstance(value, _REMEMBERS):
+        elif isinstance(value, REMEMBERS):
             known = frozenset(key for results in _results_of(value) for key in results)
             self._caches.append((name, value, value.cache_info(), known))
             yield name, value.__wrapped__, None
+            yield f"{name}.__dict__", vars(value), None
         if type(value).__name__ == "partial" and hasattr(value, "func"):
             yield name, value.func, None
             yield from ((f"args[{k}]", child, None) for k, child in enumerate(value.args))
             yield "keywords", value.keywords, None
+            yield f"{name}.__dict__", vars(value), None
         elif not isinstance(value, types.FunctionType | types.MethodType):
             yield from self._attributes(name, value, find)
 
@@ -322,22 +322,29 @@ class Reachable:
         if isinstance(attributes, dict):
             for key, child in self._add(name, attributes, None if find is None else _attributes_of(find)).items():
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
-            if is_of_program(value):
-                self.owners.append(value)
+            if find is None:
+                self.named.append(self.tables[id(attributes)])
+        if is_of_program(value):
+            self.owners.append(value)
         if made_in_python and (slots := slots_of(cls)):
             table = self.slotted[id(value)] = Slots(value, slots)
             find_slots = None if find is None else lambda call: Slots(find(call), slots)
             for key, child in self._add(name, table, find_slots).items():
                 yield f"{name}.{key}", child, _attribute(find, key)
+            if find is None:
+                self.named.append(self.tables[id(table)])
 
     def _function(self, name: str, fn: types.FunctionType) -> Iterator[tuple[str, Any, Find | None]]:
+        yield f"{name}.__dict__", vars(fn), None
         if in_library(fn.__code__.co_filename):
             yield from ((variable, child, None) for variable, child in functions_around(fn))
             return
         for variable, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             yield variable, content_of(cell), None
         self.codes.append(fn.__code__)
-        self._add(name, Variables(fn), None)
+        variables = Variables(fn)
+        self._add(name, variables, None)
+        self.named.append(self.tables[id(variables)])
         dynamic = sorted(global_names(fn.__code__) & _DYNAMIC - fn.__globals__.keys())
         self._one_time_objects += [(f"{called_name}()", None) for called_name in dynamic]
         mentioned = {n for code in codes_of(fn.__code__) for n in code.co_names}
@@ -351,8 +358,6 @@ class Reachable:
             yield module.__name__, module, None
         yield from ((f"default {k}", child, None) for k, child in enumerate(fn.__defaults__ or ()))
         yield from ((key, child, None) for key, child in (fn.__kwdefaults__ or {}).items())
-        if has_attributes(fn):
-            yield f"{name}.__dict__", vars(fn), None
 
     # ---- after a trace ---------------------------------------------------------------------------------------------
 
@@ -477,7 +482,28 @@ class Reachable:
         uses = self._uses(change.table)
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
-        return uses == {"written"} and change.order is None
+        # what is added to a set may have been in it
+        return (
+            uses == {"written"}
+            and change.order is None
+            and not (isinstance(change.table.of, set) and change.table.before)
+        )
+
+    def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:
+        """Yield (a table, keys) of entries that the function may have set to what they were, which is no change."""
+        changed = {id(change.table): change for change in changes}
+        stored = {name for code in self.codes if code.co_name not in MAKING for name in stored_attributes(code)}
+        for table in self.named:
+            keys = table.before.keys() if isinstance(table.of, Variables) else table.before.keys() & stored
+            yield table, self._unchanged(keys, changed.get(id(table)))
+        for change in changes:
+            if isinstance(change.table.of, dict) and change.table.find is None and self.only_written(change):
+                yield change.table, self._unchanged(change.table.before, change)
+
+    @staticmethod
+    def _unchanged(keys: Iterable[Any], change: Change | None) -> list[Any]:
+        new = set() if change is None else {*change.keys, *change.dropped}
+        return [key for key in keys if key not in new]
 
     def _uses(self, table: Table) -> set[str]:
         names = {name.rpartition(".")[2] for name in table.names}

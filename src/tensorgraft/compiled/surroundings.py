@@ -23,7 +23,14 @@ from weakref import WeakSet
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import ContainerContents, is_namespace, is_of_program, roots, walk
+from tensorgraft.compiled.captured_objects import (
+    ContainerContents,
+    has_attributes,
+    is_namespace,
+    is_of_program,
+    roots,
+    walk,
+)
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import imported_modules, names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
@@ -97,7 +104,7 @@ class Surroundings:
         self._growing: list[ContainerContents] = []  # containers that are asked for their elements
         self._lengths: list[int] = []
         self._elements: list[Any] = []
-        self._bare: list[dict[str, Any]] = []  # of tensors without attributes
+        self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes
         self._reported = 0
 
     def new_objects(self) -> list[Any]:
@@ -122,7 +129,7 @@ class Surroundings:
             framework = _framework(x)
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
-                    self._arrays.append(Contents(its_name, x, framework))
+                    self._take(its_name, x, framework)
             elif contents is not None:
                 grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
                 if (contents.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
@@ -131,6 +138,14 @@ class Surroundings:
                     self._objects.append(x)
             elif is_of_program(x):
                 self._objects.append(x)
+
+    def _take(self, name: str, array: Any, framework: str) -> None:
+        """Look at an array that somebody can write. Raises TracedValueError for a large one."""
+        self._arrays.append(Contents(name, array, framework))
+
+    def written(self) -> str | None:
+        """Name an array of another framework that the trace has written; None where there is none."""
+        return next((one.name for one in (*self._arrays, *self._watched) if not one.holds()), None)
 
     def functions(self) -> list[types.FunctionType]:
         """Return the functions that have been met."""
@@ -200,17 +215,29 @@ class Surroundings:
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._add_all(owner)
+        for table, keys in world.written_as_before(changes):
+            if keys:
+                self.look_up(table.name, _entries(table.of, keys))
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
-            if table.before or id(table.of) in changed:
-                self._containers.append(ContainerContents(table.name, table.of, functools.partial(_items, table.of)))
-            else:
-                self._bare.append(table.of)
+            self._settle_bare(table.name, table.of, id(table.of) in changed)
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
+        for fn in self.functions():
+            if not has_attributes(fn):
+                self._settle_bare(f"{fn.__name__}.__dict__", vars(fn), id(vars(fn)) in changed)
         for owner in whole_objects:
             self._add_all(owner)
         self._settle_containers(world, changed, slot)
+        # arguments of one call among them, whose memory would be kept
+        self._visited = {key: x for key, x in self._visited.items() if framework_of(x) is None}
+
+    def _settle_bare(self, name: str, attributes: dict[str, Any], changed: bool) -> None:
+        """Keep attributes of what mostly has none."""
+        if attributes or changed:
+            self._containers.append(ContainerContents(name, attributes, functools.partial(_items, attributes)))
+        else:
+            self._bare.append(attributes)
 
     def _settle_containers(
         self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]
@@ -305,7 +332,7 @@ class Surroundings:
                     else _description(container)
                 )
         if any(self._bare):
-            return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
+            return f"a tensor or function has an attribute now: {next(iter(next(filter(None, self._bare))))}"
         return next((f"{memory.name} has other values" for memory in self._arrays if not memory.holds()), None)
 
     def __bool__(self) -> bool:
@@ -325,6 +352,16 @@ def _description(container: ContainerContents) -> str:
                 else f"{container.name}{name} is another object"
             )
     return f"{container.name} has other elements"
+
+
+def _entries(of: Any, keys: list[Any]) -> Lookups:
+    """Return what looks up entries of a table by their keys."""
+    if isinstance(of, Variables):
+        names = [key for key in keys if isinstance(key, str)]
+        return Lookups([(of.fn.__globals__, name) for name in names])  # cells are looked at anyway
+    if isinstance(of, Slots):
+        return Lookups(attributes=[(of.of, key) for key in keys])
+    return Lookups([(of, key) for key in keys])
 
 
 def _identity(of: Any) -> int:

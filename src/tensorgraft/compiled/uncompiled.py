@@ -20,15 +20,15 @@ class UncompiledWarning(UserWarning):
     """A function under `tg.jit` runs as eager code, since it does what a compiled program cannot do at every call."""
 
 
-def warn_uncompiled(name: str, reason: str) -> None:
-    """Warn once for a signature, at the program's line, that it runs as eager code."""
+def warn_uncompiled(name: str, reason: str, instead: str = "It runs uncompiled, operator by operator") -> None:
+    """Warn once for a signature, at the program's line, that it runs as eager code, or what is done `instead`."""
     frame = program_frame(sys._getframe(1))
     if frame is None:
         frame = sys._getframe(1)
     file, line = frame.f_code.co_filename, frame.f_lineno
     words = (
-        f"{quoted(file, line)}: {name} {reason}. It runs uncompiled, operator by operator; do that outside, and"
-        " pass what comes of it, for a compiled program"
+        f"{quoted(file, line)}: {name} {reason}. {instead}; do that outside, and pass what comes of it, for a compiled"
+        " program"
     )
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     warnings.warn_explicit(words, UncompiledWarning, file, line, frame.f_globals.get("__name__"), registry)

@@ -150,10 +150,29 @@ class Jit:
 
         return Compiled(self.fn, guard_values=self._guard_values, compile=self._when, check=self._check)
 
+    # attributes are the function's, which has them under another name too, and may count its calls in one
+
     def __getattr__(self, name: str) -> Any:
+        fn = self.__dict__.get("fn")
+        while type(fn) is Jit:  # compiled twice
+            fn = fn.fn
+        if name in getattr(fn, "__dict__", ()):
+            return vars(fn)[name]
         if name.startswith("__") or self.__dict__.get("_compiled") is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._compiled, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OF_COMPILED or name.startswith("__"):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.fn, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.fn, name)
+
+
+_OF_COMPILED = ("fn", "_guard_values", "_when", "_check", "_compiled", "_all")
 
 
 _MOST = 1024  # objects among the arguments that are looked at

@@ -18,6 +18,7 @@ from jax import lax
 from jax.experimental.ode import odeint
 
 import tensorgraft as tg
+from tensorgraft.frontends.jax import calls, staging
 from tensorgraft.transforms import filter_eval_shape
 
 tf = pytest.importorskip("tensorflow")
@@ -30,11 +31,11 @@ ONES = np.ones(4, np.float32)
 
 
 @pytest.mark.parametrize("onto", NATIVE)
-def test_numbers_are_inputs(onto):
+def test_numbers_are_inputs(onto, monkeypatch):
     traces = []
+    monkeypatch.setattr(calls, "make_jaxpr", lambda *args: (traces.append(1), staging.make_jaxpr(*args))[1])
 
     def step(w, rate, n):
-        traces.append(1)
         return w[:n] * rate if n else w
 
     f, w = tg.graft(step, onto=onto), NATIVE[onto](ONES)
@@ -78,7 +79,7 @@ def test_a_number_that_is_kept_is_that_number():
     f = tg.graft(lambda x, rate: (rates.append(rate), x * rate)[1], onto="numpy")
     for rate in (0.5, 0.25):
         f(ONES, rate)
-    assert rates[1:] == [0.5, 0.25]
+    assert rates == [0.5, 0.25]
 
 
 def test_loops_to_a_number():
@@ -238,7 +239,7 @@ def test_arrays_that_are_traced_are_not_kept():
         KEPT["f"] = f
 
     for f, where in (
-        (to_attribute, "last of a Holder"),
+        (to_attribute, "a Holder.last"),
         (to_object_in_attribute, "last of a Holder"),
         (to_namespace, "in a SimpleNamespace"),
         (to_class, "Holder.shared"),

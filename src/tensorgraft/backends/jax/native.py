@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
 
+from tensorgraft.errors import DerivativeError
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
@@ -201,5 +202,15 @@ def _lower(ctx: Any, *operands: Any, program: ClosedJaxpr) -> Any:
         return mlir.lower_fun(jaxpr_as_fun(program), multiple_results=True)(ctx, *operands)
 
 
+def _refuse_derivative(*_: Any, **__: Any) -> Any:
+    raise DerivativeError(
+        "a grafted program on JAX has a derivative in reverse mode (jax.grad, jax.vjp, jax.jacrev), but this is a"
+        " derivative in forward mode, or one of the backward pass of a PyTorch module, which is a compiled program.\n"
+        "  in PyTorch:  torch.func.hessian, torch.func.jvp of the module on tg.device('jax')\n"
+        "  in JAX:      tg.source(module, ..., onto='jax'), which JAX differentiates to any order"
+    )
+
+
+ad.primitive_jvps[wide_p] = _refuse_derivative
 batching.primitive_batchers[wide_p] = _batch
 mlir.register_lowering(wide_p, _lower)

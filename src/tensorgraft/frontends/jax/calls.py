@@ -15,6 +15,7 @@ import numpy as np
 from jax.extend.core.primitives import convert_element_type_p
 
 from tensorgraft.compiled.objects import collecting_new_objects
+from tensorgraft.compiled.python_state import MOST_STATES, PythonState, warn_traced_again
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import side_effects, traced_value_errors
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -113,7 +114,10 @@ def staged(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
 
 
 class JaxTrace:
-    """A function traced for a call, with the numbers `fixed` as they are in it."""
+    """A function traced for a call, with the numbers `fixed` as they are in it. `surroundings`: what it reads of
+    Python's objects; `lasts`: whether it serves later calls."""
+
+    lasts = True
 
     def __init__(self, fn: Callable[..., Any], call: JaxCall, fixed: frozenset[int], stage: Stage = staged) -> None:
         self.inputs = [
@@ -142,17 +146,26 @@ class JaxTrace:
                 numbers = [i for i in self.inputs if i in call.numbers]
                 raise traced_value_errors.Failed(error, numbers, self.inputs, recording()) from error
 
-        with collecting_new_objects() as old_ids:
-            self.closed = stage(flat, specs)
-            left, new_ids = side_effects.arrays_left(trace[0], old_ids)
+        static = [x for x, o in zip(call.slots[: call.count], call.operands, strict=False) if o is None]
+        self.surroundings = PythonState(getattr(fn, "template", fn), static, "jax")
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
-        returned = [self.structure, *(r.value for r in (*self.results, *self.state) if r.kind == "value")]
-        for x, holder in side_effects.kept_arrays(left, new_ids, returned) if left else ():
-            number = numbers_seen[0].get(id(x))
-            if number is None:
-                side_effects.refuse_keeping(x, holder, fn)
-            else:
-                self.keeps |= {number}
+        try:
+            with collecting_new_objects() as old_ids:
+                with self.surroundings.watched():
+                    self.closed = stage(flat, specs)
+                left, new_ids = side_effects.arrays_left(trace[0], old_ids)
+            returned = [self.structure, *(r.value for r in (*self.results, *self.state) if r.kind == "value")]
+            for x, holder in side_effects.kept_arrays(left, new_ids, returned) if left else ():
+                number = numbers_seen[0].get(id(x))
+                if number is None:
+                    side_effects.refuse_keeping(x, holder, fn)
+                else:
+                    self.keeps |= {number}
+        except BaseException:
+            self.surroundings.undo()
+            raise
+        if self.keeps:
+            self.surroundings.undo()
 
     def _run(self, fn: Callable[..., Any], call: JaxCall, values: list[Any]) -> list[Any]:
         arrays: list[Any] = []
@@ -259,36 +272,58 @@ class Family:
     def __init__(self, fn: Callable[..., Any], name: str, is_open: bool) -> None:
         self.fn, self.name, self.is_open = fn, name, is_open
         self.fixed: frozenset[int] = frozenset()  # the numbers that are looked at
-        self.by_values: dict[Any, Any] = {}  # by their values
+        # by the values of these: what Python's objects were, and what was made of the trace, the newest first
+        self.by_values: dict[Any, tuple[tuple[PythonState, Any], ...]] = {}
 
     def get(self, call: JaxCall, make: Callable[[JaxTrace], Any]) -> Any:
         """Return what `make` makes of the trace that is right for a call."""
-        while True:
-            key = tuple([exact(call.slots[i]) for i in sorted(self.fixed)])
-            cached = self.by_values.get(key)
-            if cached is not None:
-                return cached
-            fixed = self.fixed
-            trace = self._trace(call)
-            if self.fixed == fixed:
-                cached = self.by_values[key] = make(trace)
-                return cached
+        known = self._known(call, self.fixed)
+        if known is not None:
+            return known
+        fixed = self.fixed
+        trace = self._trace(call)
+        if self.fixed != fixed:
             self.by_values.clear()
-            self.by_values[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
+        return self._made(call, self.fixed, trace, make)
 
     def get_open(self, call: JaxCall, stage: Stage, make: Callable[[JaxTrace], Any]) -> Any:
         """Return the same as `get` for a call with open extents; `stage` traces with what stands for these."""
-        key = tuple([exact(call.slots[i]) for i in call.numbers])
-        if key not in self.by_values:
-            try:
-                trace = JaxTrace(self.fn, call, frozenset(call.numbers), stage)
-            except traced_value_errors.Failed as error:
-                failed = error
-            else:
-                self.by_values[key] = make(trace)
-                return self.by_values[key]
-            traced_value_errors.raise_(failed, self.name, self.fn)
-        return self.by_values[key]
+        every = frozenset(call.numbers)
+        known = self._known(call, every)
+        if known is not None:
+            return known
+        try:
+            trace = JaxTrace(self.fn, call, every, stage)
+        except traced_value_errors.Failed as error:
+            failed = error
+        else:
+            return self._made(call, every, trace, make)
+        traced_value_errors.raise_(failed, self.name, self.fn)
+
+    def _known(self, call: JaxCall, fixed: frozenset[int]) -> Any:
+        """Return what was made of a trace that was right for an earlier call, and is for this one; None without it."""
+        for surroundings, made in self.by_values.get(_values(call, fixed), ()):
+            if surroundings.hold():
+                surroundings.repeat()
+                return made
+        return None
+
+    def _made(self, call: JaxCall, fixed: frozenset[int], trace: JaxTrace, make: Callable[[JaxTrace], Any]) -> Any:
+        why = trace.surroundings.settle()
+        trace.lasts = why is None
+        made = make(trace)
+        if why is not None:
+            warn_traced_again(getattr(self.fn, "__qualname__", type(self.fn).__name__), why)
+            return made
+        key = _values(call, fixed)
+        known = self.by_values.get(key, ())
+        if len(known) == MOST_STATES // 2 and (changed := known[0][0].failure()) is not None:
+            warn_traced_again(
+                getattr(self.fn, "__qualname__", type(self.fn).__name__),
+                f"reads what changes again and again: {changed}",
+            )
+        self.by_values[key] = ((trace.surroundings, made), *known[: MOST_STATES - 1])
+        return made
 
     def _trace(self, call: JaxCall) -> JaxTrace:
         all_numbers = frozenset(call.numbers)
@@ -324,6 +359,11 @@ class Family:
         self.fixed = frozenset(call.numbers)
         self.by_values.clear()
         return True
+
+
+def _values(call: JaxCall, fixed: frozenset[int]) -> Any:
+    """Return a key of the values of those numbers of a call that are constants of a trace."""
+    return tuple([exact(call.slots[i]) for i in sorted(fixed)])
 
 
 def is_arraylike(x: Any) -> bool:

@@ -72,7 +72,7 @@ class Grafted:
         return self._for_numbers(call, family, signature)(call)
 
     def _signature(self, trace: JaxTrace) -> GraftedSignature:
-        program = JaxprProgram(trace.closed, self.is_compiled, trace.has_numbers, current())
+        program = JaxprProgram(trace.closed, self.is_compiled and trace.lasts, trace.has_numbers, current())
         return GraftedSignature(self.xp, trace, self.xp.differentiable(program), program)
 
     def _of_open_extents(self, call: JaxCall, family: Family) -> GraftedSignature:
@@ -101,6 +101,7 @@ class Grafted:
 
     def _for_numbers(self, call: JaxCall, family: Family, signature: GraftedSignature) -> GraftedSignature:
         """A signature with a derivative, which the loop that runs to a number has when that is known."""
+        signature.trace.surroundings.undo()  # the function runs once more
         before = family.fixed, dict(family.by_values)
         family.fix_all(call)
         trace: GraftedSignature = family.get(call, self._signature)

@@ -538,3 +538,16 @@ def test_steps_of_the_host_are_compared(backend, where):
     for _ in range(2):
         agreeing(x, c)
     assert agreeing.report.traces == 1
+
+
+def test_a_second_trace_shows_no_warnings():
+    def f(x):
+        warnings.warn("once a call", UserWarning, stacklevel=1)
+        return x * 2
+
+    run, x = tg.jit(f, check="always"), torch.ones(2, device=tg.device("jax"))
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            run(x)
+    assert [str(one.message) for one in shown] == ["once a call"] * 3

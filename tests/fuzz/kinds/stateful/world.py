@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import functools
+import itertools
 import os
 import random
 import types
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.utils.checkpoint
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -68,6 +71,17 @@ class Halved(nn.Module):
         return weight * 0.5
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        return slope * 2 + ctx.saved_tensors[0] * 0
+
+
 class Running(nn.Module):
     """A module that keeps state in all ways: a number, a buffer that is written, one that is replaced."""
 
@@ -93,11 +107,15 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "norm": lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)),
     "drop": lambda: nn.Sequential(nn.Linear(3, 3), nn.Dropout(1.0)),
     "running": Running,
+    "tied": lambda: nn.Sequential(layer := nn.Linear(3, 3), nn.Tanh(), layer),
+    "scaled": lambda: nn.Sequential(nn.LayerNorm(3), nn.PReLU(), nn.Linear(3, 3, bias=False)),
+    "normed": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)),
 }
 
 
+@functools.cache
 def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Return multiples of an eighth between -1 and 1."""
+    """Return multiples of an eighth between -1 and 1, which are copied by whoever writes them."""
     return np.random.default_rng(seed).integers(-8, 9, shape) / 8
 
 
@@ -123,7 +141,12 @@ def tensors(value: Any, seen: set[int] | None = None) -> Iterator[Tensor]:
 
 def total(value: Any) -> Tensor:
     """Return the sum of what in a result has a history."""
-    return sum((t.float().sum() for t in tensors(value) if t.requires_grad), torch.zeros(()))  # type: ignore[return-value]
+    return sum((t.float().sum() for t in tensors(value) if t.requires_grad and not t.is_inference()), torch.zeros(()))  # type: ignore[return-value]
+
+
+def first(value: Any) -> Tensor:
+    """Return the first matrix of three columns in a result."""
+    return next(t for t in tensors(value) if t.ndim == 2 and t.shape[1] == 3)
 
 
 _COUNTED = """
@@ -154,8 +177,12 @@ def world(device: torch.device, jit: Callable[..., Any]) -> dict[str, Any]:
         def scaled(self, v: Any) -> Any:
             return v * 0.5
 
+        @property
+        def twice(self) -> Any:
+            return self.k * 2
+
     def data(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Tensor:
-        return torch.from_numpy(numbers(shape, seed)).to(getattr(torch, dtype)).to(device)
+        return torch.tensor(numbers(shape, seed), dtype=getattr(torch, dtype)).to(device)
 
     def leaf(shape: tuple[int, ...], seed: int) -> Tensor:
         return data(shape, seed).requires_grad_()
@@ -169,7 +196,7 @@ def world(device: torch.device, jit: Callable[..., Any]) -> dict[str, Any]:
 
     def module(forward: Callable[..., Any], **attributes: Any) -> nn.Module:
         """Return a module with a forward, tensors are its buffers and parameters."""
-        made = type("Drawn", (nn.Module,), {"n": 1, "scaled": Box.scaled, "forward": forward})()
+        made = type("Drawn", (nn.Module,), {"n": 1, "scaled": Box.scaled, "twice": Box.twice, "forward": forward})()
         for name, value in attributes.items():
             if isinstance(value, Tensor) and value.requires_grad:
                 value = nn.Parameter(value.detach())
@@ -186,7 +213,9 @@ def world(device: torch.device, jit: Callable[..., Any]) -> dict[str, Any]:
         "torch": torch, "nn": nn, "F": nn.functional, "random": random, "np": np, "os": os, "types": types, "copy": copy,
         "deque": collections.deque, "parametrize": parametrize, "D": device, "jit": jit, "X": data, "leaf": leaf,
         "net": net, "module": module, "total": total, "Box": Box, "place": place, "Halved": Halved,
-        "optim": torch.optim, "hooks": nn.modules.module,
+        "optim": torch.optim, "hooks": nn.modules.module, "Doubled": Doubled, "first": first, "tensors": tensors,
+        "collections": collections, "functools": functools, "itertools": itertools,
+        "checkpoint": torch.utils.checkpoint.checkpoint,
         **{made.__name__: made for made in RESULTS},
     }  # fmt: skip
-    return {**names, "given": frozenset(names) - {"Box", "place"}}
+    return {**names, "__name__": "drawn", "given": frozenset(names) - {"Box", "place"}}

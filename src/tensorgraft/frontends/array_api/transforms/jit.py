@@ -14,6 +14,7 @@ from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
 from tensorgraft.compiled.expanded import expanding
 from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, flattening, one_at_a_time
+from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
@@ -111,7 +112,7 @@ class Jitted(TracedFunction):
 
     def _checked(self, trace: ArrayTrace, known: list[Any], xp: Backend, structure: Any, objects: list[Any]) -> Any:
         def check(leaves: Sequence[Any]) -> str | None:
-            with one_at_a_time:
+            with one_at_a_time, muted():
                 second_trace = self._traced(xp, leaves, structure, objects)  # type: ignore[arg-type]
             assert trace.record is not None and second_trace.record is not None
             return trace.record.difference(second_trace.record)

@@ -207,7 +207,10 @@ class _Assembly:
         outside = [t for t, _ in tracing.versions if id(t) not in tracing.slots.tensors]
         # an argument with a history is here without it, too: each call has another one
         outside_tensors = [t for t in outside if id(t) in argument_index or id(cell_of(t)) not in tracing.cells]
-        tape.watch([(t, getter_of(t, argument_index)) for t in outside_tensors], tracing.flat)
+        once = [
+            t if k == first else None for k, (t, first) in enumerate(zip(tracing.flat, tracing.same_as, strict=True))
+        ]
+        tape.watch([(t, getter_of(t, argument_index)) for t in outside_tensors], once)
         positions_of_usable = {a: k for a, k in self.positions.items() if a in tracing.usable}
         arrays = {a: _array_of(self.sources, self.fed, a) for a in tracing.usable}
         tape.locate(positions_of_usable, tracing.outputs, arrays)

@@ -20,6 +20,7 @@ from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.captured_objects import is_plain_tensor
 from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
+from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.uncompiled import (
     RunsUncompiled,
     Uncompiled,
@@ -236,7 +237,7 @@ class Compiled(TracedFunction):
         self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool
     ) -> CheckedTrace:
         def check(leaves: Sequence[Any]) -> str | None:
-            with one_at_a_time, held_back(), uncollected():
+            with one_at_a_time, held_back(), uncollected(), muted():
                 second = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
                 assert trace.record is not None and second.record is not None and second.undo is not None
                 second.undo()

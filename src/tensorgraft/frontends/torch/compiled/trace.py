@@ -76,7 +76,7 @@ class Trace:
     moved: list[int]  # arguments whose data become the last results after a call
     numbers: list[int]  # results that are numbers of Python
     failures: list[tuple[type[Exception], str]]  # raised where results say so, which follow those
-    required: list[tuple[int, bool]]  # arguments whose `requires_grad` a call sets
+    required: list[tuple[Callable[[Sequence[Any]], Tensor], bool]]  # tensors whose `requires_grad` a call sets
     structure: Structure | None  # None: a single result, in no container
     gradients: list[Gradient]
     draws: list[tuple[state.RandomState, int]]
@@ -165,9 +165,9 @@ class Trace:
                 torch.autograd.graph.increment_version([*self.versions[0], *(leaves[i] for i in self.versions[1])])
             for i in self.moved:  # before results are views of it: a later write would end their history
                 torch.autograd.graph.increment_version(leaves[i])
-            for i, required in self.required:
-                if required:  # results have this argument in their history
-                    leaves[i].requires_grad_()
+            for find, required in self.required:
+                if required:  # results have this tensor in their history
+                    find(leaves).requires_grad_()
             try:
                 slopes, flat, built = self._built(leaves, arrays, outputs)
             except BaseException:
@@ -215,8 +215,8 @@ class Trace:
                 torch.autograd.graph.increment_version(t)
         for leaf, slope in slopes:
             leaf.grad = slope
-        for i, required in self.required:
-            leaves[i].requires_grad_(required)
+        for find, required in self.required:
+            find(leaves).requires_grad_(required)
         if self.grad_mode is not None:
             torch.set_grad_enabled(self.grad_mode)
         if built is not None:
@@ -277,14 +277,7 @@ class Trace:
                 flat.append(result.value)
         if self.tape is not None:
             self._attach(self.tape, leaves, arrays, outputs, flat)
-        for i, kind, required in self.classes:
-            if (t := flat[i]).__class__ is not kind:
-                flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
-            if required:
-                flat[i].requires_grad_()
-        for i, j in self.repeated:
-            flat[i] = flat[j]
-        self._finish(flat)
+        self._convert(flat)
         slopes += [(leaf, flat[i]) for leaf, i in same]
         if self.template is None:
             return slopes, flat, None
@@ -292,12 +285,19 @@ class Trace:
         olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
         return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
 
-    def _finish(self, results: list[Any]) -> None:
-        """Turn results into Python numbers, and set the attributes of others, as the function did."""
+    def _convert(self, flat: list[Any]) -> None:
+        """Give results their classes and attributes; numbers of Python are read."""
+        for i, kind, required in self.classes:
+            if (t := flat[i]).__class__ is not kind:
+                flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
+            if required:
+                flat[i].requires_grad_()
+        for i, j in self.repeated:
+            flat[i] = flat[j]
         for i in self.numbers:
-            results[i] = results[i].item()
+            flat[i] = flat[i].item()
         for i, attributes in self.attributes:
-            results[i].__dict__.update(attributes)
+            flat[i].__dict__.update(attributes)
 
     def _attach(
         self, tape: Tape, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array], flat: list[Any]

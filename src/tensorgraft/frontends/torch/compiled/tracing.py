@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import types
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from typing import Any
@@ -18,7 +19,7 @@ from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.autograd.history import is_leaf, record, result_finders
+from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
@@ -65,7 +66,7 @@ class Tracing:
     tape: Tape | None
     slots: Rebound
     moved: list[int]  # arguments with another geometry or storage after the call
-    required: list[tuple[int, bool]]  # arguments whose `requires_grad` the call sets
+    required: list[tuple[Finder, bool]]  # what finds tensors whose `requires_grad` the call sets
     written: list[Any]  # storages that the call writes
     survivors: list[Storage]  # new storages that something holds on to
     outputs: list[Array]  # arrays of written and surviving storages
@@ -113,10 +114,15 @@ class Tracing:
                 self.device_arguments[k] = (i, new_leaves[i])
                 self.detached[id(new_leaves[i])] = i
         self.capture.detached.update(self.detached)
-        # leaves, whose `requires_grad` a call may set
-        self._settable = [
-            (i, t, t.requires_grad) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is new_leaves[i]
+        # leaves, whose `requires_grad` a call may set, and what finds them
+        given = [(i, t) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is new_leaves[i]]
+        self._settable: list[tuple[Callable[[Any], Any], Tensor, bool]] = [
+            (operator.itemgetter(i), t, t.requires_grad) for i, t in given
         ]
+        others = {id(t): t for t in self.world.visited.values() if _has_version(t) and is_leaf(t)}
+        for key in others.keys() - {id(t) for t in self.leaves}:
+            t = others[key]
+            self._settable.append((lambda leaves, t=t: t, t, t.requires_grad))
         replaced = {id(self.leaves[i]): new_leaves[i] for i in self.detached.values()}
         self._args, self._kwargs = self.world.substituted(call, replaced)
 
@@ -207,7 +213,9 @@ class Tracing:
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
         outside = {id(t): (lambda leaves, t=t: t) for t in world.visited.values() if isinstance(t, Tensor)}
-        self.result_finders = result_finders(flat, self.device_arguments, {**outside, **self.slots.tensors}, capture)
+        self.result_finders = result_finders(
+            flat, self.device_arguments, {**outside, **self.slots.tensors}, self.slots.memory, capture
+        )
         self.roots, self.tape = record(flat, self.identical, self.result_finders, first_node, capture)
         if self.tape is not None and self.tape.python:
             self.tape.surroundings = Surrounded(self._fn)
@@ -233,9 +241,7 @@ class Tracing:
             self.identical.append(None)
             flat.append(t)
         self.moved = [i for i, _ in moved]
-        self.required = [
-            (i, not before) for i, t, before in self._settable if is_leaf(t) and t.requires_grad is not before
-        ]
+        self.required = [(find, not before) for find, t, before in self._settable if _is_set(t, before)]
         self.flat = flat
         for t in flat:
             if isinstance(t, Tensor) and t.device.type == TYPE:
@@ -257,6 +263,8 @@ class Tracing:
         for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
             if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
+                if finder is None and not is_leaf(t) and t.retains_grad and t.grad is not None:
+                    raise RunsUncompiled("returns or keeps a tensor that retains the gradient of a backward pass in it")
                 if required and (t.grad is not None or id(t) in ends):
                     raise RunsUncompiled(
                         "returns or keeps a new leaf of autograd together with a result computed from it"
@@ -295,6 +303,7 @@ class Tracing:
         self.slopes = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
         self.capture.undo_gradients()
         self.host.undo_writes()
+        self._put_back_required()
         self.world.undo()
         self.world.is_new = lambda value: False
 
@@ -306,8 +315,11 @@ class Tracing:
     def restore(self) -> None:
         """Give the storages their arrays, and arguments their `requires_grad`, as they were."""
         self.capture.restore()
+        self._put_back_required()
+
+    def _put_back_required(self) -> None:
         for _, t, before in self._settable:
-            if is_leaf(t) and t.requires_grad is not before:
+            if _is_set(t, before):
                 t.requires_grad_(before)
 
 
@@ -316,6 +328,10 @@ _LATER = (types.CoroutineType, types.AsyncGeneratorType, KeysView, ValuesView, I
 
 def _is_lazy(x: Any) -> bool:
     return isinstance(x, _LATER) or is_iterator(x)
+
+
+def _is_set(t: Tensor, before: bool) -> bool:
+    return is_leaf(t) and t.requires_grad is not before
 
 
 def _has_version(t: Any) -> bool:

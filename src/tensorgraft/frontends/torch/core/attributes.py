@@ -127,12 +127,14 @@ class Reads:
     def look_up_absent(self) -> None:
         """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
         the trace has changed is undone."""
+        spaces: dict[type, Any] = {}  # the same object for all, so that none is looked up twice
         for (_, name), owner in self.absent.items():
             if _finds_itself(type(owner)) and (now := getattr(owner, name, ABSENT)) is getattr(owner, name, ABSENT):
                 self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
                 self._surroundings.add(f"{type(owner).__name__}.{name}", now)
                 continue
-            classes = [vars(cls) for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9]  # made in Python
+            mro = (cls for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9)  # made in Python
+            classes = [spaces.setdefault(cls, vars(cls)) for cls in mro]
             found = next((k for k, table in enumerate(classes) if name in table), None)
             above = [*_parts_of(owner), *classes] if found is None else classes[:found]
             tables = [getattr(owner, "__dict__", {}), *above]

@@ -3,6 +3,8 @@ and `torch.SymInt`."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,14 +18,20 @@ class ScalarNode:
     """The node of a number that is the value of a tensor without axes, float64 or int64. Whoever asks it for the number
     gets a TracedValueError."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
+    def __init__(self, compute: Callable[[], torch.Tensor], floating: bool) -> None:
+        self._compute, self._floating = compute, floating
+
+    @functools.cached_property
+    def tensor(self) -> torch.Tensor:
+        """The tensor, which is computed when it is needed: a sum that a call adds to a number of Python is not."""
+        with torch.no_grad():
+            return self._compute()
 
     def is_int(self) -> bool:
-        return not self.tensor.is_floating_point()
+        return not self._floating
 
     def is_float(self) -> bool:
-        return self.tensor.is_floating_point()
+        return self._floating
 
     def is_bool(self) -> bool:
         return False

@@ -30,7 +30,8 @@ def exchangeable(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Return True if `x.data = y` moves `x` between the device and another one, changes its class, or makes it an
     inference tensor or none, which PyTorch has for its own devices alone."""
     kinds = {x.device.type, y.device.type}
-    moves = len(kinds) == 2 or x.is_inference() != y.is_inference()
+    with torch.DisableTorchFunctionSubclass():  # a lazy module's parameter would refuse to answer
+        moves = len(kinds) == 2 or x.is_inference() != y.is_inference()
     return (
         ((TYPE in kinds and moves) or isinstance(x, QuantizedTensor) != isinstance(y, QuantizedTensor))
         and x.is_leaf

@@ -38,9 +38,10 @@ class GraftedFunction(Function):
 
     def recorded(self, signature: CallSignature) -> Recorded:
         modes = (tuple(m.training for m in self.module.modules()), surroundings(self.module))
-        if modes != self._modes:  # other programs, of which one is saved for each signature
+        if modes != self._modes or not self._pure.holds():  # other programs; one is saved for each signature
             self.programs.clear()
             self._run.clear()
+            self._pure.forget()
             self._modes = modes
         program = self.programs.get(signature)
         if program is None:

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import Capture
+from tensorgraft.frontends.torch.core import pytrees
+from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -67,3 +70,37 @@ class PureCapture(Capture):
 
     def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
         return view(t)
+
+
+class HostConstants(TorchFunctionMode):
+    """Lets CPU tensors meet tensors of the device, as they do in a module that is on the CPU: those that the module
+    makes or has as attributes are constants, which are moved where PyTorch refuses tensors on two devices."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if "same device" not in str(error) or _writes_host(func, args, kwargs):
+                raise
+            leaves, structure = pytrees.flatten((args, kwargs))
+            moved = [x.detach().to(self._device) if _is_host(x) else x for x in leaves]
+            if all(new is x for new, x in zip(moved, leaves, strict=True)):
+                raise
+        args, kwargs = pytrees.unflatten(moved, structure)
+        return func(*args, **kwargs)
+
+
+def _is_host(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.device.type != TYPE
+
+
+def _writes_host(func: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether a call would write a CPU tensor."""
+    name = getattr(func, "__name__", "")
+    in_place = name.startswith(("__i", "__set")) or (name.endswith("_") and not name.endswith("__"))
+    return (in_place and bool(args) and _is_host(args[0])) or any(map(_is_host, pytrees.flatten(kwargs.get("out"))[0]))

@@ -5,8 +5,11 @@ Its derivative is PyTorch's: the backward pass that autograd would run, with the
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +18,7 @@ import torch
 from torch.func import functional_call
 
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
+from tensorgraft.compiled.python_state import MOST_STATES, PythonState, warn_traced_again
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.autograd.history import record
@@ -26,7 +30,7 @@ from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
-from tensorgraft.frontends.torch.graph.pure import PureCapture
+from tensorgraft.frontends.torch.graph.pure import HostConstants, PureCapture
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -43,7 +47,9 @@ class PureFunction:
         self.module, self.xp, self.seeding = module, xp, seeding
         self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
         self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
-        self._known: dict[Any, PureSignature] = {}
+        state = [*module.parameters(), *module.buffers()]
+        self.on_host = not any(t.device.type == TYPE for t in state) and not isinstance(module, torch.fx.GraphModule)
+        self._known: dict[Any, list[PureSignature]] = {}  # each with what it reads of Python's objects
 
     def __call__(
         self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
@@ -91,10 +97,20 @@ class PureFunction:
             str(xp.native_dtype(dtypes.int64)),
             *map(self._described, arrays),
         )
-        function = self._known.get(signature)
+        known = self._known.setdefault(signature, [])
+        function = next((one for one in known if one.holds()), None)
         if function is None:
-            function = self._known[signature] = PureSignature(self, leaves, positions, structure, key is not None)
+            function = PureSignature(self, leaves, positions, structure, key is not None)
+            known[:] = [function, *known[: MOST_STATES - 1]]
         return function(arrays)
+
+    def holds(self) -> bool:
+        """Return whether Python's objects are what they were in all traces."""
+        return all(one.holds() for known in self._known.values() for one in known)
+
+    def forget(self) -> None:
+        """Trace again for all calls."""
+        self._known.clear()
 
     def _described(self, a: Array) -> tuple[Any, ...]:
         if isinstance(a, np.ndarray):
@@ -117,10 +133,31 @@ class PureSignature:
         self.leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
+        self.states: list[PythonState] = []  # around its traces
+        self.reason: str | None = None  # why these cannot serve later calls
+        self.places_new = False  # what the module makes is made on the device
+        # in the configuration of the user, whom a trace does not ask
+        known = {dtypes.int64, *owner.buffers.values(), *(dtype for dtype, _ in owner.parameters.values())}
+        self.native_dtypes = {dtype: owner.xp.native_dtype(dtype) for dtype in known}
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
+
+    def holds(self) -> bool:
+        """Return whether Python's objects are what they were in the traces."""
+        return all(state.hold() for state in self.states)
+
+    def host_constants(self) -> AbstractContextManager[Any]:
+        """Context in which a module of the CPU runs, whose own tensors on the CPU are constants."""
+        stack = contextlib.ExitStack()
+        if self.owner.on_host:
+            device = slot_of_backend(self.owner.xp).device
+            stack.enter_context(device if self.places_new else contextlib.nullcontext())
+            stack.enter_context(HostConstants(device))
+        return stack
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Any, dict[str, Array]]:
         outputs = list(self.native(*arrays))
+        if self.reason is not None:
+            warn_traced_again(type(self.owner.module).__name__, self.reason)
         run = self.taped or self.run
         assert run is not None
         n = len(run.where)
@@ -152,7 +189,7 @@ class PureSignature:
         capture = PureCapture(xp, None, self.owner.seeding)
         try:
             # what runs again in the backward pass (checkpoints) looks for the parameters in the module
-            with active(capture):
+            with active(capture), self.host_constants():
                 seeds = [from_array(a, slot_of_backend(xp)) for a in dy]
                 walk = functools.partial(run.tape.walk, capture, converted, seeds)
                 state = {f"module.{name}": t for name, t in run.state.items()}
@@ -196,17 +233,44 @@ class PureRun:
 
 def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
     """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
-    xp = call.owner.xp
-    capture = PureCapture(xp, arrays[-1] if call.keyed else None, call.owner.seeding)
     try:
-        with active(capture), HostWatch(capture):
-            return _run(call, arrays, taped, capture)
-    except RunsUncompiled as why:
-        raise TracedValueError(
-            f"{type(call.owner.module).__name__} {why}: a module in a program of another framework cannot do that"
-        ) from why
+        return _run_once(call, arrays, taped)
+    except (RuntimeError, TracedValueError):
+        if call.places_new or not call.owner.on_host:
+            raise
+        call.places_new = True  # perhaps it writes what it has made on the CPU
+        try:
+            return _run_once(call, arrays, taped)
+        except Exception:
+            call.places_new = False
+        raise
+
+
+def _run_once(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
+    module = call.owner.module
+    capture = PureCapture(call.owner.xp, arrays[-1] if call.keyed else None, call.owner.seeding)
+    state = PythonState(
+        module,
+        [leaf for leaf in call.leaves if leaf is not None],
+        "torch",
+        list(module.modules()),
+        [*module.parameters(), *module.buffers()],
+    )
+    try:
+        with active(capture), HostWatch(capture), call.host_constants(), state.watched():
+            traced = _run(call, arrays, taped, capture)
+    except BaseException as error:
+        state.undo()
+        if isinstance(error, RunsUncompiled):
+            raise TracedValueError(
+                f"{type(module).__name__} {error}: a module in a program of another framework cannot do that"
+            ) from error
+        raise
     finally:
         capture.restore()
+    call.reason = state.settle() or call.reason
+    call.states.append(state)
+    return traced
 
 
 def _run(
@@ -268,7 +332,8 @@ def _tensors(
 
     def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
         array = arrays[k]
-        if dtype is not None and xp.dtype_of(array) == xp.native_dtype(dtype):
+        # floating-point arguments are as narrow as the user's, so that parameters stay so, too
+        if dtype is not None and dtype.kind in "iu" and xp.dtype_of(array) == call.native_dtypes[dtype]:
             array = xp.astype(array, dtype)
         t = from_array(array, slot)
         if taped and differentiable and (t.is_floating_point() or t.is_complex()):
@@ -279,7 +344,7 @@ def _tensors(
     for name, dtype in owner.buffers.items():
         state[name] = tensor(len(state), dtype, False)
     leaves = list(call.leaves)
-    widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
+    widened = call.native_dtypes[dtypes.int64] != dtypes.int64  # the user has no int64 to give
     for k, i in enumerate(call.positions, start=len(state)):
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
@@ -294,7 +359,15 @@ def plain(o: Any) -> Any:
         return {name: plain(value) for name, value in o.items() if value is not None or type(o) is dict}
     if isinstance(o, tuple) and hasattr(o, "_fields"):
         return type(o)(*map(plain, o))
+    if type(o).__module__ == "torch.return_types":
+        return _named_tuple(o.__class__)(*map(plain, o))
     return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
+
+
+@functools.cache
+def _named_tuple(kind: type[tuple[Any, ...]]) -> Any:
+    """Return a class for results of one of PyTorch's operators, whose own class other frameworks do not know."""
+    return namedtuple(kind.__name__, kind.__match_args__)  # type: ignore[attr-defined]
 
 
 def _shape_text(shape: Sequence[Any] | None) -> str:

@@ -49,11 +49,18 @@ Finder = Callable[[Sequence[Any]], Tensor]
 
 
 def result_finders(
-    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
+    flat: Sequence[Any],
+    arguments: Sequence[tuple[int, Tensor]],
+    outside: dict[int, Finder],
+    replaceable: dict[int, Finder],
+    capture: Capture,
 ) -> list[Finder | None]:
     """Return, for each result that is a tensor from outside or a view of one, a function that finds it at a call; None
-    for results made by the program and for arguments. `outside`: finders of tensors, by identity."""
+    for results made by the program and for arguments. `outside`: finders of tensors, by identity; `replaceable`: those
+    of tensors that may be others at each call, by their storages."""
     argument_finders: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
+    bases = {id(b): functools.partial(_base_of, i) for i, t in arguments if (b := _base(t)) is not None}
+    argument_storages = {id(cell_of(t)) for _, t in arguments}
     new_storages = set(map(id, capture.survivors()))
 
     def finder_of(t: Any) -> Finder | None:
@@ -70,18 +77,52 @@ def result_finders(
             return None
         if id(t) in outside:
             return outside[id(t)]
-        if t.is_leaf and t.requires_grad:
+        if capture.from_outside(t):
             return lambda leaves: t
         base = t._base
-        if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
+        leaf = t.grad_fn is None and t.requires_grad
+        if (
+            t.grad_fn is None
+            and id(cell) not in argument_storages
+            and (base is None or leaf or id(cell) in replaceable)
+        ):
+            return _new_tensor(t, replaceable.get(id(cell)))
+        if base is None or leaf or base.grad_fn is not None or capture.looking_elsewhere(base):
             return None
-        find = argument_finders.get(id(base)) or outside.get(id(base))
-        if find is None and not base.requires_grad:
+        if t.requires_grad and not base.requires_grad:  # by an argument between the two
+            return None
+        find = argument_finders.get(id(base)) or outside.get(id(base)) or bases.get(id(base))
+        if find is None and id(cell) in argument_storages and not base.requires_grad:
             return None
         metadata, graded = Metadata.of_lazy(t), t.requires_grad or not base.requires_grad
         return functools.partial(_view, find or (lambda leaves: base), metadata, graded)
 
     return list(map(finder_of, flat))
+
+
+def _new_tensor(t: Tensor, find: Finder | None) -> Finder:
+    """Return what makes a tensor without history like one that the function has made of memory from outside. `find`:
+    what finds a tensor that has this memory at a call."""
+    metadata, memory, kind, required = Metadata.of_lazy(t), t.detach(), type(t), t.requires_grad
+
+    def finder(leaves: Sequence[Any]) -> Tensor:
+        new = metadata.beside(memory if find is None else find(leaves))
+        return kind(new, required) if issubclass(kind, torch.nn.Parameter) else new.requires_grad_(required)
+
+    return finder
+
+
+def _base(t: Tensor) -> Tensor | None:
+    try:
+        return t._base
+    except RuntimeError:  # as in `finder_of`
+        return None
+
+
+def _base_of(i: int, leaves: Sequence[Any]) -> Tensor:
+    """Return what an argument is a view of, or the argument."""
+    base = leaves[i]._base
+    return leaves[i] if base is None else base
 
 
 def _view(find: Finder, metadata: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:

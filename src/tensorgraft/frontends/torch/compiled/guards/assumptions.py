@@ -50,6 +50,12 @@ def attributes_key(attributes: dict[str, Any]) -> Any:
     return tuple((name, exact(v) if is_plain(v) else SameObject(v)) for name, v in named)
 
 
+_NATIVE_COMPILERS = {  # by framework, what is said of its arrays
+    "jax": "JAX is compiled by jax.jit(fn)",
+    "tensorflow": "TensorFlow is compiled by tf.function(fn, jit_compile=True)",
+}
+
+
 def leaf_key(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad, leaf.is_leaf)
@@ -70,6 +76,12 @@ def leaf_key(leaf: Any) -> Any:
         raise OfAnother(
             f"{current_line()}: an argument is an Array of tensorgraft.array_api, but the function computes with"
             " PyTorch tensors"
+        )
+    if (framework := framework_of(leaf)) in _NATIVE_COMPILERS:
+        raise TypeError(
+            f"{current_line()}: an argument is a {type(leaf).__qualname__}, but tg.jit compiles functions of PyTorch"
+            " tensors and of arrays of tensorgraft.array_api. A function of arrays of"
+            f" {_NATIVE_COMPILERS[framework]}, also where tg.graft has made it"
         )
     try:
         hash(leaf)
@@ -256,6 +268,7 @@ class Rebound:
         self.entries: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
         self.finders: dict[int, Callable[[Sequence[Any]], Storage]] = {}
         self.tensors: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # these tensors at a call, by identity
+        self.memory: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # the same by their storages
         self._tensors: dict[int, Tensor] = {}
         for change in changes:
             table = change.table
@@ -271,7 +284,7 @@ class Rebound:
                     self._tensors[id(value)] = value
                     self.entries.append((table, key, leaf_key(value)))
                     self.finders[id(cell)] = _finding(table, key)
-                    self.tensors[id(value)] = _finding_tensor(table, key)
+                    self.tensors[id(value)] = self.memory[id(cell)] = _finding_tensor(table, key)
 
     def slot(self, value: Any) -> Replaceable | None:
         """Return the `Replaceable` for a value that may be another one of its kind; None if it must be the same."""

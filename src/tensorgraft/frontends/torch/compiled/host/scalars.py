@@ -52,7 +52,11 @@ def _number(value: Tensor, source: Tensor | None = None) -> Any:
         capture.scalars = True
         if source is not None and source.device.type == TYPE:
             capture.origins[id(cell_of(value))] = capture.origins.get(id(cell_of(source)))
-    return (TracedFloat if value.is_floating_point() else TracedInt)(ScalarNode(value))
+    return _later(lambda: value, value.is_floating_point())
+
+
+def _later(compute: Callable[[], Tensor], floating: bool) -> Any:
+    return (TracedFloat if floating else TracedInt)(ScalarNode(compute, floating))
 
 
 # ---- the numbers -----------------------------------------------------------------------------------------------------
@@ -71,8 +75,8 @@ def _asking(method: Callable[[Tensor, Any], Tensor]) -> Callable[[Any, Any], Any
     """Make a comparison: its truth is asked for."""
 
     def compare(self: Any, other: Any) -> Any:
-        operands = _operands(self, other)
-        return NotImplemented if operands is None else bool(method(*operands))
+        real = is_scalar(other) or isinstance(other, bool | int | float)
+        return bool(method(*_operands(self, other))) if real else NotImplemented
 
     return compare
 
@@ -84,32 +88,32 @@ def _arithmetic(name: str, compute: Callable[[Tensor, Any], Tensor]) -> tuple[Ca
         if state.now.capture is None:
             value = tensor_of(self).item()
             return getattr(operator, name)(other, value) if swapped else getattr(operator, name)(value, other)
-        operands = _operands(self, other)
-        if operands is None:
+        if not (is_scalar(other) or isinstance(other, bool | int | float)):
             return NotImplemented
-        with torch.no_grad():
-            x, y = reversed(operands) if swapped else operands
-            out = _number(compute(x, y))
+
+        def computed() -> Tensor:
+            x, y = _operands(self, other)
+            return compute(y, x) if swapped else compute(x, y)
+
         if name == "add" and not is_scalar(other):
+            out = _later(computed, isinstance(self, float) or isinstance(other, float))
             out.terms = other, self
-        return out
+            return out
+        with torch.no_grad():
+            return _number(computed())
 
     return lambda self, other: apply(self, other, False), lambda self, other: apply(self, other, True)
 
 
-def _operands(self: Any, other: Any) -> tuple[Tensor, Tensor] | None:
-    """Return both as tensors of one dtype; None where the other is no real number."""
+def _operands(self: Any, other: Any) -> tuple[Tensor, Tensor]:
+    """Return two numbers as tensors of one dtype."""
     x = tensor_of(self)
     if is_scalar(other):
         y = tensor_of(other)
-    elif isinstance(other, bool | int | float):
+    else:
         dtype = torch.float64 if isinstance(other, float) else torch.int64
         y = torch.full((), other, dtype=dtype, device=x.device)
-    else:
-        return None
-    if x.dtype != y.dtype:
-        x, y = x.double(), y.double()
-    return x, y
+    return (x, y) if x.dtype == y.dtype else (x.double(), y.double())
 
 
 def _raising(flag: Tensor, x: Tensor, error: type[Exception], words: str) -> None:

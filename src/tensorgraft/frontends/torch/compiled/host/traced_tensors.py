@@ -80,7 +80,8 @@ class HostWatch(OwnMode):
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
             self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
         live = {id(t): live_value for t in host if (live_value := self.live(t)) is not None}
-        targets = written_by(func, args, kwargs) if live else []
+        writes = bool(live) and func is not torch.ops.aten.detach_.default  # which is an operator in inference mode
+        targets = written_by(func, args, kwargs) if writes else []
         before = self._begin_write(func, args, kwargs, targets, live) if targets else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
             self.capture.looks_elsewhere(args[0])

@@ -304,6 +304,11 @@ def _retain_grad(calls: TracedCalls, x: Any) -> Any:
     return NotImplemented
 
 
+def _is_leaf(calls: TracedCalls, x: Any) -> Any:
+    """An argument with a history is here without it."""
+    return False if id(x) in calls.capture.detached else NotImplemented
+
+
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +326,7 @@ _CALLS: dict[Any, Callable[..., Any]] = {
     Tensor.__getitem__: _getitem,
     Tensor.__repr__: _text,
     Tensor.__setitem__: _setitem,
+    Tensor.is_leaf.__get__: _is_leaf,  # type: ignore[attr-defined]
     Tensor.masked_select: _masked_select,
     Tensor.narrow: _narrow,
     Tensor.retain_grad: _retain_grad,

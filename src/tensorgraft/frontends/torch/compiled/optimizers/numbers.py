@@ -388,7 +388,8 @@ def prepare(optimizer: Optimizer) -> None:
                 continue
             for name, value in entries.items():
                 if isinstance(value, torch.Tensor) and value.device.type == "cpu":
-                    entries[name] = value.to(p.device)
+                    with torch.inference_mode(value.is_inference()):
+                        entries[name] = value.to(p.device)
             if "momentum_buffer" in entries and entries["momentum_buffer"] is None and not group["dampening"]:
                 entries["momentum_buffer"] = torch.zeros_like(p)  # then momentum * buffer + grad is the first step
             elif isinstance(optimizer, torch.optim.SGD) and group["momentum"] and not group["dampening"]:

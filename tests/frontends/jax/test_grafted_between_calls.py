@@ -1,0 +1,177 @@
+"""Grafted JAX functions whose surroundings change between two calls: each call is what JAX computes of them then."""
+
+import itertools
+import os
+import random
+import time
+import types
+import warnings
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import tensorgraft as tg
+from tensorgraft.compiled.uncompiled import UncompiledWarning
+
+INTO = {"torch": torch.from_numpy, "numpy": np.asarray}
+ONES = np.ones(2, np.float32)
+FACTOR, WEIGHTS, HOST = 2.0, jnp.ones(2), np.ones(2, np.float32)
+
+
+class Model:
+    shared = 1.0
+
+    def __init__(self):
+        self.scale, self.layers, self.active = 2.0, [jnp.ones(2)], {"a"}
+
+    def __call__(self, x):
+        return x * self.scale * sum(self.layers) * self.shared + len(self.active)
+
+
+def helper(x):
+    return x + 1
+
+
+def _set_globals(**values):
+    globals().update(values)
+
+
+def _of_globals():
+    yield lambda x: helper(x) * FACTOR * WEIGHTS + HOST
+    yield lambda: _set_globals(FACTOR=3.0)
+    yield lambda: _set_globals(WEIGHTS=jnp.full(2, 5.0))
+    yield lambda: HOST.fill(7)
+    yield lambda: _set_globals(helper=lambda x: x - 1)
+
+
+def _of_objects():
+    model = Model()
+    yield model
+    yield lambda: setattr(model, "scale", 3.0)
+    yield lambda: model.layers.append(jnp.ones(2))
+    yield lambda: model.layers.__setitem__(0, jnp.zeros(2))
+    yield lambda: model.active.add("b")
+    yield lambda: setattr(Model, "shared", 4.0)
+
+
+def _of_a_method():
+    model = Model()
+    yield model.__call__
+    yield lambda: setattr(model, "scale", 5.0)
+
+
+def _of_containers():
+    flags, recent, module, weights = {"train": True}, deque([1.0], 3), types.ModuleType("settings"), [jnp.ones(2)]
+    module.rate = 0.5
+    yield lambda x: (x * 2 if flags["train"] else x) * module.rate + sum(recent) + weights[0]
+    yield lambda: flags.update(train=False)
+    yield lambda: recent.append(2.0)
+    yield lambda: setattr(module, "rate", 0.25)
+    yield lambda: weights.__setitem__(0, jnp.full(2, 9.0))
+
+
+def _of_the_environment():
+    os.environ["TENSORGRAFT_TEST_RATE"] = "2"
+    yield lambda x: x * float(os.environ["TENSORGRAFT_TEST_RATE"])
+    yield lambda: os.environ.update(TENSORGRAFT_TEST_RATE="3")
+
+
+CHANGES = [_of_globals, _of_objects, _of_a_method, _of_containers, _of_the_environment]
+
+
+@pytest.mark.parametrize("onto", INTO)
+@pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: changes.__name__)
+def test_what_is_read(changes, onto, monkeypatch):
+    for name in ("FACTOR", "WEIGHTS", "helper"):
+        monkeypatch.setitem(globals(), name, globals()[name])
+    monkeypatch.setattr(Model, "shared", 1.0)
+    monkeypatch.setenv("TENSORGRAFT_TEST_RATE", "2")
+    HOST.fill(1)
+    fn, *steps = changes()
+    grafted = tg.graft(fn, onto=onto)
+    for step in (lambda: None, *steps):
+        step()
+        for _ in range(2):
+            np.testing.assert_allclose(grafted(INTO[onto](ONES)), fn(jnp.asarray(ONES)))
+
+
+def test_static_objects():
+    model, grafted = Model(), tg.graft(lambda x, m: x * m.scale, onto="numpy")
+    for model.scale in (2.0, 3.0, 2.0):
+        np.testing.assert_array_equal(grafted(ONES, model), ONES * model.scale)
+
+
+def test_what_is_only_written_is_written_at_each_call(recwarn):
+    log, counts = [], {"calls": 0}
+
+    def fn(x):
+        log.append(x.shape[0])
+        counts["calls"] += 1
+        return x * 2
+
+    grafted = tg.graft(fn, onto="torch")
+    for _ in range(3):
+        grafted(torch.ones(2))
+    grafted(torch.ones(4))
+    assert log == [2, 2, 2, 4] and counts == {"calls": 4} and not recwarn.list
+
+
+@pytest.mark.parametrize("onto", INTO)
+def test_what_differs_at_each_call(onto):
+    seen, counter, generator = [], itertools.count(1.0), np.random.default_rng(0)
+
+    def counted(x):
+        seen.append(1)
+        return x * len(seen)
+
+    functions = [
+        counted,
+        lambda x: x * next(counter),
+        lambda x: x * random.random(),
+        lambda x: x * generator.random(),
+        lambda x: x * time.perf_counter(),
+    ]
+    for fn in functions:
+        grafted = tg.jit(tg.graft(fn, onto=onto))
+        with pytest.warns(UncompiledWarning, match="It is traced anew at each call"):
+            results = [float(grafted(INTO[onto](ONES))[0]) for _ in range(3)]
+        assert len(set(results)) == 3, results
+        if fn in functions[:2]:
+            assert results == [1, 2, 3]
+
+
+def test_what_fails_leaves_no_trace():
+    log = []
+
+    def fn(x):
+        log.append(1)
+        return x if x.sum() > 0 else -x
+
+    with pytest.raises(tg.TracedValueError):
+        tg.graft(fn, onto="numpy")(ONES)
+    assert log == []
+
+
+def test_what_jax_has_traced_is_as_in_jax(monkeypatch):
+    """A function that `jax.jit` has compiled keeps what it read."""
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    fn = jax.jit(lambda x: x * FACTOR)
+    grafted = tg.graft(fn, onto="numpy")
+    for value in (2.0, 3.0):
+        _set_globals(FACTOR=value)
+        np.testing.assert_array_equal(grafted(ONES), fn(ONES))
+
+
+def test_large_arrays_are_constants():
+    table = np.zeros(1 << 23, np.float32)
+    grafted = tg.graft(lambda x: x + table[:2], onto="numpy")
+    with pytest.warns(UserWarning, match="Later writes to it are not seen"):
+        grafted(ONES)
+    table.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tg.graft(lambda x: x + table[:2], onto="numpy")(ONES)
