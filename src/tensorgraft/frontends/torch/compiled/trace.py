@@ -23,6 +23,7 @@ from tensorgraft.frontends.torch.compiled.tape import Tape
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.trees import Structure, call_of, unflatten
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -145,7 +146,7 @@ class Trace:
                 if not first:
                     for call in self.schedule.before:
                         undo.append(self.schedule.undoing(call))
-                        call()
+                        of_program(call)
                 arrays = self.inputs(leaves)
                 host = [(write.of(), write.value()) for write in self.host_writes]
                 for gradient in self.anew:  # its memory is free for the new one
@@ -216,9 +217,9 @@ class Trace:
                 change.apply(of, new)
         if not first:
             for call in self.schedule.after:
-                call()
+                of_program(call)
         if self.said:
-            self.said.repeat(first)
+            of_program(self.said.repeat, first)
         placed = [cell for cell in written if cell.__class__ is Placed]
         if placed:  # a move may fail, for lack of memory: each has its array by now
             all_or_none(move_to_placement, placed)

@@ -33,6 +33,7 @@ from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
 from tensorgraft.frontends.torch.core.codes import split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
 from tensorgraft.hub.array import Array
@@ -149,7 +150,7 @@ class Tracing:
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.said = OutsideCalls()
             with self.said.watched(self.world.outside):
-                out = called(self._fn, self._args, self._kwargs)
+                out = of_program(called, self._fn, self._args, self._kwargs)
             self.said.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
