@@ -10,6 +10,7 @@ function is traced for that.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.source_location import program_place
-from tensorgraft.frontends.torch.core.tensors import to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, to_array
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
@@ -98,8 +99,14 @@ def too_many() -> TracedValueError:
 
 def array_now(t: torch.Tensor, codes: bool = False) -> Array:
     """Return the array of a tensor whose value Python needs. While a function is traced, an array from outside is
-    returned as an operand of the trace, since its values may be others at the next call."""
-    array, capture = to_array(t, codes), state.now.capture
+    returned as an operand of the trace, since its values may be others at the next call; a view of a constant that the
+    function has made has values, as the constant has."""
+    capture = state.now.capture
+    if capture is not None and capture.made_inside(t):
+        cell = cell_of(t)
+        with contextlib.nullcontext() if cell.backend.is_traced(cell.array) else cell.backend.eagerly():
+            return to_array(t, codes)
+    array = to_array(t, codes)
     if capture is not None and any(array is one.stand_in for one in capture.touched):
         xp = capture.backend
         with xp.scope():
