@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import numbers
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -78,6 +80,7 @@ class Mark(NamedTuple):
     draws: int
 
 
+_SMALL = 1 << 10  # elements of constants
 _tokens = itertools.count(1 << 63)  # offsets that stand for marks: no random state has one
 
 
@@ -147,6 +150,17 @@ class Capture:
             self.touched.append(Touched(cell, original, stand_in))
             if self.recomputation is not None and not isinstance(cell, codes.QuantizedPart):
                 self.recomputation.reads(cell)
+
+    def constants(self, cells: Sequence[Storage], inputs: Sequence[Any]) -> bool:
+        """Say whether an operator has small constants of the function's own as its operands: it is computed at once,
+        and its result may be asked for its values, too."""
+        xp = self.backend
+        return (
+            bool(cells)
+            and all(id(c) in self.origins and c.backend is xp and not xp.is_traced(c.array) for c in cells)
+            and sum(math.prod(c.array.shape) for c in cells) <= _SMALL
+            and all(isinstance(x, numbers.Number | np.ndarray) or not xp.is_traced(x) for x in inputs)
+        )
 
     def looks_elsewhere(self, t: torch.Tensor) -> None:
         """Called before a tensor is given another geometry or storage; what is made inside may be."""

@@ -96,7 +96,11 @@ class PlannedOperator:
         if _now.capture is not None:
             _now.capture.loops.issued(self._operator.name)
             _now.capture.touch(cells)
-        arrays = self._computed(plan, cells, inputs, args, kwargs)
+        if _now.capture is not None and _now.capture.constants(cells, inputs):
+            with cells[0].backend.eagerly():
+                arrays = self._computed(plan, cells, inputs, args, kwargs)
+        else:
+            arrays = self._computed(plan, cells, inputs, args, kwargs)
         if arrays is None:
             return fallback.on_cpu(self._operator.op, args, kwargs)
         if plan.judges:

@@ -27,6 +27,9 @@ class PureCapture(Capture):
         self._words = words  # uint32 (2,): the seed
         self._read: list[tuple[Storage, Array]] = []
 
+    def constants(self, cells: Sequence[Storage], inputs: Sequence[Any]) -> bool:
+        return False  # the program keeps its operators
+
     def touch(self, cells: Sequence[Storage]) -> None:
         for cell in cells:
             if cell.capture is not self:
