@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
-import numbers
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +21,9 @@ import torch
 from tensorgraft.compiled.program import Feed
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import CompilationError
-from tensorgraft.frontends.torch.compiled.host_tensors import HostTensors, Live, raw_gradient
-from tensorgraft.frontends.torch.compiled.loops import Loops
-from tensorgraft.frontends.torch.compiled.recomputation import Recomputation
+from tensorgraft.frontends.torch.compiled.autograd.recomputation import Recomputation
+from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import Loops
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostTensors, LiveTensor, raw_gradient
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import current_line, refused
@@ -80,7 +78,6 @@ class Mark(NamedTuple):
     draws: int
 
 
-_SMALL = 1 << 10  # elements of constants
 _tokens = itertools.count(1 << 63)  # offsets that stand for marks: no random state has one
 
 
@@ -89,7 +86,7 @@ class Capture:
     backend: Backend
     touched: list[Touched] = field(default_factory=list)
     feeds: list[Feed] = field(default_factory=list)
-    born: list[weakref.ref[Storage]] = field(default_factory=list)
+    new_storages: list[weakref.ref[Storage]] = field(default_factory=list)
     leaves: dict[int, GradientLeaf] = field(default_factory=dict)
     draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
     bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
@@ -101,18 +98,19 @@ class Capture:
     values: Values | None = None  # that may be asked for
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
     # tensors of the host that are no constants, and what they are at a call, by id
-    fed_tensors: dict[int, tuple[torch.Tensor, Live]] = field(default_factory=dict)
+    fed_tensors: dict[int, tuple[torch.Tensor, LiveTensor]] = field(default_factory=dict)
     origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
+    constants: list[Array] = field(default_factory=list)  # of numbers of the program
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
 
     # tensors that were made to look elsewhere (`t_`, `resize_`, `out=`, `.data =`), and how they looked before
-    looks: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
+    metadata_before: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
     retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # that keep their gradients
     uncompiled: str | None = None  # what the function does that no program can do at every call
     hooks: list[Any] = field(default_factory=list)  # handles of those that tensors from outside were given
     hooks_inside: bool = False  # tensors that the function has made were given hooks
-    cut: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
+    detached: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     groups_read: dict[int, Any] = field(default_factory=dict)  # optimizers whose groups the program reads, by identity
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
@@ -123,7 +121,7 @@ class Capture:
     @property
     def idle(self) -> bool:
         """Say whether nothing of the device has been used."""
-        return not (self.on_device or self.touched or self.born or self.draws)
+        return not (self.on_device or self.touched or self.new_storages or self.draws)
 
     # ---- storages -------------------------------------------------------------------------------------------------
 
@@ -142,7 +140,7 @@ class Capture:
                     self.recomputation.reads(cell)
                 continue
             if cell.backend is not self.backend:
-                raise self._elsewhere("uses", cell, "move it before the call")
+                raise self._device_error("uses", cell, "move it before the call")
             cell.capture = self
             original = cell.array
             stand_in = self.backend.stand_in(original)
@@ -151,42 +149,31 @@ class Capture:
             if self.recomputation is not None and not isinstance(cell, codes.QuantizedPart):
                 self.recomputation.reads(cell)
 
-    def constants(self, cells: Sequence[Storage], inputs: Sequence[Any]) -> bool:
-        """Say whether an operator has small constants of the function's own as its operands: it is computed at once,
-        and its result may be asked for its values, too."""
-        xp = self.backend
-        return (
-            bool(cells)
-            and all(id(c) in self.origins and c.backend is xp and not xp.is_traced(c.array) for c in cells)
-            and sum(math.prod(c.array.shape) for c in cells) <= _SMALL
-            and all(isinstance(x, numbers.Number | np.ndarray) or not xp.is_traced(x) for x in inputs)
-        )
-
     def looks_elsewhere(self, t: torch.Tensor) -> None:
         """Called before a tensor is given another geometry or storage; what is made inside may be."""
         cell = getattr(t.untyped_storage(), "cell", None)  # none: a quantised tensor of the CPU
-        if id(t) not in self.looks and id(cell) not in self.origins:
-            self.looks[id(t)] = weakref.ref(t), t.detach()
+        if id(t) not in self.metadata_before and id(cell) not in self.origins:
+            self.metadata_before[id(t)] = weakref.ref(t), t.detach()
 
     def looking_elsewhere(self, t: torch.Tensor) -> bool:
-        known = self.looks.get(id(t))
+        known = self.metadata_before.get(id(t))
         return known is not None and known[0]() is t
 
-    def _elsewhere(self, does: str, cell: Storage, instead: str) -> CompilationError:
+    def _device_error(self, does: str, cell: Storage, remedy: str) -> CompilationError:
         return CompilationError(
             f"{current_line()} {does} a tensor on {cell.backend.name}, and tg.jit compiles for one device,"
-            f" {self.backend.name}: {instead}"
+            f" {self.backend.name}: {remedy}"
         )
 
-    def created(self, cell: Storage, place: Place | None = None) -> None:
+    def created(self, cell: Storage, location: Place | None = None) -> None:
         """Kernels call this for each storage that they make, with the program's place where it is known."""
         if cell.backend is not self.backend and not (cell.backend.compound and cell.backend.inner is self.backend):
-            raise self._elsewhere("makes", cell, "pass a tensor on the intended device, or create this one outside")
+            raise self._device_error("makes", cell, "pass a tensor on the intended device, or create this one outside")
         cell.capture = self
-        self.born.append(weakref.ref(cell))
+        self.new_storages.append(weakref.ref(cell))
         if self.recomputation is not None:
             self.recomputation.own.add(cell)
-        self.origins[id(cell)] = place or program_place()
+        self.origins[id(cell)] = location or program_place()
 
     def made_inside(self, t: torch.Tensor) -> bool:
         if t.device.type != TYPE or t.layout is not torch.strided:
@@ -195,7 +182,7 @@ class Capture:
 
     def from_outside(self, t: torch.Tensor) -> bool:
         """Say whether a tensor was there before the function ran, or stands for an argument that was."""
-        return id(t) in self.cut or (self.world is not None and not self.world.is_new(t))
+        return id(t) in self.detached or (self.world is not None and not self.world.is_new(t))
 
     def leaves_hooks(self) -> bool:
         """Say whether tensors from outside have kept hooks that the function gave them."""
@@ -204,14 +191,14 @@ class Capture:
 
     def survivors(self) -> list[Storage]:
         """The storages made inside that are still alive."""
-        return [cell for ref in self.born if (cell := ref()) is not None]
+        return [cell for ref in self.new_storages if (cell := ref()) is not None]
 
     @contextlib.contextmanager
     def recomputing(self) -> Iterator[None]:
         """Inside the context, a checkpointed function runs again."""
-        newest = (cell for ref in reversed(self.born) if (cell := ref()) is not None)
-        after = next((codes.split_quantized([cell])[0].array for cell in newest), None)
-        outer, self.recomputation = self.recomputation, Recomputation(self.backend, after)
+        newest = (cell for ref in reversed(self.new_storages) if (cell := ref()) is not None)
+        newest_array = next((codes.split_quantized([cell])[0].array for cell in newest), None)
+        outer, self.recomputation = self.recomputation, Recomputation(self.backend, newest_array)
         inner = self.recomputation
         try:
             yield
@@ -238,7 +225,7 @@ class Capture:
 
     def close(self) -> None:
         """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
-        for table in (self.leaves, self.walked, self.looks, self.undos, self.modules):
+        for table in (self.leaves, self.walked, self.metadata_before, self.undos, self.modules):
             table.clear()
         self.host = self.world = None
 
@@ -252,21 +239,17 @@ class Capture:
         for t in self.touched:
             put_as_it_is(t.cell, t.original)
             t.cell.capture = None
-        for ref, before in self.looks.values():
+        for ref, before in self.metadata_before.values():
             if (tensor := ref()) is not None:
                 tensor.data = before
-        self.looks.clear()
+        self.metadata_before.clear()
         for cell in (*self.survivors(), *self.quantized):
             cell.capture = None
 
     # ---- what the host gives --------------------------------------------------------------------------------------
 
     def feed(
-        self,
-        value: Callable[[], np.ndarray],
-        example: np.ndarray,
-        at_trace: bool = False,
-        what: str = "random state",
+        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = "random state"
     ) -> Array:
         """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
         the traced function itself may change the value afterwards (a scheduler does)."""
@@ -292,9 +275,9 @@ class Capture:
             return words
         xp = self.backend
         high, low = (xp.slice(words, (i,), (i + 1,), (1,)) for i in (2, 3))
-        ahead = xp.add(low, xp.full((), n, dtypes.uint32))
-        high = xp.add(high, xp.astype(xp.less(ahead, low), dtypes.uint32))
-        return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, ahead], axis=0)
+        new_low = xp.add(low, xp.full((), n, dtypes.uint32))
+        high = xp.add(high, xp.astype(xp.less(new_low, low), dtypes.uint32))
+        return xp.concat([xp.slice(words, (0,), (2,), (1,)), high, new_low], axis=0)
 
     def advances(self) -> list[tuple[RandomState, int]]:
         """Return each random state with the number of draws from it."""
@@ -302,9 +285,9 @@ class Capture:
 
     def mark_draws(self, source: RandomState) -> int:
         """Return a token for the offset that a random state has reached, to be given to `rewind_draws`."""
-        held = self.draws.get(id(source))
+        drawn = self.draws.get(id(source))
         token = next(_tokens)
-        self.marks[token] = Mark(source, None, 0) if held is None else Mark(*held)
+        self.marks[token] = Mark(source, None, 0) if drawn is None else Mark(*drawn)
         return token
 
     def reseeded(self, what: str) -> Exception:
@@ -348,21 +331,21 @@ class Capture:
         """Remember, before a backward pass, the leaves that it reaches and the gradients that they have."""
         for leaf in self._walked(roots):
             self.note_gradient(leaf)
-            if id(leaf) in self.cut:
+            if id(leaf) in self.detached:
                 self.uncompiled = _BACKWARD_OUTSIDE
 
     def note_inputs(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Before gradients with respect to `inputs`: those from outside may be behind the history of an argument."""
         leaves = self._walked(roots)
-        outside = self.cut and any(id(t) not in self.cut and self.from_outside(t) for t in inputs)
-        if outside and any(id(leaf) in self.cut for leaf in leaves):
+        outside = self.detached and any(id(t) not in self.detached and self.from_outside(t) for t in inputs)
+        if outside and any(id(leaf) in self.detached for leaf in leaves):
             self.uncompiled = _BACKWARD_OUTSIDE
 
     def _walked(self, roots: Sequence[Any]) -> list[torch.Tensor]:
         """Return the leaves that a backward pass reaches, and remember them: it calls their hooks."""
         leaves = _leaves_of(roots)
-        own = (leaf for leaf in leaves if not _wrapped(leaf))
-        self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in own if not self.made_inside(leaf))
+        unwrapped = (leaf for leaf in leaves if not _wrapped(leaf))
+        self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in unwrapped if not self.made_inside(leaf))
         return leaves
 
     def note_gradient(self, tensor: torch.Tensor, reset: bool = False) -> None:
@@ -386,16 +369,16 @@ def _leaves_of(roots: Sequence[Any]) -> list[torch.Tensor]:
     """The leaves that a backward pass from `roots` reaches."""
     stack = [t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None]
     leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
-    seen = set()
+    seen_nodes = set()
     while stack:
         node = stack.pop()
-        if node in seen:
+        if node in seen_nodes:
             continue
-        seen.add(node)
+        seen_nodes.add(node)
         variable = getattr(node, "variable", None)
         if variable is not None:
             leaves.append(variable)
-        stack.extend(after for after, _ in node.next_functions if after is not None)
+        stack.extend(next_node for next_node, _ in node.next_functions if next_node is not None)
     return leaves
 
 

@@ -10,7 +10,6 @@ function is traced for that.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -102,12 +101,11 @@ def array_now(t: torch.Tensor, codes: bool = False) -> Array:
     returned as an operand of the trace, since its values may be others at the next call; a view of a constant that the
     function has made has values, as the constant has."""
     capture = state.now.capture
-    if capture is not None and capture.made_inside(t):
-        cell = cell_of(t)
-        with contextlib.nullcontext() if cell.backend.is_traced(cell.array) else cell.backend.eagerly():
+    if capture is not None and any(cell_of(t).array is one for one in capture.constants):
+        with capture.backend.eagerly():
             return to_array(t, codes)
     array = to_array(t, codes)
-    if capture is not None and any(array is one.stand_in for one in capture.touched):
+    if capture is not None and any(array is one.stand_in for one in (*capture.touched, *capture.feeds)):
         xp = capture.backend
         with xp.scope():
             return xp.copy(array)

@@ -65,10 +65,10 @@ class PlannedOperator:
         self, key: list[Any], cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Plan, list[Any]]:
         operator = self._operator
-        anywhere, forms, offsets = without_offsets(key, cells, self._writes)
+        geometry_key, forms, offsets = without_offsets(key, cells, self._writes)
         if offsets and self._writes and len(set(map(id, cells))) < len(cells):
-            anywhere.append(relation(operator, args, kwargs))
-        full = tuple(anywhere)
+            geometry_key.append(relation(operator, args, kwargs))
+        full = tuple(geometry_key)
         plan = operator.plans.get(full)
         if plan is None:
             plan = make_plan(operator, args, kwargs, forms)
@@ -96,16 +96,12 @@ class PlannedOperator:
         if _now.capture is not None:
             _now.capture.loops.issued(self._operator.name)
             _now.capture.touch(cells)
-        if _now.capture is not None and _now.capture.constants(cells, inputs):
-            with cells[0].backend.eagerly():
-                arrays = self._computed(plan, cells, inputs, args, kwargs)
-        else:
-            arrays = self._computed(plan, cells, inputs, args, kwargs)
+        arrays = self._computed(plan, cells, inputs, args, kwargs)
         if arrays is None:
             return fallback.on_cpu(self._operator.op, args, kwargs)
-        if plan.judges:
+        if plan.verifiers:
             if _now.capture is None:
-                checks.raise_failed(plan.slot.backend, arrays, plan.judges)
+                checks.raise_failed(plan.slot.backend, arrays, plan.verifiers)
         elif plan.makers is None and plan.xp is None:
             plan.settle()
         _put(plan, cells, arrays)

@@ -27,9 +27,6 @@ class PureCapture(Capture):
         self._words = words  # uint32 (2,): the seed
         self._read: list[tuple[Storage, Array]] = []
 
-    def constants(self, cells: Sequence[Storage], inputs: Sequence[Any]) -> bool:
-        return False  # the program keeps its operators
-
     def touch(self, cells: Sequence[Storage]) -> None:
         for cell in cells:
             if cell.capture is not self:
@@ -40,13 +37,13 @@ class PureCapture(Capture):
 
     def restore(self) -> None:
         """Put everything outside back. Raises TracedValueError if something was written."""
-        written = [cell for cell, array in self._read if cell.array is not array]
+        written_cells = [cell for cell, array in self._read if cell.array is not array]
         for cell, array in self._read:
             cell.array, cell.capture = array, None
         super().restore()
-        if written:
+        if written_cells:
             raise TracedValueError(
-                f"a tensor of shape {self.backend.shape(written[0].array)} that is neither a parameter nor a"
+                f"a tensor of shape {self.backend.shape(written_cells[0].array)} that is neither a parameter nor a"
                 " buffer of the module is written, which a pure function cannot do. Register it as a buffer"
                 " (register_buffer)."
             )
